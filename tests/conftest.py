@@ -1,4 +1,6 @@
-"""Configure every test run: Hypothesis profiles, the selection of tests, and the treatment of skips."""
+"""Configure every test run: Hypothesis profiles, the selection of tests, and the treatment of
+skips.
+"""
 
 import gc
 import logging
@@ -18,33 +20,50 @@ from phases.testing import ManualClock
 # pytest rewrites the asserts of these modules, as it does those of test files.
 pytest.register_assert_rewrite("support.contracts")
 
-# Tests find the programs of the environment (shellcheck) as if it were activated, and those of `make fleet-tools`.
+# Tests find the programs of the environment (shellcheck) as if it were activated, and those of
+# `make fleet-tools`.
 _FLEET_TOOLS = str(Path(__file__).parents[1] / ".tools/fleet/bin")
-os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), _FLEET_TOOLS, os.environ.get("PATH", os.defpath)])
+os.environ["PATH"] = os.pathsep.join(
+    [sysconfig.get_path("scripts"), _FLEET_TOOLS, os.environ.get("PATH", os.defpath)]
+)
 
-# `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its own.
+# `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its
+# own.
 settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=20
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    max_examples=20,
 )
 # `make check`: the slow tests, too.
 settings.register_profile("check", parent=settings.get_profile("default"), max_examples=100)
-# All tests again, for another question: which lines run (coverage), whether the program works elsewhere (other tools).
+# All tests again, for another question: which lines run (coverage), whether the program works
+# elsewhere (other tools).
 settings.register_profile("again", parent=settings.get_profile("default"), max_examples=10)
 # `make test` on a fresh machine (.ci/fresh), which shows what the tests need.
 settings.register_profile("fresh", parent=settings.get_profile("default"), max_examples=3)
-# `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked `other_kernel` need.
+# `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked
+# `other_kernel` need.
 settings.register_profile("kernel", parent=settings.get_profile("fresh"))
 # `make quick`: without the tests that need a kernel.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))
 # `make soak`: a random seed.
-settings.register_profile("soak", parent=settings.get_profile("default"), derandomize=False, max_examples=5000)
-# For hunting differences: the first failure as it comes, without the minutes that shrinking a state machine takes.
 settings.register_profile(
-    "hunt", parent=settings.get_profile("soak"), phases=[Phase.reuse, Phase.generate], report_multiple_bugs=False
+    "soak", parent=settings.get_profile("default"), derandomize=False, max_examples=5000
+)
+# For hunting differences: the first failure as it comes, without the minutes that shrinking a state
+# machine takes.
+settings.register_profile(
+    "hunt",
+    parent=settings.get_profile("soak"),
+    phases=[Phase.reuse, Phase.generate],
+    report_multiple_bugs=False,
 )
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
-#: The marks of the tests that a run leaves out. A file or a test that is named runs, unless it is for another run.
+#: The marks of the tests that a run leaves out. A file or a test that is named runs, unless it is
+#: for another run.
 _LEFT_OUT = {
     "check": {"soak", "other_kernel"},
     "again": {"soak", "other_kernel"},
@@ -55,7 +74,9 @@ _LEFT_OUT = {
 
 @pytest.fixture(scope="session")
 def needs_kernel() -> None:
-    """Skip a test unless it can have network namespaces: root, the tools, and a kernel that permits them."""
+    """Skip a test unless it can have network namespaces: root, the tools, and a kernel that permits
+    them.
+    """
     require("kernel")
 
 
@@ -68,7 +89,8 @@ def ctx() -> Context:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that are for another run, and in `make quick` those that would be skipped.
 
-    Hundreds of skips take seconds. None of the others is skipped, since CI counts a skip as a failure.
+    Hundreds of skips take seconds. None of the others is skipped, since CI counts a skip as a
+    failure.
     """
     tests = [config.rootpath / folder for folder in config.getini("testpaths")]
     names_files = [Path(path).resolve() for path in config.args] != tests
@@ -76,7 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     selected: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:
-        is_unwanted = any(map(item.get_closest_marker, left_out)) or (PROFILE == "quick" and _is_skipped(item))
+        is_unwanted = any(map(item.get_closest_marker, left_out)) or (
+            PROFILE == "quick" and _is_skipped(item)
+        )
         (deselected if is_unwanted else selected).append(item)
     items[:] = selected
     config.hook.pytest_deselected(items=deselected)
@@ -84,24 +108,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_skipped(item: pytest.Item) -> bool:
     fixtures = getattr(item, "fixturenames", ())
-    return "needs_kernel" in fixtures or any(True in mark.args for mark in item.iter_markers("skipif"))
+    return "needs_kernel" in fixtures or any(
+        True in mark.args for mark in item.iter_markers("skipif")
+    )
 
 
 def pytest_collection_finish() -> None:
-    """Keep the cycle collector from walking through the tests that were collected, whenever a test calls it."""
+    """Keep the cycle collector from walking through the tests that were collected, whenever a test
+    calls it.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Fail a test that leaves the log of the command: it writes to a closed file in all tests after it.
+    """Fail a test that leaves the log of the command: it writes to a closed file in all tests after
+    it.
 
     Such a test calls `run_here` of `support/in_process.py` instead of `main`.
     """
     yield
     root = logging.getLogger()
-    left = [handler for handler in root.handlers if type(handler).__module__ == "hostrouting.node.output"]
+    left = [
+        handler
+        for handler in root.handlers
+        if type(handler).__module__ == "hostrouting.node.output"
+    ]
     for handler in left:
         root.removeHandler(handler)
     if left:
@@ -110,7 +143,9 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn skips into failures on a machine that is supposed to have everything (CI sets HOSTROUTING_NO_SKIP)."""
+    """Turn skips into failures on a machine that is supposed to have everything (CI sets
+    HOSTROUTING_NO_SKIP).
+    """
     report = yield
     if report.skipped and os.environ.get("HOSTROUTING_NO_SKIP") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -18,7 +18,9 @@ PROGRAMS: Final = blocks("docs/agents.md")
 
 
 def run(*argv: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *argv], check=False, capture_output=True, text=True, cwd=cwd)
+    return subprocess.run(
+        [sys.executable, *argv], check=False, capture_output=True, text=True, cwd=cwd
+    )
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(1, len(PROGRAMS) + 1))
@@ -37,7 +39,13 @@ def test_the_programs_are_clean_by_mypy_strict(tmp_path: Path) -> None:
     files = [tmp_path / f"program{number}.py" for number in range(len(PROGRAMS))]
     for file, program in zip(files, PROGRAMS, strict=True):
         file.write_text(program, encoding="utf-8")
-    options = ["--strict", "--config-file=", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache")]
+    options = [
+        "--strict",
+        "--config-file=",
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
     ended = run("-m", "mypy", *options, *map(str, files))
     assert ended.stdout == f"Success: no issues found in {len(files)} source files\n"
 
@@ -45,7 +53,11 @@ def test_the_programs_are_clean_by_mypy_strict(tmp_path: Path) -> None:
 def test_the_table_has_each_error_and_says_if_a_retry_helps() -> None:
     """One row for each public error; `yes` if a retry can help by default."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| [^|]+ \|$", PAGE, flags=re.MULTILINE))
-    values = [getattr(module, name) for module in (hostrouting.exceptions, phases) for name in module.__all__]
+    values = [
+        getattr(module, name)
+        for module in (hostrouting.exceptions, phases)
+        for name in module.__all__
+    ]
     errors = [value for value in values if isinstance(value, type) and issubclass(value, Exception)]
     assert rows.keys() == {error.__name__ for error in errors}
     assert {name for name, answer in rows.items() if answer == "yes"} == {
@@ -57,5 +69,8 @@ def test_the_methods_of_a_backend() -> None:
     """The page names each, and no other one."""
     (listed,) = re.findall(r"methods: ([^.]+)\.", PAGE)
     assert set(re.findall(r"`(\w+)`", listed)) == {
-        name for cls in RouteBackend.__mro__ for name, part in vars(cls).items() if callable(part) and name[0] != "_"
+        name
+        for cls in RouteBackend.__mro__
+        for name, part in vars(cls).items()
+        if callable(part) and name[0] != "_"
     }

@@ -1,4 +1,6 @@
-"""The documents: their code and the examples run, and the tests, files and rooms that they name exist."""
+"""The documents: their code and the examples run, and the tests, files and rooms that they name
+exist.
+"""
 
 import re
 import subprocess
@@ -18,12 +20,16 @@ from hostrouting.testing import FakeHost
 
 
 def run(*argv: str) -> str:
-    return subprocess.run([sys.executable, *argv], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    return subprocess.run(
+        [sys.executable, *argv], check=True, capture_output=True, text=True, cwd=ROOT
+    ).stdout
 
 
 @pytest.mark.parametrize("code", blocks("README.md"))
 def test_the_readmes_code_runs(code: str) -> None:
-    """Each block is a whole program whose assertions hold, and needs no more than `pip install hostrouting`."""
+    """Each block is a whole program whose assertions hold, and needs no more than `pip install
+    hostrouting`.
+    """
     run("-c", f"import sys; sys.modules.update(pytest=None, hypothesis=None)\n{code}")
 
 
@@ -50,7 +56,9 @@ STORY = [
 
 @needs("kernel")
 def test_the_demo_tells_its_story_on_the_kernel() -> None:
-    """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its peers unharmed."""
+    """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its
+    peers unharmed.
+    """
     told = run("examples/demo.py")
     assert "in memory" not in told
     assert [line for line in STORY if line not in told] == []
@@ -59,9 +67,12 @@ def test_the_demo_tells_its_story_on_the_kernel() -> None:
 def test_the_demo_tells_its_story_in_memory() -> None:
     """Where no namespace is to be had it says so, and the story is the same."""
     told = run(
-        "-c", "import sys, os; os.environ['PATH'] = ''; sys.path.insert(0, 'examples'); import demo; demo.main()"
+        "-c",
+        "import sys, os; os.environ['PATH'] = ''; sys.path.insert(0, 'examples'); import demo; demo.main()",
     )
-    assert "(a network namespace cannot be created here: this runs on a model of the kernel)" in told
+    assert (
+        "(a network namespace cannot be created here: this runs on a model of the kernel)" in told
+    )
     assert [line for line in STORY if line not in told] == []
 
 
@@ -119,7 +130,9 @@ def test_the_custom_backend_passes_the_contract() -> None:
     assert re.search(r"^\d+ passed", told, flags=re.MULTILINE)
 
 
-DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+)
 #: Where a test may lie that a document names: in the tests, or in a public contract suite.
 TESTS = ("tests", "hostrouting")
 
@@ -133,16 +146,24 @@ def functions(folder: str, path: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_tests_that_a_document_names_exist(document: str) -> None:
-    """A fact names the test that proves it as `folder/test_file.py::test_name`, below tests/ or hostrouting/."""
+    """A fact names the test that proves it as `folder/test_file.py::test_name`, below tests/ or
+    hostrouting/.
+    """
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / document).read_text(encoding="utf-8"))
-    lost = [f"{path}::{test}" for path, test in named if not any(test in functions(folder, path) for folder in TESTS)]
+    lost = [
+        f"{path}::{test}"
+        for path, test in named
+        if not any(test in functions(folder, path) for folder in TESTS)
+    ]
     assert lost == []
 
 
 @pytest.mark.parametrize("document", ["docs/kernel-facts.md", "docs/design.md"])
 def test_every_row_of_a_table_of_facts_names_a_test(document: str) -> None:
     """A fact without a test is not listed."""
-    rows = re.findall(r"^\| (.*) \|$", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\| (.*) \|$", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     facts = [row for row in rows if not row.startswith(("Fact |", "Invariant |"))]
     assert facts
     assert [row for row in facts if "::test_" not in row.rpartition(" | ")[2]] == []
@@ -159,7 +180,11 @@ def test_the_oldest_versions_are_those_of_the_package() -> None:
     """The table of supported versions says the bounds of pyproject.toml, by which pip chooses."""
     text = (ROOT / "docs/supported-versions.md").read_text(encoding="utf-8")
     oldest = dict(re.findall(r"^\| (\w+) \| ([0-9.]+) \|", text, flags=re.MULTILINE))
-    bounds = dict(re.findall(r"^(\w+)>=([0-9.]+)$", "\n".join(requires("hostrouting") or []), flags=re.MULTILINE))
+    bounds = dict(
+        re.findall(
+            r"^(\w+)>=([0-9.]+)$", "\n".join(requires("hostrouting") or []), flags=re.MULTILINE
+        )
+    )
     assert bounds
     assert {name: oldest[name] for name in bounds} == bounds
     assert f">={oldest['Python']}" == metadata("hostrouting")["Requires-Python"]
@@ -168,22 +193,34 @@ def test_the_oldest_versions_are_those_of_the_package() -> None:
 def layers() -> list[set[str]]:
     """Return the enforced layers, the highest first, each as the names of its rooms."""
     contracts = read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
-    (ordered,) = (contract["layers"] for contract in contracts if contract["name"] == "imports go one way")
-    return [{name.strip(" ()").removeprefix("hostrouting.") for name in re.split(r"[|:]", layer)} for layer in ordered]
+    (ordered,) = (
+        contract["layers"] for contract in contracts if contract["name"] == "imports go one way"
+    )
+    return [
+        {name.strip(" ()").removeprefix("hostrouting.") for name in re.split(r"[|:]", layer)}
+        for layer in ordered
+    ]
 
 
 def rooms() -> set[str]:
     """Return the name of each module and package directly below hostrouting/, and `phases`."""
     inside = (ROOT / "hostrouting").iterdir()
-    names = {path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()}
+    names = {
+        path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     return names - {"__init__"} | {"phases"}
 
 
 def test_the_table_of_rooms_is_the_enforced_one() -> None:
-    """CONTRIBUTING.md lists every room that exists, in the order of the layers: each may import the rows above it."""
+    """CONTRIBUTING.md lists every room that exists, in the order of the layers: each may import the
+    rows above it.
+    """
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`[^|]*`) \| [^|]* \| [^|]* \|$", text, flags=re.MULTILINE)
-    listed = [{name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([^`]+)`", row)} for row in rows]
+    listed = [
+        {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([^`]+)`", row)}
+        for row in rows
+    ]
     exist = rooms()
     assert [row & exist for row in listed if row & exist] == [
         layer & exist for layer in reversed(layers()) if layer & exist
@@ -194,6 +231,10 @@ def test_the_table_of_rooms_is_the_enforced_one() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_make_has_the_targets_that_a_document_names(document: str) -> None:
     """A command that a reader copies works."""
-    rules = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    named = re.findall(r"(?:^|`)make ([\w-]+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rules = re.findall(
+        r"^([\w -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    named = re.findall(
+        r"(?:^|`)make ([\w-]+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert set(named) <= set(" ".join(rules).split())

@@ -22,7 +22,10 @@ def modules() -> list[str]:
     names = []
     for package in hostrouting, phases:
         names += [package.__name__]
-        names += [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+        names += [
+            module.name
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        ]
     return names
 
 
@@ -43,7 +46,9 @@ PUBLIC = {
 
 @pytest.mark.parametrize("name", modules())
 def test_a_doorway_lists_its_public_names(name: str) -> None:
-    """A public module has `__all__`; the names in any exist, are public, and have docstrings (ruff sorts them)."""
+    """A public module has `__all__`; the names in any exist, are public, and have docstrings (ruff
+    sorts them).
+    """
     module = importlib.import_module(name)
     exported = getattr(module, "__all__", [])
     assert exported or name not in PUBLIC
@@ -52,7 +57,9 @@ def test_a_doorway_lists_its_public_names(name: str) -> None:
         assert not public.startswith("_")
         value = getattr(module, public)
         # An alias such as `Callable[[object], Any]` is a class to inspect before Python 3.11.
-        needs_words = inspect.isroutine(value) or (inspect.isclass(value) and not isinstance(value, GenericAlias))
+        needs_words = inspect.isroutine(value) or (
+            inspect.isclass(value) and not isinstance(value, GenericAlias)
+        )
         assert value.__doc__ or not needs_words, public
 
 
@@ -80,13 +87,19 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    program = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    program = (
+        f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
     return set(done.stdout.split())
 
 
 def test_importing_loads_no_netlink_and_no_test_tools() -> None:
-    """`import hostrouting` and its config load neither pyroute2 nor any other module that costs start-up time."""
+    """`import hostrouting` and its config load neither pyroute2 nor any other module that costs
+    start-up time.
+    """
     heavy = {
         "pyroute2",
         "asyncio",
@@ -120,7 +133,8 @@ def test_the_examples_in_docstrings_run(name: str) -> None:
     flags = doctest.IGNORE_EXCEPTION_DETAIL if name.endswith("exceptions") else 0
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | flags)
     for docstring in doctest.DocTestFinder().find(importlib.import_module(name)):
-        # The runner prepares a debugger for each, even for the thousands of docstrings without an example.
+        # The runner prepares a debugger for each, even for the thousands of docstrings without an
+        # example.
         if docstring.examples:
             runner.run(docstring)
     assert runner.failures == 0

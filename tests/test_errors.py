@@ -51,9 +51,12 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     EventsLostError("x", errno=105),
     LinkNotFoundError("x", dev="eth0", errno=19, retryable=True),
     PermissionDeniedError("x", errno=1),
-    RouteRejectedError([Refusal("10.0.0.0/8", 101, "unreachable")], rolled_back=False, left_behind=["y"]),
+    RouteRejectedError(
+        [Refusal("10.0.0.0/8", 101, "unreachable")], rolled_back=False, left_behind=["y"]
+    ),
     NeighbourRejectedError(
-        [Refusal("10.0.0.7", 1, "no")], [Neighbour("10.0.0.8", "eth0", "02:00:00:00:00:01", permanent=True)]
+        [Refusal("10.0.0.7", 1, "no")],
+        [Neighbour("10.0.0.8", "eth0", "02:00:00:00:00:01", permanent=True)],
     ),
     ToolNotFoundError("nft", package="nftables", purpose="to list"),
     RouteOverlapError(REPORT, retryable=True),
@@ -67,7 +70,9 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     DeadlineExceededError(1.5),
     UnknownTaskError(["x"], ["y", "z"]),
     CommandFailedError(["ip", "route"], -9, stdout="x", stderr="y"),
-    TaskFailedError(["a", "b"], UnitError("x"), others=[TaskFailedError(["c"], BackendError("y", errno=2))]),
+    TaskFailedError(
+        ["a", "b"], UnitError("x"), others=[TaskFailedError(["c"], BackendError("y", errno=2))]
+    ),
 ]
 
 
@@ -82,9 +87,15 @@ def shown(value: object) -> object:
     return value
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])  # noqa: S301 (its own pickle)
+def pickled(error: Exception) -> object:
+    return pickle.loads(pickle.dumps(error))  # noqa: S301 (its own pickle)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickled])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_a_copied_or_pickled_error_is_the_same(again: Callable[[Exception], Exception], error: Exception) -> None:
+def test_a_copied_or_pickled_error_is_the_same(
+    again: Callable[[Exception], Exception], error: Exception
+) -> None:
     """Type, message and attributes survive, so an error may cross a process boundary."""
     copied = again(error)
     assert shown(copied) == shown(error)
@@ -94,9 +105,22 @@ def test_a_copied_or_pickled_error_is_the_same(again: Callable[[Exception], Exce
 
 
 def test_every_error_says_if_a_retry_can_help() -> None:
-    """By default it cannot; what a lease, a carrier or the end of another run may mend can be tried again."""
-    retried = LockHeldError("x"), EventsLostError("x"), BackendError("x", retryable=True), DeadlineExceededError(1)
-    final = InvalidConfigError([]), UnreadableConfigError("x"), UnitError("x"), BackendError("x"), CancelledError("x")
+    """By default it cannot; what a lease, a carrier or the end of another run may mend can be tried
+    again.
+    """
+    retried = (
+        LockHeldError("x"),
+        EventsLostError("x"),
+        BackendError("x", retryable=True),
+        DeadlineExceededError(1),
+    )
+    final = (
+        InvalidConfigError([]),
+        UnreadableConfigError("x"),
+        UnitError("x"),
+        BackendError("x"),
+        CancelledError("x"),
+    )
     assert [error.retryable for error in retried] == [True] * 4
     assert [error.retryable for error in final] == [False] * 5
 

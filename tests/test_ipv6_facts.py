@@ -44,7 +44,17 @@ def node() -> Iterator[WiredNode]:
         made.hold("e0", "2001:db8:1::1/64")
         made.hold("e1", "fd00:1::1/64")
         for dev in "e0", "e1":
-            made.ip("neigh", "add", ROUTER, "dev", dev, "lladdr", "02:00:00:00:00:01", "nud", "permanent")
+            made.ip(
+                "neigh",
+                "add",
+                ROUTER,
+                "dev",
+                dev,
+                "lladdr",
+                "02:00:00:00:00:01",
+                "nud",
+                "permanent",
+            )
         yield made
 
 
@@ -64,9 +74,13 @@ def shown(node: WiredNode, *words: str) -> list[dict[str, Any]]:
 
 
 def held(node: WiredNode, prefix: str = PLACE) -> list[tuple[str, int]]:
-    """Return device (`multipath` for several) and metric of each route of a place, in the order of the kernel."""
+    """Return device (`multipath` for several) and metric of each route of a place, in the order of
+    the kernel.
+    """
     routes = shown(node, "route", "show", "exact", prefix)
-    return [("multipath" if "nexthops" in route else route["dev"], route["metric"]) for route in routes]
+    return [
+        ("multipath" if "nexthops" in route else route["dev"], route["metric"]) for route in routes
+    ]
 
 
 def decided(node: WiredNode, address: str = ADDRESS, *words: str) -> list[str]:
@@ -94,9 +108,16 @@ def flags(node: WiredNode) -> dict[str, list[int]]:
 
 
 def test_a_place_is_table_destination_source_and_metric(node: WiredNode) -> None:
-    """A second `add` with another gateway or device is refused; in another place it is not. tos plays no part."""
+    """A second `add` with another gateway or device is refused; in another place it is not. tos
+    plays no part.
+    """
     do(node, f"route add {PLACE} via {ROUTER} dev e0")
-    for other in f"via {SECOND_ROUTER} dev e0", f"via {ROUTER} dev e1", "dev e1", f"via {ROUTER} dev e1 proto ra":
+    for other in (
+        f"via {SECOND_ROUTER} dev e0",
+        f"via {ROUTER} dev e1",
+        "dev e1",
+        f"via {ROUTER} dev e1 proto ra",
+    ):
         assert refusal(node, f"route add {PLACE} {other}") == "File exists"
     for elsewhere in "metric 9", "table 9", "from fd00:1::/64":
         do(node, f"route add {PLACE} via {ROUTER} dev e1 {elsewhere}")
@@ -111,7 +132,9 @@ def test_absent_and_zero_are_metric_1024(node: WiredNode) -> None:
 
 @pytest.mark.parametrize("verb", ["append", "prepend"])
 def test_gateways_of_a_place_merge(node: WiredNode, verb: str) -> None:
-    """`append` and `prepend` make one multipath route of two that have gateways, even of two protocols."""
+    """`append` and `prepend` make one multipath route of two that have gateways, even of two
+    protocols.
+    """
     do(node, f"route add {PLACE} via {ROUTER} dev e0 proto static")
     do(node, f"route {verb} {PLACE} via {ROUTER} dev e1 proto ra")
     assert held(node) == [("multipath", 1024)]
@@ -123,7 +146,9 @@ def test_gateways_of_a_place_merge(node: WiredNode, verb: str) -> None:
 
 
 @pytest.mark.parametrize(("verb", "first"), [("append", "e0"), ("prepend", "e0")])
-@pytest.mark.parametrize("paths", [("dev e0", f"via {ROUTER} dev e1"), (f"via {ROUTER} dev e0", "dev e1")])
+@pytest.mark.parametrize(
+    "paths", [("dev e0", f"via {ROUTER} dev e1"), (f"via {ROUTER} dev e0", "dev e1")]
+)
 def test_beside_a_route_without_gateway_there_are_two(
     node: WiredNode, verb: str, first: str, paths: tuple[str, str]
 ) -> None:
@@ -134,7 +159,9 @@ def test_beside_a_route_without_gateway_there_are_two(
 
 
 def test_the_preference_decides_among_equal_metrics(node: WiredNode) -> None:
-    """`pref` counts for any route, not only for those of routers; the order of the kernel does not follow it."""
+    """`pref` counts for any route, not only for those of routers; the order of the kernel does not
+    follow it.
+    """
     do(node, f"route append {PLACE} dev e0", f"route append {PLACE} dev e1 pref high")
     assert [dev for dev, _ in held(node)] == ["e0", "e1"]
     assert decided(node) == ["e1"]
@@ -142,7 +169,9 @@ def test_the_preference_decides_among_equal_metrics(node: WiredNode) -> None:
 
 
 def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
-    """The kernel refuses a multipath route with a next hop that is a device alone; and it lists all of the others."""
+    """The kernel refuses a multipath route with a next hop that is a device alone; and it lists all
+    of the others.
+    """
     said = refusal(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop dev e1")
     assert "Device only routes can not be added" in said
     do(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1")
@@ -150,7 +179,9 @@ def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
 
 
 def test_the_lowest_metric_decides(node: WiredNode) -> None:
-    """Metric 1 decides over the default of `ip`, over that of advertisements, and over the kernel's connected 256."""
+    """Metric 1 decides over the default of `ip`, over that of advertisements, and over the kernel's
+    connected 256.
+    """
     do(node, f"route add {PLACE} dev e0", f"route add {PLACE} via {ROUTER} dev e1 metric 1")
     assert held(node) == [("e1", 1), ("e0", 1024)]
     assert decided(node) == ["e1"]
@@ -162,8 +193,14 @@ def test_the_lowest_metric_decides(node: WiredNode) -> None:
 
 
 def test_a_replacement_takes_the_route_of_its_metric(node: WiredNode) -> None:
-    """`replace` of the owner at its own metric leaves ours; at metric 1 it takes ours, whatever its protocol."""
-    do(node, f"route add {PLACE} via {ROUTER} dev e0 proto ra", f"route add {PLACE} via {ROUTER} dev e1 metric 1")
+    """`replace` of the owner at its own metric leaves ours; at metric 1 it takes ours, whatever its
+    protocol.
+    """
+    do(
+        node,
+        f"route add {PLACE} via {ROUTER} dev e0 proto ra",
+        f"route add {PLACE} via {ROUTER} dev e1 metric 1",
+    )
     do(node, f"route replace {PLACE} via {SECOND_ROUTER} dev e0 proto ra")
     assert held(node) == [("e1", 1), ("e0", 1024)]
     do(node, f"route replace {PLACE} via {ROUTER} dev e0 metric 1 proto ra")
@@ -172,8 +209,12 @@ def test_a_replacement_takes_the_route_of_its_metric(node: WiredNode) -> None:
 
 @pytest.mark.parametrize("metrics", [("1", "1024"), ("1024", "1")])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_route_by_source_hides_the_others(node: WiredNode, metrics: tuple[str, str], order: int) -> None:
-    """`from` hides each route of the destination without one: other sources fall to a shorter prefix."""
+def test_a_route_by_source_hides_the_others(
+    node: WiredNode, metrics: tuple[str, str], order: int
+) -> None:
+    """`from` hides each route of the destination without one: other sources fall to a shorter
+    prefix.
+    """
     do(node, f"route add fd00::/8 via {ROUTER} dev e0")
     routes = [
         f"route add {PLACE} from fd00:1::/64 dev e1 metric {metrics[0]}",
@@ -188,7 +229,9 @@ def test_a_route_by_source_hides_the_others(node: WiredNode, metrics: tuple[str,
 
 
 def test_the_longest_source_decides_before_the_metric(node: WiredNode) -> None:
-    """Destination first, then the source prefix, then the metric; a source that fits none falls to a shorter prefix."""
+    """Destination first, then the source prefix, then the metric; a source that fits none falls to
+    a shorter prefix.
+    """
     node.hold("e1", "fd00:1:2::1/64")
     do(
         node,
@@ -199,7 +242,8 @@ def test_the_longest_source_decides_before_the_metric(node: WiredNode) -> None:
     )
     assert decided(node, ADDRESS, "from", "fd00:1:2::1") == ["e0"]
     assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
-    # At the shorter prefix, too, the route by source hides the other: there is none for this source, and for no source.
+    # At the shorter prefix, too, the route by source hides the other: there is none for this
+    # source, and for no source.
     assert decided(node, ADDRESS, "from", "2001:db8:1::1") == decided(node) == []
 
 
@@ -211,18 +255,24 @@ def test_a_source_that_fits_any_hides_nothing(node: WiredNode) -> None:
 
 
 def test_a_default_route_is_never_hidden(node: WiredNode) -> None:
-    """At ::/0 a route by source decides for its sources, at any metric; for all others there is the default route.
+    """At ::/0 a route by source decides for its sources, at any metric; for all others there is the
+    default route.
 
     So it is where other sources end that fell from a longer prefix.
     """
-    do(node, "route add default dev e0 metric 1", "route add default from fd00:1::/64 dev e1 metric 2000")
+    do(
+        node,
+        "route add default dev e0 metric 1",
+        "route add default from fd00:1::/64 dev e1 metric 2000",
+    )
     do(node, f"route add {PLACE} from 2001:db8:7::/64 dev lo", f"route add {PLACE} dev lo")
     assert decided(node) == decided(node, ADDRESS, "from", "2001:db8:1::1") == ["e0"]
     assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
 
 
 def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
-    """A socket without an address asks without a source; if that finds no route, with the source that it would have.
+    """A socket without an address asks without a source; if that finds no route, with the source
+    that it would have.
 
     So a route by source serves each such socket where nothing else leads there.
     """
@@ -239,7 +289,9 @@ def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
 
 @pytest.mark.parametrize("shorter", [False, True])
 def test_a_gateway_that_fails_is_passed_over_by_a_host(node: WiredNode, shorter: bool) -> None:
-    """With forwarding=0 a higher metric or a shorter prefix decides; with forwarding=1 the table does."""
+    """With forwarding=0 a higher metric or a shorter prefix decides; with forwarding=1 the table
+    does.
+    """
     do(node, f"route add {PLACE} via {SECOND_ROUTER} dev e0", "neigh add fe80::b dev e0 nud failed")
     do(node, f"route add {'fd00::/8' if shorter else PLACE} via {ROUTER} dev e1 metric 2000")
     assert decided(node) == ["e1"]
@@ -248,9 +300,17 @@ def test_a_gateway_that_fails_is_passed_over_by_a_host(node: WiredNode, shorter:
 
 
 @pytest.mark.parametrize("other", [[], ["fd00::/8 via fe80::b dev e1"], ["default dev e1 table 9"]])
-def test_a_gateway_that_fails_decides_where_nothing_better_is(node: WiredNode, other: list[str]) -> None:
-    """A host looks for a better one in the same table only; where none answers there, the table decides."""
-    do(node, f"route add {PLACE} via {SECOND_ROUTER} dev e0", *(f"route add {route}" for route in other))
+def test_a_gateway_that_fails_decides_where_nothing_better_is(
+    node: WiredNode, other: list[str]
+) -> None:
+    """A host looks for a better one in the same table only; where none answers there, the table
+    decides.
+    """
+    do(
+        node,
+        f"route add {PLACE} via {SECOND_ROUTER} dev e0",
+        *(f"route add {route}" for route in other),
+    )
     do(node, "neigh add fe80::b dev e0 nud failed", "neigh add fe80::b dev e1 nud failed")
     do(node, "rule add priority 40000 table 9")
     assert decided(node) == ["e0"]
@@ -258,8 +318,14 @@ def test_a_gateway_that_fails_decides_where_nothing_better_is(node: WiredNode, o
 
 @pytest.mark.parametrize("state", ["none", "incomplete", "stale", "reachable", "noarp"])
 def test_other_states_of_a_neighbour_hide_no_route(node: WiredNode, state: str) -> None:
-    """A gateway is passed over only while its entry is FAILED; without an entry, too, the table decides."""
-    do(node, f"route add {PLACE} via {SECOND_ROUTER} dev e0", f"route add {PLACE} dev e1 metric 2000")
+    """A gateway is passed over only while its entry is FAILED; without an entry, too, the table
+    decides.
+    """
+    do(
+        node,
+        f"route add {PLACE} via {SECOND_ROUTER} dev e0",
+        f"route add {PLACE} dev e1 metric 2000",
+    )
     if state != "none":
         mac = "" if state == "incomplete" else "lladdr 02:00:00:00:00:01 "
         do(node, f"neigh add {SECOND_ROUTER} dev e0 {mac}nud {state}")
@@ -279,7 +345,9 @@ def test_other_states_of_a_neighbour_hide_no_route(node: WiredNode, state: str) 
     ],
 )
 def test_the_answer_of_a_refusing_route(node: WiredNode, kind: str, said: str) -> None:
-    """A lookup has an error number for each kind; `throw` goes on with the next rule, and here there is none."""
+    """A lookup has an error number for each kind; `throw` goes on with the next rule, and here
+    there is none.
+    """
     do(node, f"route add {kind} {PLACE}")
     assert refusal(node, f"route get fibmatch {ADDRESS}") == said
 
@@ -303,7 +371,9 @@ def test_a_malformed_question_is_a_blackhole(node: WiredNode) -> None:
     do(node, f"route add blackhole {PLACE}")
     for destination in bytes(3), socket.inet_pton(socket.AF_INET6, ADDRESS):
         body = struct.pack("=8BI", socket.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0x2000)
-        body += struct.pack("=HH", 4 + len(destination), 1) + destination + bytes(-len(destination) % 4)
+        body += (
+            struct.pack("=HH", 4 + len(destination), 1) + destination + bytes(-len(destination) % 4)
+        )
         with in_namespace(node.name, open_here) as asking:
             asking.send(struct.pack("=IHHII", 16 + len(body), RTM_GETROUTE, 1, 1, 0) + body)
             answer = asking.recv(4096)
@@ -319,7 +389,9 @@ def test_there_are_two_rules(node: WiredNode) -> None:
 
 
 def test_local_comes_before_main(node: WiredNode) -> None:
-    """The two are never one: a shorter prefix in local decides over a longer one in main without a change of rules."""
+    """The two are never one: a shorter prefix in local decides over a longer one in main without a
+    change of rules.
+    """
     do(node, f"route add local {PLACE} dev lo", f"route add {ADDRESS} dev e0 table main")
     assert shown(node, "route", "get", "fibmatch", ADDRESS)[0]["type"] == "local"
 
@@ -332,7 +404,9 @@ def test_a_rule_keeps_the_bits_behind_its_prefix(node: WiredNode) -> None:
 
 
 def test_rules_in_a_batch_are_of_its_family(node: WiredNode) -> None:
-    """`rule show` shows those of IPv4, and `-6` is no word inside; in a batch of `ip -6` it shows those of IPv6."""
+    """`rule show` shows those of IPv4, and `-6` is no word inside; in a batch of `ip -6` it shows
+    those of IPv6.
+    """
     do(node, "rule add priority 5 table 66")
 
     def batch(*options: str, text: str = "rule show") -> subprocess.CompletedProcess[str]:
@@ -348,7 +422,10 @@ def test_rules_in_a_batch_are_of_its_family(node: WiredNode) -> None:
 def test_via_inet6_makes_a_route_of_ipv6(node: WiredNode) -> None:
     """Only with `-4` does a default route by an IPv6 gateway become one of IPv4."""
     node.ip("route", "add", "default", "via", "inet6", ROUTER, "dev", "e0")
-    assert (node.ip("-4", "route", "show", "default"), held(node, "default")) == ("", [("e0", 1024)])
+    assert (node.ip("-4", "route", "show", "default"), held(node, "default")) == (
+        "",
+        [("e0", 1024)],
+    )
     node.ip("-4", "route", "add", "default", "via", "inet6", ROUTER, "dev", "e0")
     assert f"via inet6 {ROUTER} dev e0" in node.ip("-4", "route", "show", "default")
 
@@ -357,13 +434,22 @@ def test_via_inet6_makes_a_route_of_ipv6(node: WiredNode) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("e0", "e0"), ("e0", "e1")])
-def test_a_deletion_takes_a_foreign_route_by_object(node: WiredNode, ours: str, theirs: str) -> None:
-    """A deletion by gateway, device, metric and protocol takes one by object of that metric and protocol.
+def test_a_deletion_takes_a_foreign_route_by_object(
+    node: WiredNode, ours: str, theirs: str
+) -> None:
+    """A deletion by gateway, device, metric and protocol takes one by object of that metric and
+    protocol.
 
     Its gateway plays no part, and neither does its device.
     """
-    do(node, f"nexthop add id 5 via {SECOND_ROUTER} dev {theirs}", f"route add {PLACE} nhid 5 metric 1 proto static")
-    assert "No such process" in refusal(node, f"route delete {PLACE} via {ROUTER} dev {ours} metric 1 proto 142")
+    do(
+        node,
+        f"nexthop add id 5 via {SECOND_ROUTER} dev {theirs}",
+        f"route add {PLACE} nhid 5 metric 1 proto static",
+    )
+    assert "No such process" in refusal(
+        node, f"route delete {PLACE} via {ROUTER} dev {ours} metric 1 proto 142"
+    )
     do(node, f"route delete {PLACE} via {ROUTER} dev {ours} metric 1 proto static")
     assert held(node) == []
 
@@ -381,7 +467,10 @@ def test_of_ipv4_it_does_not(node: WiredNode) -> None:
 def test_a_route_by_object_does_not_merge(node: WiredNode, order: int) -> None:
     """Beside it, whichever comes first, `append` makes a second route."""
     do(node, f"nexthop add id 5 via {SECOND_ROUTER} dev e0")
-    do(node, *[f"route append {PLACE} nhid 5", f"route append {PLACE} via {ROUTER} dev e1"][::order])
+    do(
+        node,
+        *[f"route append {PLACE} nhid 5", f"route append {PLACE} via {ROUTER} dev e1"][::order],
+    )
     assert [dev for dev, _ in held(node)] == ["e0", "e1"][::order]
     assert decided(node) == ["e0", "e1"][::order][:1]
 
@@ -398,7 +487,9 @@ def advertise_both(node: WiredNode, **settings: Any) -> None:
 
 @pytest.mark.parametrize(("preference", "first"), [("high", "e1"), ("medium", "e0"), ("low", "e0")])
 def test_two_links_have_two_default_routes(node: WiredNode, preference: str, first: str) -> None:
-    """Each stays apart, with metric 1024; the higher preference decides. A lookup shows one, of a device its own."""
+    """Each stays apart, with metric 1024; the higher preference decides. A lookup shows one, of a
+    device its own.
+    """
     advertise_both(node, preference=preference)
     assert held(node, "default") == [("e0", 1024), ("e1", 1024)]
     assert decided(node, "2001:db8:9::9") == [first]
@@ -406,31 +497,43 @@ def test_two_links_have_two_default_routes(node: WiredNode, preference: str, fir
 
 
 def test_what_the_kernel_learned_is_marked(node: WiredNode) -> None:
-    """A default and a prefix route of the kernel have RTF_ADDRCONF; one that a program made as `proto ra` has not."""
+    """A default and a prefix route of the kernel have RTF_ADDRCONF; one that a program made as
+    `proto ra` has not.
+    """
     with node.router("e0") as router:
         router.advertise(options=[Prefix("fd02::/64")])
     do(node, f"route append default via {ROUTER} dev e1 proto ra")
-    assert {dev: [bool(number & RTF_ADDRCONF) for number in each] for dev, each in flags(node).items()} == {
+    assert {
+        dev: [bool(number & RTF_ADDRCONF) for number in each] for dev, each in flags(node).items()
+    } == {
         "e0": [True],
         "e1": [False],
     }
     # The two have gateways, and yet they do not merge.
     assert held(node, "default") == [("e0", 1024), ("e1", 1024)]
     assert held(node, "fd02::/64") == [("e0", 256)]
-    assert [route["protocol"] for route in shown(node, "route", "show", "exact", "fd02::/64")] == ["kernel"]
+    assert [route["protocol"] for route in shown(node, "route", "show", "exact", "fd02::/64")] == [
+        "kernel"
+    ]
 
 
 @pytest.mark.parametrize("written", ["all", "default", "e0", "e1", "lo"])
 def test_forwarding_deletes_what_the_kernel_learned(node: WiredNode, written: str) -> None:
-    """To write 1 to the switch of any device deletes each learned default whose device has accept_ra other than 2.
+    """To write 1 to the switch of any device deletes each learned default whose device has
+    accept_ra other than 2.
 
-    The switch of devices to come deletes nothing, conf.all.accept_ra changes nothing, and a program's default stays.
+    The switch of devices to come deletes nothing, conf.all.accept_ra changes nothing, and a
+    program's default stays.
     """
     node.switch(all__accept_ra=2, e1__accept_ra=2)
     advertise_both(node)
     do(node, f"route append default via {ROUTER} dev e0 proto ra metric 2000")
     node.switch(**{f"{written}__forwarding": 1})
-    assert held(node, "default") == [*([("e0", 1024)] if written == "default" else []), ("e1", 1024), ("e0", 2000)]
+    assert held(node, "default") == [
+        *([("e0", 1024)] if written == "default" else []),
+        ("e1", 1024),
+        ("e0", 2000),
+    ]
 
 
 @pytest.mark.parametrize("written", ["all", "e0", "e1"])
@@ -448,14 +551,23 @@ def test_forwarding_written_again_deletes_again(node: WiredNode, written: str) -
 
 
 def test_forwarding_leaves_other_learned_routes(node: WiredNode) -> None:
-    """Prefixes and more specific routes stay; but they expire, as no advertisement is taken any more."""
+    """Prefixes and more specific routes stay; but they expire, as no advertisement is taken any
+    more.
+    """
     node.run("sysctl", "-qw", "net.ipv6.route.gc_interval=1000")
     node.switch(e0__accept_ra_rt_info_max_plen=64)
-    options: list[Prefix | RouteInformation] = [Prefix("fd02::/64"), RouteInformation(PLACE, lifetime=600)]
+    options: list[Prefix | RouteInformation] = [
+        Prefix("fd02::/64"),
+        RouteInformation(PLACE, lifetime=600),
+    ]
     with node.router("e0") as router:
         router.advertise(options=options)
         node.switch(all__forwarding=1)
-        assert (held(node, "default"), held(node), held(node, "fd02::/64")) == ([], [("e0", 1024)], [("e0", 256)])
+        assert (held(node, "default"), held(node), held(node, "fd02::/64")) == (
+            [],
+            [("e0", 1024)],
+            [("e0", 256)],
+        )
         router.advertise(options=[RouteInformation(PLACE, lifetime=1800)])
     assert shown(node, "route", "show", "exact", PLACE)[0]["expires"] <= 600
     assert held(node, "default") == []
@@ -469,7 +581,9 @@ def test_a_router_learns_only_if_it_is_told_to(node: WiredNode) -> None:
 
 
 def test_the_switch_for_defaults_leaves_the_old_one(node: WiredNode) -> None:
-    """accept_ra_defrtr=0 ignores new advertisements: the old default stays, and even one of lifetime 0 leaves it."""
+    """accept_ra_defrtr=0 ignores new advertisements: the old default stays, and even one of
+    lifetime 0 leaves it.
+    """
     with node.router("e0") as router:
         router.advertise()
         node.switch(e0__accept_ra_defrtr=0)
@@ -482,7 +596,9 @@ def test_the_switch_for_defaults_leaves_the_old_one(node: WiredNode) -> None:
 
 
 def test_more_specific_routes_have_another_switch(node: WiredNode) -> None:
-    """accept_ra_rt_info_max_plen, 0 at first, lets them in up to this length; accept_ra_defrtr has no say."""
+    """accept_ra_rt_info_max_plen, 0 at first, lets them in up to this length; accept_ra_defrtr has
+    no say.
+    """
     node.switch(e0__accept_ra_defrtr=0)
     with node.router("e0") as router:
         router.advertise(options=[RouteInformation(PLACE)])
@@ -507,14 +623,19 @@ def test_an_unchanged_renewal_sends_no_event(node: WiredNode) -> None:
 
 
 def test_an_expired_route_stays_in_dumps(node: WiredNode) -> None:
-    """Lookups skip it; the kernel takes it away when it collects, every 30 s unless it is told otherwise."""
+    """Lookups skip it; the kernel takes it away when it collects, every 30 s unless it is told
+    otherwise.
+    """
     node.run("sysctl", "-qw", "net.ipv6.route.gc_interval=1000")
     with node.router("e0") as router:
         router.advertise(lifetime=1)
     assert decided(node, "2001:db8:9::9") == ["e0"]
     wait_until(lambda: decided(node, "2001:db8:9::9") == [], "the end of the route")
     # iproute2 shows no expiry in the second in which it is 0.
-    wait_until(lambda: shown(node, "route", "show", "exact", "default")[0].get("expires", 0) < 0, "a time below 0")
+    wait_until(
+        lambda: shown(node, "route", "show", "exact", "default")[0].get("expires", 0) < 0,
+        "a time below 0",
+    )
 
 
 # --- devices
@@ -524,7 +645,11 @@ def test_an_expired_route_stays_in_dumps(node: WiredNode) -> None:
 def test_a_link_that_goes_down_takes_all_with_it(node: WiredNode, forwarding: int) -> None:
     """Its static routes and addresses go, with events; up brings none of them back."""
     node.switch(all__forwarding=forwarding)
-    do(node, f"route add {PLACE} via {ROUTER} dev e0 metric 1 proto 142", "route add fd08::/16 dev e0")
+    do(
+        node,
+        f"route add {PLACE} via {ROUTER} dev e0 metric 1 proto 142",
+        "route add fd08::/16 dev e0",
+    )
     with in_namespace(node.name, open_here) as listener:
         listener.bind((0, IPV6_ROUTE_EVENTS | IPV6_ADDRESS_EVENTS))
         node.set_up("e0", up=False)
@@ -553,16 +678,24 @@ def test_a_next_hop_whose_link_is_down_is_dead(node: WiredNode) -> None:
     legs = route.get("nexthops", [route])
     assert [leg["dev"] for leg in legs if "dead" not in leg["flags"]] == ["e1"]
     for port in range(20):
-        [answer] = shown(node, "route", "get", ADDRESS, "sport", str(1000 + port), "dport", "9", "ipproto", "udp")
+        [answer] = shown(
+            node, "route", "get", ADDRESS, "sport", str(1000 + port), "dport", "9", "ipproto", "udp"
+        )
         assert answer["dev"] == "e1"
 
 
 def test_an_address_brings_its_routes(node: WiredNode) -> None:
-    """A connected route of metric 256, and a local one; as a router also the anycast address of the network."""
+    """A connected route of metric 256, and a local one; as a router also the anycast address of the
+    network.
+    """
 
     def local() -> set[tuple[str, str]]:
         routes = shown(node, "route", "show", "table", "local")
-        return {(route.get("type", ""), route["dst"]) for route in routes if route["dst"].startswith("2001:db8:1:")}
+        return {
+            (route.get("type", ""), route["dst"])
+            for route in routes
+            if route["dst"].startswith("2001:db8:1:")
+        }
 
     assert held(node, "2001:db8:1::/64") == [("e0", 256)]
     assert local() == {("local", "2001:db8:1::1")}
@@ -573,5 +706,7 @@ def test_an_address_brings_its_routes(node: WiredNode) -> None:
 def test_a_node_without_ipv6(node: WiredNode) -> None:
     """Where it is disabled on each device there are no routes, and a lookup finds none."""
     node.switch(all__disable_ipv6=1)
-    assert [route for route in shown(node, "route", "show", "table", "all") if route.get("dev") != "lo"] == []
+    assert [
+        route for route in shown(node, "route", "show", "table", "all") if route.get("dev") != "lo"
+    ] == []
     assert refusal(node, f"route get fibmatch {ADDRESS}") == "Network is unreachable"

@@ -1,4 +1,5 @@
-"""Facts about the kernel and its tools on which the design rests, and which the other tests do not show.
+"""Facts about the kernel and its tools on which the design rests, and which the other tests do not
+show.
 
 docs/kernel-facts.md names each of them, together with the tests that prove the other facts.
 """
@@ -59,8 +60,12 @@ def messages_received(listener: socket.socket) -> list[tuple[int, bytes]]:
             offset += (length + 3) & ~3
 
 
-@pytest.mark.parametrize("destination", ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32"])
-def test_the_kernel_accepts_destinations_that_no_packet_should_take(node: KernelNode, destination: str) -> None:
+@pytest.mark.parametrize(
+    "destination", ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32"]
+)
+def test_the_kernel_accepts_destinations_that_no_packet_should_take(
+    node: KernelNode, destination: str
+) -> None:
     """Only the config refuses such routes: the kernel would install them."""
     node.ip("route", "add", destination, "via", "10.224.0.1")
     assert node.ip("route", "show", "exact", destination)
@@ -68,7 +73,9 @@ def test_the_kernel_accepts_destinations_that_no_packet_should_take(node: Kernel
 
 @pytest.mark.parametrize("before", ["172.16.0.0/12", "172.16.0.0/16 metric 50"])
 def test_a_late_connected_route_decides(node: KernelNode, before: str) -> None:
-    """An address that comes later brings a /16 of metric 0, which beats a shorter prefix and a higher metric."""
+    """An address that comes later brings a /16 of metric 0, which beats a shorter prefix and a
+    higher metric.
+    """
     node.ip("route", "add", *before.split(), "via", "10.224.0.1")
     assert device_for(node, "172.16.8.1") == "eth0"
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
@@ -76,7 +83,9 @@ def test_a_late_connected_route_decides(node: KernelNode, before: str) -> None:
 
 
 def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
-    """A route inside the late /16 still decides for its own addresses; the rest of the /16 leaves by the fabric."""
+    """A route inside the late /16 still decides for its own addresses; the rest of the /16 leaves
+    by the fabric.
+    """
     node.ip("route", "add", "172.16.8.0/22", "via", "10.224.0.1")
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
     assert (device_for(node, "172.16.8.1"), device_for(node, "172.16.1.9")) == ("eth0", "ib0")
@@ -98,7 +107,9 @@ def test_no_route_beats_the_local_table(node: KernelNode) -> None:
 
 
 def test_replace_with_another_metric_adds_a_route(node: KernelNode) -> None:
-    """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays in addition to the new one."""
+    """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays in addition
+    to the new one.
+    """
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
     node.ip("route", "replace", FABRIC, "via", "10.224.0.1", "metric", "50")
     assert len(node.ip("route", "show", "exact", FABRIC).splitlines()) == 2
@@ -112,8 +123,12 @@ def test_replace_overwrites_the_kernels_own_route(node: KernelNode) -> None:
 
 
 @pytest.mark.parametrize("cause", ["link set ib0 down", "address delete 172.16.1.4/16 dev ib0"])
-def test_routes_that_go_with_their_device_or_address_go_in_silence(node: KernelNode, cause: str) -> None:
-    """No RTM_DELROUTE is sent for a route through a gateway whose device goes down or whose address goes."""
+def test_routes_that_go_with_their_device_or_address_go_in_silence(
+    node: KernelNode, cause: str
+) -> None:
+    """No RTM_DELROUTE is sent for a route through a gateway whose device goes down or whose address
+    goes.
+    """
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
     node.ip("route", "add", "192.0.2.0/24", "via", "172.16.1.1")
     with in_namespace(node.name, open_here) as listener:
@@ -123,18 +138,34 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(node: KernelN
         assert [kind for kind, _ in messages_received(listener)] == [RTM_NEWROUTE, RTM_DELROUTE]
         node.ip(*cause.split())
         assert node.ip("route", "show", "192.0.2.0/24") == ""
-        assert not any(socket.inet_aton("192.0.2.0") in payload for _, payload in messages_received(listener))
+        assert not any(
+            socket.inet_aton("192.0.2.0") in payload for _, payload in messages_received(listener)
+        )
 
 
 def test_an_event_does_not_say_which_process_made_the_change(node: KernelNode) -> None:
-    """It has the port of the socket that asked: a process id only for a first socket, and as its namespace numbers it.
+    """It has the port of the socket that asked: a process id only for a first socket, and as its
+    namespace numbers it.
 
-    So an event of a container names another process of the node, and one of a daemon with two sockets names none.
+    So an event of a container names another process of the node, and one of a daemon with two
+    sockets names none.
     """
     with in_namespace(node.name, open_here) as listener, ExitStack() as stack:
         listener.bind((0, IPV4_ROUTE_EVENTS))
         subprocess.run(
-            ["unshare", "--pid", "--fork", "ip", "-n", node.name, "route", "add", "192.0.2.0/24", "dev", "eth0"],
+            [
+                "unshare",
+                "--pid",
+                "--fork",
+                "ip",
+                "-n",
+                node.name,
+                "route",
+                "add",
+                "192.0.2.0/24",
+                "dev",
+                "eth0",
+            ],
             check=True,
         )
         announced = listener.recv(1 << 16)
@@ -152,7 +183,11 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
         sender.bind((0, 0))
         for count in (BATCH, 400):
             numbers = range(1, count + 1)
-            sender.send(b"".join(struct.pack("=IHHII", 28, RTM_NEWROUTE, 1, n, 0) + impossible for n in numbers))
+            sender.send(
+                b"".join(
+                    struct.pack("=IHHII", 28, RTM_NEWROUTE, 1, n, 0) + impossible for n in numbers
+                )
+            )
             if count == BATCH:
                 assert len(messages_received(sender)) == count
         with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
@@ -161,17 +196,26 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
 
 @pytest.mark.parametrize("verb", ["append", "prepend"])
 def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode, verb: str) -> None:
-    """Of those that stand beside each other, the first decides. A dump hides one that stands between two next hops."""
+    """Of those that stand beside each other, the first decides. A dump hides one that stands
+    between two next hops.
+    """
     for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
         node.add_address(dev, address)
     plain = "fd00:9::/32 dev ib0 metric 1"
-    one, two = "fd00:9::/32 via fd00:1::7 dev eth0 metric 1", "fd00:9::/32 via fd00:a::7 dev ib0 metric 1"
+    one, two = (
+        "fd00:9::/32 via fd00:1::7 dev eth0 metric 1",
+        "fd00:9::/32 via fd00:a::7 dev ib0 metric 1",
+    )
     merged = "fd00:9::/32 metric 1 nexthop via fd00:1::7 dev eth0 weight 1 nexthop via fd00:a::7 dev ib0 weight 1"
 
     def dump(*steps: tuple[str, str]) -> list[str]:
         for words in steps:
             node.ip("-6", "route", *" ".join(words).split())
-        return [str(route) for route in NetlinkBackend(netns=node.name).routes(IPV6) if route.prefix_length == 32]
+        return [
+            str(route)
+            for route in NetlinkBackend(netns=node.name).routes(IPV6)
+            if route.prefix_length == 32
+        ]
 
     assert dump(("add", plain), (verb, one), (verb, two)) == [plain, merged]
     assert dump(("delete", plain), ("delete", two), (verb, plain)) == [one, plain]
@@ -201,7 +245,9 @@ def test_a_batch_of_ip_stops_at_the_first_refusal_unless_forced(
 
 @needs("nft", "ebtables-nft")
 def test_nft_does_not_show_the_operands_of_ebtables_rules(node: KernelNode) -> None:
-    """Rules of ebtables-nft are read with ebtables-save: in JSON of nft the hardware address is missing."""
+    """Rules of ebtables-nft are read with ebtables-save: in JSON of nft the hardware address is
+    missing.
+    """
     rule = "-p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 02:00:00:00:00:09"
     node.run("ebtables-nft", "-t", "nat", "-A", "PREROUTING", *rule.split())
     assert "02:00:00:00:00:09" not in node.run("nft", "-j", "list", "ruleset").lower()

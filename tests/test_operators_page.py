@@ -1,4 +1,6 @@
-"""docs/operators.md: its outputs are real, of the command on real systemd, and its table has lines of the code."""
+"""docs/operators.md: its outputs are real, of the command on real systemd, and its table has lines
+of the code.
+"""
 
 import json
 import re
@@ -70,7 +72,8 @@ def _new(config: Mapping[str, object]) -> str:
     return f"echo '{json.dumps({'hostRouting': config})}' > /root/new.json"
 
 
-#: By the word after `console`: the installed config, what is there before the boot, and what happens after it.
+#: By the word after `console`: the installed config, what is there before the boot, and what
+#: happens after it.
 STATES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     "overlap": (CHECKED, SHADOW, HELD),
     "held": (CHECKED, SHADOW, HELD),
@@ -78,17 +81,29 @@ STATES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     "fabric": (CHECKED, FABRIC, ""),
     "lease": (MENDED, SHADOW, "ip route del default; ip route flush proto 142"),
     "worse": (MENDED, SHADOW, _new(CHECKED)),
-    "undone": (MENDED, SHADOW, _new({**MENDED, "staticRoutes": {"enabled": True, "routes": [ROUTE, TYPO]}})),
+    "undone": (
+        MENDED,
+        SHADOW,
+        _new({**MENDED, "staticRoutes": {"enabled": True, "routes": [ROUTE, TYPO]}}),
+    ),
     "taken": ({**MENDED, "watch": {"enabled": True, "mode": "service"}}, SHADOW, STEAL),
     "ipv6": (
         {**MENDED, "routeOverlap": BOTH_FAMILIES},
         SHADOW + IPV6,
         "ip -6 route add default via fe80::1 dev ib0 proto ra metric 512",
     ),
-    "upgraded": (MENDED, SHADOW, "echo '# of the release before' >> /etc/aks-flex-node/static-routes.sh"),
+    "upgraded": (
+        MENDED,
+        SHADOW,
+        "echo '# of the release before' >> /etc/aks-flex-node/static-routes.sh",
+    ),
     "left": (MENDED, SHADOW, "rm /etc/aks-flex-node/hostrouting.json"),
     "removed": (MENDED, SHADOW, ""),
-    "sweep": ({**MENDED, "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}, SHADOW, NEIGHBOUR),
+    "sweep": (
+        {**MENDED, "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}},
+        SHADOW,
+        NEIGHBOUR,
+    ),
     "probes": (
         {**MENDED, "probeSnat": {"enabled": True, "dev": "eth0", "detect": "always"}},
         SHADOW + IPV6,
@@ -123,7 +138,10 @@ def pattern_of(expected: str) -> str:
 def blocks() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the state of each block of the page, with its commands and their outputs."""
     found = re.findall(r"^```console (\w+)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
-    parts = [(state, re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.MULTILINE)) for state, text in found]
+    parts = [
+        (state, re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.MULTILINE))
+        for state, text in found
+    ]
     return sorted(parts, key=lambda part: part[0])
 
 
@@ -140,10 +158,16 @@ def test_every_block_has_a_state() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [state if state in STORIES else pytest.param(state, marks=pytest.mark.slow) for state in SESSIONS]
+    "state",
+    [
+        state if state in STORIES else pytest.param(state, marks=pytest.mark.slow)
+        for state in SESSIONS
+    ],
 )
 def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
-    """Each command, pasted on the node that its block names, says what the page says; `...` is any lines."""
+    """Each command, pasted on the node that its block names, says what the page says; `...` is any
+    lines.
+    """
     require_nspawn()
     require_program()
     config, links, trouble = STATES[state]
@@ -184,7 +208,9 @@ def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
 def rows() -> list[str]:
     """Return the words by which the table of the page finds a line."""
     table = PAGE.partition("| The line has | It means |\n|---|---|\n")[2].partition("\n\n")[0]
-    return [words for row in table.splitlines() for words in re.findall("`(.*?)`", row.split(" | ")[0])]
+    return [
+        words for row in table.splitlines() for words in re.findall("`(.*?)`", row.split(" | ")[0])
+    ]
 
 
 def test_every_row_has_a_line() -> None:

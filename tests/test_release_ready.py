@@ -1,4 +1,6 @@
-"""What a first release needs: workflows that are pinned and bounded, links that lead somewhere, and pages that hold."""
+"""What a first release needs: workflows that are pinned and bounded, links that lead somewhere, and
+pages that hold.
+"""
 
 import re
 import subprocess
@@ -16,7 +18,11 @@ from hostrouting import __version__
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 #: The versions of Python that .ci/pythons looks for.
 PYTHONS = re.findall(
-    r"3\.\d+", (ROOT / ".ci/pythons").read_text(encoding="utf-8").partition("for version in ")[2].split(";")[0]
+    r"3\.\d+",
+    (ROOT / ".ci/pythons")
+    .read_text(encoding="utf-8")
+    .partition("for version in ")[2]
+    .split(";")[0],
 )
 
 
@@ -27,36 +33,52 @@ def text(path: str) -> str:
 def jobs(workflow: Path) -> dict[str, str]:
     """Return the text of each job: its name is indented by two, all of it by more."""
     found = re.split(
-        r"^  ([\w-]+):$", workflow.read_text(encoding="utf-8").partition("\njobs:\n")[2], flags=re.MULTILINE
+        r"^  ([\w-]+):$",
+        workflow.read_text(encoding="utf-8").partition("\njobs:\n")[2],
+        flags=re.MULTILINE,
     )
     return dict(zip(found[1::2], found[2::2], strict=True))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_is_pinned_and_bounded(workflow: Path) -> None:
-    """It uses commits, not tags that move; it may read alone, keeps no credentials, and each job ends."""
+    """It uses commits, not tags that move; it may read alone, keeps no credentials, and each job
+    ends.
+    """
     written = workflow.read_text(encoding="utf-8")
     used = re.findall(r"uses: (.*)", written)
     assert used
-    assert [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
+    assert [
+        one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+    ] == []
     assert "\npermissions:\n  contents: read\n" in written
     assert "\nconcurrency:\n" in written
     assert "pull_request_target" not in written
     assert written.count("actions/checkout@") == written.count("persist-credentials: false")
     assert jobs(workflow)
-    assert [name for name, job in jobs(workflow).items() if "\n    timeout-minutes: " not in f"\n{job}"] == []
+    assert [
+        name for name, job in jobs(workflow).items() if "\n    timeout-minutes: " not in f"\n{job}"
+    ] == []
 
 
 def test_all_workflows_use_the_same_commit_of_an_action() -> None:
     """An action has one version in all of them."""
-    used = {one for path in WORKFLOWS for one in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))}
+    used = {
+        one
+        for path in WORKFLOWS
+        for one in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
+    }
     assert len(used) == len({one.partition("@")[0] for one in used})
 
 
 def test_the_programs_and_targets_that_workflows_name_exist() -> None:
     """Each `make` names targets of the Makefile, and each script is there and can be run."""
     written = "\n".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
-    made = {name for line in re.findall(r"\bmake ([\w./ -]+)$", written, flags=re.MULTILINE) for name in line.split()}
+    made = {
+        name
+        for line in re.findall(r"\bmake ([\w./ -]+)$", written, flags=re.MULTILINE)
+        for name in line.split()
+    }
     made |= set(re.findall(r"\{part: ([\w-]+),", written))
     assert {"quick", "test", "lint", "soak-tests", "kernel-jammy"} <= made
     rules = re.findall(r"^([\w -]+):", text("Makefile"), flags=re.MULTILINE)
@@ -74,18 +96,24 @@ def test_the_night_runs_every_part_of_the_soak() -> None:
 
 
 def test_changes_are_tried_on_every_supported_python() -> None:
-    """Workflow, package index and .ci/pythons name the same versions, the oldest of which pip demands."""
+    """Workflow, package index and .ci/pythons name the same versions, the oldest of which pip
+    demands.
+    """
     tried = re.search(r"python: \[(.*)\]", text(".github/workflows/change.yml"))
     assert tried
     assert re.findall(r"3\.\d+", tried[1]) == PYTHONS
     classifiers = metadata("hostrouting").get_all("Classifier") or []
-    assert [one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)] == PYTHONS
+    assert [
+        one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)
+    ] == PYTHONS
     assert metadata("hostrouting")["Requires-Python"] == f">={PYTHONS[0]}"
 
 
 def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:
     """Who unpacks it follows each link of README and docs that leads somewhere here."""
-    held = {Path(file.distribution_path) for file in SdistBuilder(str(ROOT)).recurse_included_files()}
+    held = {
+        Path(file.distribution_path) for file in SdistBuilder(str(ROOT)).recurse_included_files()
+    }
     documents = [path for path in held if path.suffix == ".md"]
     assert {Path("README.md"), Path("SECURITY.md"), Path("docs/releasing.md")} <= set(documents)
     folders = {folder for path in held for folder in path.parents}
@@ -109,14 +137,14 @@ def test_our_own_address_is_one() -> None:
     assert f"--repo {home.removeprefix('https://github.com/')}`" in text("docs/releasing.md")
 
 
-CHANGELOG = (
-    f"# Changelog\n\n## {__version__} - 2026-12-01\n\nThe first.\n\n### Added\n\n- All.\n\n## 0.0.1 - 2026-01-01\n"
-)
+CHANGELOG = f"# Changelog\n\n## {__version__} - 2026-12-01\n\nThe first.\n\n### Added\n\n- All.\n\n## 0.0.1 - 2026-01-01\n"
 
 
 def notes(changelog: str, tag: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "release/notes.py", tag]
-    return subprocess.run(words, input=changelog, check=False, capture_output=True, text=True, cwd=ROOT)
+    return subprocess.run(
+        words, input=changelog, check=False, capture_output=True, text=True, cwd=ROOT
+    )
 
 
 def test_the_notes_of_a_release_are_its_section() -> None:
@@ -128,7 +156,11 @@ def test_the_notes_of_a_release_are_its_section() -> None:
     ("changelog", "tag", "why"),
     [
         (CHANGELOG, "v99.0.0", "the tag v99.0.0 is not v"),
-        (CHANGELOG.replace(__version__, "Unreleased"), f"v{__version__}", "CHANGELOG.md has no section"),
+        (
+            CHANGELOG.replace(__version__, "Unreleased"),
+            f"v{__version__}",
+            "CHANGELOG.md has no section",
+        ),
         (CHANGELOG.replace(" - 2026-12-01", ""), f"v{__version__}", "CHANGELOG.md has no section"),
     ],
 )

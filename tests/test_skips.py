@@ -1,4 +1,6 @@
-"""A test whose machine lacks something is skipped with a reason, which is repeated at the end, or fails on CI."""
+"""A test whose machine lacks something is skipped with a reason, which is repeated at the end, or
+fails on CI.
+"""
 
 import os
 import re
@@ -35,13 +37,27 @@ def test_shellcheck_is_found():
 
 
 def run_inner(
-    folder: Path, inner: str = INNER, *, words: Sequence[str] = (".",), root: Path | None = None, **environment: str
+    folder: Path,
+    inner: str = INNER,
+    *,
+    words: Sequence[str] = (".",),
+    root: Path | None = None,
+    **environment: str,
 ) -> tuple[int, str]:
-    """Run a small test suite with this project's conftest.py and an empty PATH; `words` name its files."""
+    """Run a small test suite with this project's conftest.py and an empty PATH; `words` name its
+    files.
+    """
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "test_inner.py").write_text(inner)
     done = subprocess.run(
-        [Path(sysconfig.get_path("scripts"), "pytest"), "-p", "no:cacheprovider", "--rootdir", root or folder, *words],
+        [
+            Path(sysconfig.get_path("scripts"), "pytest"),
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            root or folder,
+            *words,
+        ],
         check=False,
         cwd=root or folder,
         capture_output=True,
@@ -53,7 +69,9 @@ def run_inner(
 
 @pytest.mark.slow
 def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
-    """The run is green; at its end each reason stands once, with its package and the number of tests it has cost."""
+    """The run is green; at its end each reason stands once, with its package and the number of
+    tests it has cost.
+    """
     status, told = run_inner(tmp_path)
     assert status == 0, told
     another = "needs root" if os.geteuid() else "needs `ip` (Debian: apt-get install iproute2)"
@@ -66,7 +84,9 @@ def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
-    """With HOSTROUTING_NO_SKIP a machine that lacks something is red, and the reason is in the report."""
+    """With HOSTROUTING_NO_SKIP a machine that lacks something is red, and the reason is in the
+    report.
+    """
     status, told = run_inner(tmp_path, HOSTROUTING_NO_SKIP="1")
     assert status == 1
     # A mark is judged before the test, which pytest calls an error.
@@ -99,10 +119,16 @@ def test_not_marked():
         ("other_kernel", "kernel", [], "2 passed"),
     ],
 )
-def test_a_test_for_another_run(mark: str, profile: str, words: list[str], passed: str, tmp_path: Path) -> None:
-    """`make test` leaves a slow one out, unless its file is named; only `make kernel-*` needs modules that CI lacks."""
+def test_a_test_for_another_run(
+    mark: str, profile: str, words: list[str], passed: str, tmp_path: Path
+) -> None:
+    """`make test` leaves a slow one out, unless its file is named; only `make kernel-*` needs
+    modules that CI lacks.
+    """
     (tmp_path / "tests").mkdir()
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\ntestpaths = tests\nmarkers = {mark}: a test for another run\n")
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\ntestpaths = tests\nmarkers = {mark}: a test for another run\n"
+    )
     status, told = run_inner(
         tmp_path / "tests",
         MARKED.format(mark),
@@ -116,15 +142,21 @@ def test_a_test_for_another_run(mark: str, profile: str, words: list[str], passe
 
 
 def test_ci_installs_every_package_that_a_skip_names() -> None:
-    """A reason to skip names a package that .ci/packages installs: CI has no skips, also not on a fresh machine."""
-    installed = re.search(r"^packages=\((.*?)^\)", (ROOT / ".ci/packages").read_text(), flags=re.MULTILINE | re.DOTALL)
+    """A reason to skip names a package that .ci/packages installs: CI has no skips, also not on a
+    fresh machine.
+    """
+    installed = re.search(
+        r"^packages=\((.*?)^\)", (ROOT / ".ci/packages").read_text(), flags=re.MULTILINE | re.DOTALL
+    )
     assert installed is not None
     words = {word for line in installed[1].splitlines() for word in line.partition("#")[0].split()}
     assert {*needs.PACKAGES.values()} - words == set()
 
 
 def test_a_tool_without_an_entry_is_a_mistake() -> None:
-    """A tool without an entry in the table would be skipped for ever under a wrong name: it is an error instead."""
+    """A tool without an entry in the table would be skipped for ever under a wrong name: it is an
+    error instead.
+    """
     with pytest.raises(KeyError, match="ntf"):
         missing("ntf")
     with pytest.raises(KeyError, match="ntf"):

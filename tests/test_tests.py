@@ -13,7 +13,9 @@ _SPINS: Final = re.compile(r"\bdo\s+(?::|true|continue)?\s*;?\s*done\b")
 
 
 def _files(*endings: str) -> Iterator[Path]:
-    folders = (ROOT / name for name in ("tests", "hostrouting", "phases", "examples", "release", ".ci"))
+    folders = (
+        ROOT / name for name in ("tests", "hostrouting", "phases", "examples", "release", ".ci")
+    )
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
     return (path for path in files if path.suffix in endings and path.parent.parent.name != "cases")
 
@@ -27,7 +29,11 @@ def test_nothing_waits_by_spinning() -> None:
 
 def test_each_story_is_there() -> None:
     """A test on real systemd that got another name is a slow one until it is listed again."""
-    names = {f"{path.name}::{name}" for path in (ROOT / "tests/system").glob("test_*.py") for name in _tests_of(path)}
+    names = {
+        f"{path.name}::{name}"
+        for path in (ROOT / "tests/system").glob("test_*.py")
+        for name in _tests_of(path)
+    }
     assert STORIES - names == set()
 
 

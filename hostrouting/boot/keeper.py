@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, NetworkEvent
     from phases import Context
 
-#: The name of the task, which each log record of a watch has in its field `task`. Some have an `event`, too: `keeps`,
-#: `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a trouble.
+#: The name of the task, which each log record of a watch has in its field `task`. Some have an
+#: `event`, too: `keeps`, `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a
+#: trouble.
 WATCH_TASK: Final = "watch-routes"
 
 
@@ -31,21 +32,21 @@ class ConfigInForce(Protocol):
 
 
 class Keeper(ABC):
-    """Keeps one part of the node right. All calls come from one thread, and in the order of the events."""
+    """Keeps one part of the node right; one thread calls it, in the order of the events."""
 
     #: The beginning of the message about a failed `act`.
     failure: ClassVar[str]
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
-        """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
+        """Return the seconds until the events require an `act`: 0 for at once, `inf` for never."""
         return inf
 
     def lose(self) -> None:  # noqa: B027 - most have nothing to forget
-        """Forget all that events told, since some were lost: `act` is called at once, and must read everything."""
+        """Forget all events, since some were lost; `act` follows at once, and reads everything."""
 
     @abstractmethod
     def act(self, ctx: Context) -> float:
-        """Look, and make it right; return in how many seconds to act again even without an event."""
+        """Look, and repair; return the seconds until the next `act` without an event."""
 
 
 class SiblingKeeper(Protocol):

@@ -9,8 +9,8 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import (
     gate_drop_in,
-    links_of,
     gating_list,
+    links_of,
     program_path,
     ready_unit,
     unit_path,

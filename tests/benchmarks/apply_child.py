@@ -1,4 +1,5 @@
-"""The `hostrouting` command on a machine without systemd: apply_child.py ROOT WORDS..., the words being the command's.
+"""The `hostrouting` command on a machine without systemd: apply_child.py ROOT WORDS..., the words
+being the command's.
 
 Routes are those of the network namespace that we are in; files, units and the lock are below ROOT.
 """

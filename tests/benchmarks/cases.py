@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import world
-from benchmarks.measure import Contender, Contest, Sample, contest, fastest, in_process, process, self_timed
+from benchmarks.measure import (
+    Contender,
+    Contest,
+    Sample,
+    contest,
+    fastest,
+    in_process,
+    process,
+    self_timed,
+)
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4
@@ -63,7 +72,11 @@ def _install(setting: Setting, count: int, batch: int | None) -> Contest:
     if batch is not None:
         contenders.append(Contender(C, lambda: _c_install(setting, count, batch)))
     return contest(
-        contenders, count, rounds=setting.rounds(count), before=world.clean, check=lambda: world.check_installed(count)
+        contenders,
+        count,
+        rounds=setting.rounds(count),
+        before=world.clean,
+        check=lambda: world.check_installed(count),
     )
 
 
@@ -71,8 +84,12 @@ def lookup(setting: Setting) -> list[Result]:
     """Addresses, spread over the biggest of the tables."""
     table = max(setting.sizes)
     world.fill(world.uniform(table))
-    batch = _best_batch(setting, lambda setting, count, size: _c_lookup(setting, count, world.STEP, size))
-    contests = [_lookup(setting, count, table // count * world.STEP, batch) for count in setting.sizes]
+    batch = _best_batch(
+        setting, lambda setting, count, size: _c_lookup(setting, count, world.STEP, size)
+    )
+    contests = [
+        _lookup(setting, count, table // count * world.STEP, batch) for count in setting.sizes
+    ]
     remark = "; ".join(filter(None, (f"in a table of {table:,} routes", _batch_remark(batch))))
     return [Result("lookup", contests, [(OURS, C), (IP, OURS)], remark)]
 
@@ -94,7 +111,11 @@ def dump(setting: Setting) -> list[Result]:
     results = []
     for name, make, remark in (
         ("dump, uniform", world.uniform, "one gateway"),
-        ("dump, mixed", world.mixed, "/16 to /32; four gateways; metrics, sources, blackholes, multipath"),
+        (
+            "dump, mixed",
+            world.mixed,
+            "/16 to /32; four gateways; metrics, sources, blackholes, multipath",
+        ),
     ):
         contests = []
         for count in setting.sizes:
@@ -106,7 +127,9 @@ def dump(setting: Setting) -> list[Result]:
 
 def _dump(setting: Setting, count: int) -> Contest:
     contenders = [
-        Contender(OURS, in_process(lambda: NetlinkBackend().routes(), expected=count + setting.own_routes)),
+        Contender(
+            OURS, in_process(lambda: NetlinkBackend().routes(), expected=count + setting.own_routes)
+        ),
         Contender(IP, lambda: process(["ip", "-4", "route", "show", "table", "all"])),
     ]
     if setting.yardstick:
@@ -121,7 +144,10 @@ def _script(setting: Setting, lines: Iterable[str]) -> str:
 
 
 def _best_batch(
-    setting: Setting, run: Callable[[Setting, int, int], Sample], *, before: Callable[[], None] | None = None
+    setting: Setting,
+    run: Callable[[Setting, int, int], Sample],
+    *,
+    before: Callable[[], None] | None = None,
 ) -> int | None:
     """How many messages a send suit C best; None without C."""
     if setting.yardstick is None:
@@ -131,11 +157,25 @@ def _best_batch(
 
 
 def _batch_remark(batch: int | None) -> str:
-    return "" if batch is None else f"C with {batch} messages a send, its best of {', '.join(map(str, _BATCHES))}"
+    return (
+        ""
+        if batch is None
+        else f"C with {batch} messages a send, its best of {', '.join(map(str, _BATCHES))}"
+    )
 
 
 def _c_install(setting: Setting, count: int, batch: int) -> Sample:
-    return _c(setting, "install", count, batch, world.FIRST, world.STEP, world.LENGTH, world.GATEWAY, world.DEVICE)
+    return _c(
+        setting,
+        "install",
+        count,
+        batch,
+        world.FIRST,
+        world.STEP,
+        world.LENGTH,
+        world.GATEWAY,
+        world.DEVICE,
+    )
 
 
 def _c_lookup(setting: Setting, count: int, step: int, batch: int) -> Sample:

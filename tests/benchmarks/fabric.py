@@ -1,4 +1,6 @@
-"""The cost of an announced fabric: the boot check and `hostrouting check`, with and without the agent's files."""
+"""The cost of an announced fabric: the boot check and `hostrouting check`, with and without the
+agent's files.
+"""
 
 import json
 import shutil
@@ -37,11 +39,15 @@ MARKERS: Final = Path("/run/aks-flex-node")
 
 
 def fabric(setting: Setting) -> list[Result]:
-    """Make the devices, and measure both with a default route and the routes that the announcement needs."""
+    """Make the devices, and measure both with a default route and the routes that the announcement
+    needs.
+    """
     world.demand_own_run()
     world.clean()
     with devices():
-        world.ip_batch(f"route add {cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in CIDRS[:2])
+        world.ip_batch(
+            f"route add {cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in CIDRS[:2]
+        )
         try:
             return [_boot(setting), _check(setting)]
         finally:
@@ -53,7 +59,12 @@ def devices() -> Iterator[None]:
     """Give the node the devices of a fabric and a default route, until the end of the block."""
     pairs = [(f"fab{number}", f"fab{number + 1}") for number in range(0, NETWORKS, 2)]
     default = f"default via {world.GATEWAY} dev {world.DEVICE}"
-    world.ip_batch([*(f"link add {one} type veth peer name {other}" for one, other in pairs), f"route add {default}"])
+    world.ip_batch(
+        [
+            *(f"link add {one} type veth peer name {other}" for one, other in pairs),
+            f"route add {default}",
+        ]
+    )
     try:
         yield
     finally:
@@ -73,9 +84,16 @@ def _boot(setting: Setting) -> Result:
         file.write_text(text)
         return str(file)
 
-    contenders = [Contender(name, partial(process, ["bash", of(root)])) for name, root in _roots(setting).items()]
-    measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS), before=_no_markers, check=all_is_well)
-    return Result(BOOT, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True)
+    contenders = [
+        Contender(name, partial(process, ["bash", of(root)]))
+        for name, root in _roots(setting).items()
+    ]
+    measured = contest(
+        contenders, NETWORKS, rounds=setting.rounds(NETWORKS), before=_no_markers, check=all_is_well
+    )
+    return Result(
+        BOOT, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True
+    )
 
 
 def _check(setting: Setting) -> Result:
@@ -85,13 +103,18 @@ def _check(setting: Setting) -> Result:
         Contender(
             name,
             partial(
-                process, [sys.executable, str(_CHILD), str(root), "check", str(config)], env=environment(), cwd="/"
+                process,
+                [sys.executable, str(_CHILD), str(root), "check", str(config)],
+                env=environment(),
+                cwd="/",
             ),
         )
         for name, root in _roots(setting).items()
     ]
     measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS))
-    return Result(CHECK, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True)
+    return Result(
+        CHECK, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True
+    )
 
 
 def _remark() -> str:
@@ -121,7 +144,9 @@ def _roots(setting: Setting) -> dict[str, Path]:
     announce(roots[ANNOUNCED])
     found = read_fabric(RootedFiles(str(roots[ANNOUNCED])), pause=lambda: None)
     if len(found.addresses) != NETWORKS or found.notes:
-        raise BenchmarkError(f"the files of the agent announce {len(found.addresses)} addresses: {found.notes}")
+        raise BenchmarkError(
+            f"the files of the agent announce {len(found.addresses)} addresses: {found.notes}"
+        )
     return roots
 
 

@@ -52,7 +52,9 @@ def _contender(setting: Setting, name: str) -> Contender:
     cidrs, routes = (_of(name, table) for table in (_CIDRS, _ROUTES))
     section = {"expectedCidrs": cidrs, "mode": "STRICT", "fabric": "off"}
     script = setting.folder / f"check-{name}.sh"
-    script.write_bytes(route_overlap.render_script(HostRoutingConfig.from_mapping({"routeOverlap": section})))
+    script.write_bytes(
+        route_overlap.render_script(HostRoutingConfig.from_mapping({"routeOverlap": section}))
+    )
 
     def run() -> Sample:
         shutil.rmtree(MARKERS, ignore_errors=True)

@@ -27,10 +27,16 @@ def fleet(setting: Setting) -> list[Result]:
     found = []
     for families, name in enumerate(LIMITS, 1):
         each = {
-            count: _measured(count, 64, families) for count in setting.sizes if count >= min(1000, setting.sizes[-1])
+            count: _measured(count, 64, families)
+            for count in setting.sizes
+            if count >= min(1000, setting.sizes[-1])
         }
-        remark = "peak " + ", ".join(f"{peak / 1024:.0f} MB of {count:,}" for count, (_, peak) in each.items())
-        contests = [Contest(count, {OURS: [sample]}, clock="cpu") for count, (sample, _) in each.items()]
+        remark = "peak " + ", ".join(
+            f"{peak / 1024:.0f} MB of {count:,}" for count, (_, peak) in each.items()
+        )
+        contests = [
+            Contest(count, {OURS: [sample]}, clock="cpu") for count, (sample, _) in each.items()
+        ]
         found.append(Result(name, contests, [], remark))
     sizes = [size for size in _SIZES if size <= max(1000, setting.sizes[-1])]
     many = [Contest(size, {OURS: [_measured(1, size, 1)[0]]}, clock="cpu") for size in sizes]
@@ -39,5 +45,7 @@ def fleet(setting: Setting) -> list[Result]:
 
 def _measured(count: int, routes: int, families: int) -> tuple[Sample, int]:
     argv = [sys.executable, str(_CHILD), str(count), str(routes), str(families)]
-    wall, cpu, peak, _ = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    wall, cpu, peak, _ = subprocess.run(
+        argv, check=True, capture_output=True, text=True
+    ).stdout.split()
     return Sample(float(wall), float(cpu)), int(peak)

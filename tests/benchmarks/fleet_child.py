@@ -1,7 +1,8 @@
 """How much a process needs that proves N recorded nodes.
 
-fleet_child.py N ROUTES FAMILIES; prints seconds, seconds of processor time, and its peak in kB. A third of the nodes is
-bad. The lines are made of one as cheaply as possible, since their making counts, too.
+fleet_child.py N ROUTES FAMILIES; prints seconds, seconds of processor time, and its peak in kB. A
+third of the nodes is bad. The lines are made of one as cheaply as possible, since their making
+counts, too.
 """
 
 import gc
@@ -30,7 +31,9 @@ def _held(dev: str, address: str) -> Iterator[ObservedRoute]:
         return
     network = own.rsplit(".", 2)[0]
     yield ObservedRoute.parse(f"{network}.0.0/16", dev, protocol=2, scope=253, source=own)
-    yield ObservedRoute.parse(f"{own}/32", dev, table=255, kind="local", protocol=2, scope=254, source=own)
+    yield ObservedRoute.parse(
+        f"{own}/32", dev, table=255, kind="local", protocol=2, scope=254, source=own
+    )
     yield ObservedRoute.parse(
         f"{network}.255.255/32", dev, table=255, kind="broadcast", protocol=2, scope=253, source=own
     )
@@ -41,15 +44,24 @@ def _node(routes: int, families: int) -> NodeRecord:
     cidrs = ["172.16.8.0/22", "10.0.0.0/16", "10.64.0.0/16", *["fd00:99::/64"] * (families > 1)]
     route = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
     section = {"expectedCidrs": cidrs, "mode": "STRICT"}
-    held = {"eth0": [f"{_OWN}/16"], **{f"ib{number}": [f"172.{16 + number}.1.4/16"] for number in range(8)}}
+    held = {
+        "eth0": [f"{_OWN}/16"],
+        **{f"ib{number}": [f"172.{16 + number}.1.4/16"] for number in range(8)},
+    }
     found = [ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1", protocol=16, metric=100), _LOST]
     if families > 1:
         found.append(ObservedRoute.parse("::/0", "eth0", "fe80::1", protocol=9, metric=1024))
-        held = {dev: [*own, f"fd00:{number}::4/64"] for number, (dev, own) in enumerate(held.items())}
+        held = {
+            dev: [*own, f"fd00:{number}::4/64"] for number, (dev, own) in enumerate(held.items())
+        }
     found += [one for dev, own in held.items() for address in own for one in _held(dev, address)]
     for number in range(routes - len(found)):
         destination = f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}/32"
-        found.append(ObservedRoute.parse(destination, "eth0", f"10.224.0.{1 + number % 200}", protocol=12, metric=20))
+        found.append(
+            ObservedRoute.parse(
+                destination, "eth0", f"10.224.0.{1 + number % 200}", protocol=12, metric=20
+            )
+        )
     places = ((0, 255), (32766, 254), (32767, 253))
     return NodeRecord(
         hostname="node-7",
@@ -62,7 +74,10 @@ def _node(routes: int, families: int) -> NodeRecord:
         ),
         rules=(
             *(Rule(priority, table=table, protocol=2) for priority, table in places),
-            *(Rule(priority, table=table, protocol=2, family=IPV6) for priority, table in places[:2]),
+            *(
+                Rule(priority, table=table, protocol=2, family=IPV6)
+                for priority, table in places[:2]
+            ),
         ),
         routes=tuple(found),
         merged=True,
@@ -79,7 +94,9 @@ def main(count: int, routes: int, families: int) -> None:
             own = b"10.224.%d.%d" % (number // 250 % 250, 2 + number % 250)
             yield (
                 str(number),
-                (line if number % 3 else lost).replace(_OWN.encode(), own).replace(b"node-7", b"n%d" % number),
+                (line if number % 3 else lost)
+                .replace(_OWN.encode(), own)
+                .replace(b"node-7", b"n%d" % number),
             )
 
     # As in the command.
@@ -90,7 +107,11 @@ def main(count: int, routes: int, families: int) -> None:
         summary.add(verdict)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     assert (summary.counts["nodes"], summary.counts["lines"]) == (count, 0), summary
-    peak = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+    peak = next(
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if "VmHWM" in line
+    )
     print(wall, cpu, peak, summary.counts["bad"])
 
 

@@ -43,7 +43,9 @@ class Imports(NamedTuple):
     def over_bare(self, name: str) -> float:
         """The median, over the rounds, of the import's time over bare Python, in milliseconds."""
         samples = self.contest.samples
-        return 1e3 * median(one.wall - bare.wall for one, bare in zip(samples[name], samples[BARE], strict=True))
+        return 1e3 * median(
+            one.wall - bare.wall for one, bare in zip(samples[name], samples[BARE], strict=True)
+        )
 
 
 def memory(items: int) -> Memory:
@@ -53,7 +55,9 @@ def memory(items: int) -> Memory:
     argv = [sys.executable, str(_MEMORY_CHILD), *map(str, words)]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, env=environment())
     if done.returncode:
-        raise BenchmarkError(f"applying {items} routes in a fresh process failed: {done.stderr.strip()[-500:]}")
+        raise BenchmarkError(
+            f"applying {items} routes in a fresh process failed: {done.stderr.strip()[-500:]}"
+        )
     world.check_installed(items)
     world.clean()
     return Memory(items, json.loads(done.stdout))

@@ -30,7 +30,9 @@ class Contender(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """The time of all contenders for the same `items`, round by round: seconds that passed, or of processor time."""
+    """The time of all contenders for the same `items`, round by round: seconds that passed, or of
+    processor time.
+    """
 
     items: int
     samples: Mapping[str, Sequence[Sample]]
@@ -52,10 +54,14 @@ class Contest(NamedTuple):
         return self.seconds(name) / self.items * 1e6
 
     def ratio(self, name: str, to: str) -> float | None:
-        """The median of the rounds' ratios: a slow phase of the machine slows both sides of a round."""
+        """The median of the rounds' ratios: a slow phase of the machine slows both sides of a
+        round.
+        """
         if name not in self.samples or to not in self.samples:
             return None
-        return median(one / other for one, other in zip(self._rounds(name), self._rounds(to), strict=True))
+        return median(
+            one / other for one, other in zip(self._rounds(name), self._rounds(to), strict=True)
+        )
 
 
 def contest(
@@ -68,7 +74,8 @@ def contest(
 ) -> Contest:
     """Let the contenders take turns; `before` each, untimed, the world is put in order.
 
-    The round before the first warms caches up and is not counted; in it, `check` examines the result of each contender.
+    The round before the first warms caches up and is not counted; in it, `check` examines the
+    result of each contender.
     """
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
     for number in range(rounds + 1):
@@ -85,8 +92,12 @@ def contest(
     return Contest(items, samples)
 
 
-def in_process(work: Callable[[], Sized | None], *, expected: int | None = None) -> Callable[[], Sample]:
-    """Time a call in this process: the collector as Python has it, but nothing of the round before to collect."""
+def in_process(
+    work: Callable[[], Sized | None], *, expected: int | None = None
+) -> Callable[[], Sample]:
+    """Time a call in this process: the collector as Python has it, but nothing of the round before
+    to collect.
+    """
 
     def run() -> Sample:
         gc.collect()
@@ -94,23 +105,35 @@ def in_process(work: Callable[[], Sized | None], *, expected: int | None = None)
         result = work()
         sample = Sample(time.perf_counter() - wall, time.process_time() - cpu)
         if expected is not None and (result is None or len(result) != expected):
-            raise BenchmarkError(f"expected {expected} results, got {None if result is None else len(result)}")
+            raise BenchmarkError(
+                f"expected {expected} results, got {None if result is None else len(result)}"
+            )
         return sample
 
     return run
 
 
-def process(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Sample:
+def process(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+) -> Sample:
     """Time a whole process, its start included; its output goes nowhere."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall = time.perf_counter()
     done = subprocess.run(
-        argv, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=cwd
+        argv,
+        check=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=cwd,
     )
     wall = time.perf_counter() - wall
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise BenchmarkError(f"{' '.join(argv)} failed ({done.returncode}): {done.stderr.strip()[-500:]}")
+        raise BenchmarkError(
+            f"{' '.join(argv)} failed ({done.returncode}): {done.stderr.strip()[-500:]}"
+        )
     return Sample(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
@@ -125,7 +148,12 @@ def self_timed(argv: Sequence[str], *, expected: int) -> Sample:
     return Sample(float(words[0]), float(words[1]))
 
 
-def fastest(choices: Sequence[int], run: Callable[[int], Sample], *, before: Callable[[], None] | None = None) -> int:
+def fastest(
+    choices: Sequence[int],
+    run: Callable[[int], Sample],
+    *,
+    before: Callable[[], None] | None = None,
+) -> int:
     """The choice with the lowest median of three runs."""
     contenders = [Contender(str(choice), partial(run, choice)) for choice in choices]
     tried = contest(contenders, 1, rounds=3, before=before)

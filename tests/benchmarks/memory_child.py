@@ -1,8 +1,10 @@
 """How much memory a process takes that applies N routes.
 
-memory_child.py DEV N FIRST STEP LENGTH GATEWAY; prints its peak in kB at each stage, a JSON object on one line.
+memory_child.py DEV N FIRST STEP LENGTH GATEWAY; prints its peak in kB at each stage, a JSON object
+on one line.
 
-VmHWM belongs to this program alone, while getrusage's ru_maxrss begins with the memory of its parent.
+VmHWM belongs to this program alone, while getrusage's ru_maxrss begins with the memory of its
+parent.
 """
 
 import json
@@ -27,7 +29,9 @@ def main(dev: str, *numbers: str) -> None:
     via = Address(IPV4, gateway)
     peaks["imported"] = _peak()
     changes = [
-        RouteChange.add(Route(network=first + number * step, prefix_length=length, gateway=via, dev=dev))
+        RouteChange.add(
+            Route(network=first + number * step, prefix_length=length, gateway=via, dev=dev)
+        )
         for number in range(count)
     ]
     peaks["built"] = _peak()

@@ -35,7 +35,10 @@ def one_file(setting: Setting) -> list[Result]:
     config.write_text(json.dumps({"routeOverlap": {"expectedCidrs": _CIDRS}, "gates": []}))
     world.ip_batch([f"route add default via {world.GATEWAY} dev {world.DEVICE}"])
     try:
-        return [_contest(START, forms, ["--version"], setting), _contest(CHECK, forms, ["check", str(config)], setting)]
+        return [
+            _contest(START, forms, ["--version"], setting),
+            _contest(CHECK, forms, ["check", str(config)], setting),
+        ]
     finally:
         world.ip_batch(["route delete default"])
 
@@ -46,4 +49,6 @@ def _contest(name: str, forms: dict[str, str], words: Sequence[str], setting: Se
         Contender(form, partial(process, [sys.executable, program, *words], env=env, cwd="/"))
         for form, program in forms.items()
     ]
-    return Result(name, [contest(contenders, 1, rounds=setting.rounds(1))], [(FILE, INSTALLED)], whole=True)
+    return Result(
+        name, [contest(contenders, 1, rounds=setting.rounds(1))], [(FILE, INSTALLED)], whole=True
+    )

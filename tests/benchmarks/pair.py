@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from benchmarks import world
 from benchmarks.cases import IP, OURS, Result, Setting
-from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment, in_process, process
+from benchmarks.measure import (
+    BenchmarkError,
+    Contender,
+    Contest,
+    Sample,
+    contest,
+    environment,
+    in_process,
+    process,
+)
 from benchmarks.timed_backend import TimedBackend
 
 from hostrouting import route_overlap, static_routes
@@ -125,7 +134,9 @@ def _many(setting: Setting, name: str) -> Result:
     count = min(MANY, max(setting.sizes))
     if name == MANY_CIDRS:
         cidrs = [route.destination for route in world.uniform(count)]
-        ours = _file(setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs)))
+        ours = _file(
+            setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs))
+        )
         upstream = _upstream_check(setting, cidrs)
     else:
         ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
@@ -137,12 +148,24 @@ def _many(setting: Setting, name: str) -> Result:
 
 
 def _scripts(
-    ours: Sequence[str], upstream: Sequence[str], count: int, *, rounds: int, before: Callable[[], None]
+    ours: Sequence[str],
+    upstream: Sequence[str],
+    count: int,
+    *,
+    rounds: int,
+    before: Callable[[], None],
 ) -> Contest:
     world.demand_own_run()
-    contenders = [Contender(OURS, lambda: _in_turn(ours)), Contender(UPSTREAM, lambda: _in_turn(upstream))]
+    contenders = [
+        Contender(OURS, lambda: _in_turn(ours)),
+        Contender(UPSTREAM, lambda: _in_turn(upstream)),
+    ]
     return contest(
-        contenders, count, rounds=rounds, before=before, check=lambda: world.check_installed(count, world.EVERYBODYS)
+        contenders,
+        count,
+        rounds=rounds,
+        before=before,
+        check=lambda: world.check_installed(count, world.EVERYBODYS),
     )._replace(clock="cpu")
 
 
@@ -166,13 +189,19 @@ def _in_turn(scripts: Sequence[str]) -> Sample:
 
 
 def _upstream_routes(setting: Setting, count: int) -> str:
-    lines = [f"{route.destination} {world.GATEWAY} {world.DEVICE}\n" for route in world.uniform(count)]
-    return _file(setting, "upstream-routes.sh", _UPSTREAM_ROUTES.replace("@ROUTES@", "".join(lines)).encode())
+    lines = [
+        f"{route.destination} {world.GATEWAY} {world.DEVICE}\n" for route in world.uniform(count)
+    ]
+    return _file(
+        setting, "upstream-routes.sh", _UPSTREAM_ROUTES.replace("@ROUTES@", "".join(lines)).encode()
+    )
 
 
 def _upstream_check(setting: Setting, cidrs: Sequence[str]) -> str:
     probes = [format_ipv4(parse_cidr(cidr)[0] + 1) for cidr in cidrs]
-    return _file(setting, "upstream-check.sh", _UPSTREAM_CHECK.replace("@PROBES@", " ".join(probes)).encode())
+    return _file(
+        setting, "upstream-check.sh", _UPSTREAM_CHECK.replace("@PROBES@", " ".join(probes)).encode()
+    )
 
 
 def _check(setting: Setting) -> Result:
@@ -181,7 +210,12 @@ def _check(setting: Setting) -> Result:
     env = environment()
     contenders = [
         # Not in this folder, where our own modules' names would be taken for others'.
-        Contender(OURS, partial(process, [sys.executable, "-m", "hostrouting", "check", config], env=env, cwd="/"))
+        Contender(
+            OURS,
+            partial(
+                process, [sys.executable, "-m", "hostrouting", "check", config], env=env, cwd="/"
+            ),
+        )
     ]
     measured = contest(contenders, CHECKED, rounds=setting.rounds(CHECKED))
     return Result(CHECK, [measured], [], f"{len(CIDRS)} CIDRs", whole=True)
@@ -221,7 +255,9 @@ def _prove_once(count: int) -> Sample:
     def prove() -> None:
         report = route_overlap.prove_egress(backend, [_PROVEN_CIDR])
         if not report.ok or backend.asked <= count:
-            raise BenchmarkError(f"the proof of {_PROVEN_CIDR} asked {backend.asked} questions and said: {report}")
+            raise BenchmarkError(
+                f"the proof of {_PROVEN_CIDR} asked {backend.asked} questions and said: {report}"
+            )
 
     whole = in_process(prove)()
     return Sample(whole.wall - backend.spent.wall, whole.cpu - backend.spent.cpu)
@@ -232,7 +268,9 @@ def _apply(setting: Setting) -> Result:
         return Result(APPLY, [], [(OURS, IP)], "left out: there is no systemctl", whole=True)
     count = min(APPLIED, max(setting.sizes))
     config = _config_file(setting, count)
-    batch = _file(setting, "batch", "".join(f"route add {route}\n" for route in world.uniform(count)).encode())
+    batch = _file(
+        setting, "batch", "".join(f"route add {route}\n" for route in world.uniform(count)).encode()
+    )
     root = setting.folder / "root"
 
     def fresh_node() -> None:
@@ -246,7 +284,13 @@ def _apply(setting: Setting) -> Result:
         Contender(IP, lambda: process(["ip", "-batch", batch])),
     ]
     rounds = min(_SOME_ROUNDS, setting.rounds(count))
-    measured = contest(contenders, count, rounds=rounds, before=fresh_node, check=lambda: world.check_installed(count))
+    measured = contest(
+        contenders,
+        count,
+        rounds=rounds,
+        before=fresh_node,
+        check=lambda: world.check_installed(count),
+    )
     world.clean()
     return Result(APPLY, [measured], [(OURS, IP)], whole=True)
 
@@ -269,7 +313,9 @@ def _config(count: int, cidrs: Sequence[str] = ()) -> HostRoutingConfig:
 
 
 def _config_file(setting: Setting, count: int, cidrs: Sequence[str] = ()) -> str:
-    return _file(setting, "config.json", json.dumps({"hostRouting": _document(count, cidrs)}).encode())
+    return _file(
+        setting, "config.json", json.dumps({"hostRouting": _document(count, cidrs)}).encode()
+    )
 
 
 def _file(setting: Setting, name: str, content: bytes) -> str:

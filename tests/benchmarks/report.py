@@ -40,7 +40,11 @@ class Findings(NamedTuple):
 
 def machine() -> dict[str, Any]:
     """Return the description of the machine."""
-    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    models = re.findall(
+        r"^model name\s*: (.*)$",
+        Path("/proc/cpuinfo").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
     return {
         "date": datetime.now(tz=timezone.utc).date().isoformat(),
         "kernel": platform.release(),
@@ -56,7 +60,9 @@ def machine() -> dict[str, Any]:
 
 
 def _first_line(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.partition("\n")[0]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.partition("\n")[
+        0
+    ]
 
 
 def as_text(findings: Findings) -> Iterator[str]:
@@ -77,7 +83,10 @@ def as_text(findings: Findings) -> Iterator[str]:
         yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"
         yield from _table(result)
     if findings.memory is not None:
-        peaks = ", ".join(f"{stage} {kilobytes * 1024 / 1e6:.1f}" for stage, kilobytes in findings.memory.peaks.items())
+        peaks = ", ".join(
+            f"{stage} {kilobytes * 1024 / 1e6:.1f}"
+            for stage, kilobytes in findings.memory.peaks.items()
+        )
         yield ""
         yield f"memory: peak in MB of a fresh process that applies {findings.memory.items:,} routes, by stage: {peaks}"
     if findings.imports is not None:
@@ -91,7 +100,9 @@ def as_text(findings: Findings) -> Iterator[str]:
 
 
 def as_page(findings: Findings) -> Iterator[str]:
-    """Yield the lines of the report that docs/performance.md shows: date and machine, and each target."""
+    """Yield the lines of the report that docs/performance.md shows: date and machine, and each
+    target.
+    """
     yield findings.machine["date"]
     yield from _machine(findings.machine)
     yield ""
@@ -109,13 +120,24 @@ def _targets(targets: Sequence[Target]) -> Iterator[str]:
 
 
 def _table(result: Result) -> Iterator[str]:
-    contenders = list(dict.fromkeys(name for contest in result.contests for name in contest.samples))
-    ratios = [pair for pair in result.ratios if any(contest.ratio(*pair) is not None for contest in result.contests)]
-    heads = [f"{name:>10}" for name in contenders] + [f"{f'{one}/{other}':>14}" for one, other in ratios]
+    contenders = list(
+        dict.fromkeys(name for contest in result.contests for name in contest.samples)
+    )
+    ratios = [
+        pair
+        for pair in result.ratios
+        if any(contest.ratio(*pair) is not None for contest in result.contests)
+    ]
+    heads = [f"{name:>10}" for name in contenders] + [
+        f"{f'{one}/{other}':>14}" for one, other in ratios
+    ]
     yield f"{'N':>9}{''.join(heads)}{'rounds':>8}"
     for contest in result.contests:
         cost = contest.milliseconds if result.whole else contest.microseconds_per_item
-        costs = [f"{cost(name):10.2f}" if name in contest.samples else f"{'-':>10}" for name in contenders]
+        costs = [
+            f"{cost(name):10.2f}" if name in contest.samples else f"{'-':>10}"
+            for name in contenders
+        ]
         shown = [contest.ratio(*pair) for pair in ratios]
         shares = [f"{'-':>14}" if ratio is None else f"{ratio:14.2f}" for ratio in shown]
         yield f"{contest.items:9,}{''.join(costs)}{''.join(shares)}{_rounds(contest):8}"
@@ -128,7 +150,9 @@ def _rounds(contest: Contest) -> int:
 def _target(target: Target) -> str:
     measured = "" if target.measured is None else f"{target.measured:.2f}{target.unit}"
     limit = f"{'>=' if target.at_least else '<='} {target.limit:g}{target.unit}"
-    return f"  {target.promise:66}{measured:>10}  {limit:11}{target.verdict:13}{target.where}".rstrip()
+    return (
+        f"  {target.promise:66}{measured:>10}  {limit:11}{target.verdict:13}{target.where}".rstrip()
+    )
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
@@ -139,11 +163,16 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "cases": {
             name: {
                 "remark": result.remark,
-                "sizes": {str(contest.items): _contest(contest, result.ratios) for contest in result.contests},
+                "sizes": {
+                    str(contest.items): _contest(contest, result.ratios)
+                    for contest in result.contests
+                },
             }
             for name, result in findings.results.items()
         },
-        "memory": None if memory is None else {"items": memory.items, "peak_kb": dict(memory.peaks)},
+        "memory": None
+        if memory is None
+        else {"items": memory.items, "peak_kb": dict(memory.peaks)},
         "imports": None if imports is None else _imports(imports),
         "targets": [{**target._asdict(), "verdict": target.verdict} for target in findings.targets],
     }

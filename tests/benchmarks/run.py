@@ -1,13 +1,16 @@
-"""`make bench`: the costs of this library, as ratios to the kernel's own limit and to the usual tools.
+"""`make bench`: the costs of this library, as ratios to the kernel's own limit and to the usual
+tools.
 
 Needs root, for its network namespace. `--help` lists the options; the report explains its figures.
-A slow result is no failure: the reader of the report decides, so the exit status is 0 when everything was measured.
+A slow result is no failure: the reader of the report decides, so the exit status is 0 when
+everything was measured.
 """
 
 import sys
 from pathlib import Path
 
-# As tests and type checker name these modules, in any working directory; and no module here hides another one.
+# As tests and type checker name these modules, in any working directory; and no module here hides
+# another one.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.session import main  # noqa: E402  # only now is it found

@@ -13,7 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import cases, fabric, families, fleet, footprint, one_file, pair, report, storm, sweep, watch, world
+from benchmarks import (
+    cases,
+    fabric,
+    families,
+    fleet,
+    footprint,
+    one_file,
+    pair,
+    report,
+    storm,
+    sweep,
+    watch,
+    world,
+)
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
@@ -51,7 +64,10 @@ def main() -> int:
     if options.outside is None:
         world.start_inside(sys.argv)
     if options.outside == world.namespace():
-        print("The benchmarks cannot run here: they did not get a separate network namespace.", file=sys.stderr)
+        print(
+            "The benchmarks cannot run here: they did not get a separate network namespace.",
+            file=sys.stderr,
+        )
         return 2
     try:
         findings = _measure(options)
@@ -69,19 +85,31 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run.py", description="Measure this library against C and ip.")
+    parser = argparse.ArgumentParser(
+        prog="run.py", description="Measure this library against C and ip."
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write machine and targets into its block ```text")
-    parser.add_argument("--quick", action="store_true", help="at most 10,000 items, and fewer rounds")
-    parser.add_argument("--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="NAME", help=", ".join(_NAMES))
-    parser.add_argument("--rounds", type=_odd, metavar="N", help="so many rounds of everything, an odd number")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write machine and targets into its block ```text"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="at most 10,000 items, and fewer rounds"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="NAME", help=", ".join(_NAMES)
+    )
+    parser.add_argument(
+        "--rounds", type=_odd, metavar="N", help="so many rounds of everything, an odd number"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--outside", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.json is not None and not options.json.parent.is_dir():
         # Now, and not after minutes of work.
         parser.error(f"--json {options.json}: there is no folder {options.json.parent}")
-    if options.page is not None and not (options.page.is_file() and _BLOCK.search(options.page.read_text())):
+    if options.page is not None and not (
+        options.page.is_file() and _BLOCK.search(options.page.read_text())
+    ):
         parser.error(f"--page {options.page}: it is no file with a block ```text")
     return options
 
@@ -89,7 +117,9 @@ def _options() -> argparse.Namespace:
 def _odd(text: str) -> int:
     number = int(text)
     if number < 1 or number % 2 == 0:
-        raise argparse.ArgumentTypeError(f"{number} is not an odd number: a median is one of its samples")
+        raise argparse.ArgumentTypeError(
+            f"{number} is not an odd number: a median is one of its samples"
+        )
     return number
 
 
@@ -99,7 +129,9 @@ def _measure(options: argparse.Namespace) -> report.Findings:
     about = report.machine()
 
     def rounds(count: int) -> int:
-        return options.rounds or next((some for most, some in by_size.items() if count <= most), min(by_size.values()))
+        return options.rounds or next(
+            (some for most, some in by_size.items() if count <= most), min(by_size.values())
+        )
 
     with tempfile.TemporaryDirectory(prefix="hostrouting-bench-") as folder:
         setting = cases.Setting(sizes, rounds, Path(folder), _compiled(Path(folder)), world.build())
@@ -114,7 +146,9 @@ def _measure(options: argparse.Namespace) -> report.Findings:
         memory = footprint.memory(max(sizes))
     if "imports" in options.only:
         _tell("imports")
-        imports = footprint.imports(options.rounds or (_QUICK_IMPORT_ROUNDS if options.quick else _IMPORT_ROUNDS))
+        imports = footprint.imports(
+            options.rounds or (_QUICK_IMPORT_ROUNDS if options.quick else _IMPORT_ROUNDS)
+        )
     return report.Findings(about, results, memory, imports, targets(results, memory, imports))
 
 
@@ -127,7 +161,9 @@ def _compiled(folder: Path) -> Path | None:
     if shutil.which("cc") is None:
         return None
     program = folder / "yardstick"
-    done = subprocess.run(["cc", "-O2", "-o", str(program), str(_SOURCE)], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        ["cc", "-O2", "-o", str(program), str(_SOURCE)], check=False, capture_output=True, text=True
+    )
     if done.returncode:
         raise BenchmarkError(f"cc cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
     return program

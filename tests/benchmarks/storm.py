@@ -1,4 +1,6 @@
-"""Watch in a storm: another program changes thousands of routes a second, and an expected CIDR is lost meanwhile."""
+"""Watch in a storm: another program changes thousands of routes a second, and an expected CIDR is
+lost meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def storm(setting: Setting) -> list[Result]:
         for kind in KINDS:
             found = {count: _measured(setting, kind, count, seconds) for count in sizes}
             remark = f"{min(one.rate for one in found.values()):,.0f} events a second"
-            shares = [Contest(count, {OURS: [one.share]}, clock="cpu") for count, one in found.items()]
+            shares = [
+                Contest(count, {OURS: [one.share]}, clock="cpu") for count, one in found.items()
+            ]
             alarms = [Contest(count, {OURS: [one.alarm]}) for count, one in found.items()]
             results += [
                 Result(kind, shares, [], remark, whole=True),
@@ -74,10 +78,16 @@ def _measured(setting: Setting, kind: str, count: int, seconds: float) -> _Figur
     folder = setting.folder / f"storm-{KINDS.index(kind)}-{count}"
     if kind == ANNOUNCED:
         fabric.announce(folder / "root")
-    routes = [{"destination": cidr, "gateway": world.GATEWAY, "dev": world.DEVICE} for cidr in fabric.CIDRS[:2]]
+    routes = [
+        {"destination": cidr, "gateway": world.GATEWAY, "dev": world.DEVICE}
+        for cidr in fabric.CIDRS[:2]
+    ]
     document = {
         "staticRoutes": {"enabled": True, "routes": routes},
-        "routeOverlap": {"expectedCidrs": list(fabric.CIDRS), "fabric": "auto" if kind == ANNOUNCED else "off"},
+        "routeOverlap": {
+            "expectedCidrs": list(fabric.CIDRS),
+            "fabric": "auto" if kind == ANNOUNCED else "off",
+        },
     }
     world.ip_batch(f"route add {route.destination} {_WAY}" for route in world.uniform(count))
     try:
@@ -85,13 +95,24 @@ def _measured(setting: Setting, kind: str, count: int, seconds: float) -> _Figur
             _until((folder / f"root{MARKER_OK}").exists)
             # The load of its beginning is over.
             time.sleep(seconds / 3)
-            return _storm(process, folder / f"root{MARKER_DETECTED}", "20" if kind == ELSEWHERE else "10", seconds)
+            return _storm(
+                process,
+                folder / f"root{MARKER_DETECTED}",
+                "20" if kind == ELSEWHERE else "10",
+                seconds,
+            )
     finally:
-        subprocess.run(["ip", "route", "flush", "table", "main", "proto", _PROTOCOL], check=True, capture_output=True)
+        subprocess.run(
+            ["ip", "route", "flush", "table", "main", "proto", _PROTOCOL],
+            check=True,
+            capture_output=True,
+        )
 
 
 def _storm(process: int, marker: Path, first: str, seconds: float) -> _Figures:
-    """Change routes until the time is over and the alarm is there, which is due after the first second."""
+    """Change routes until the time is over and the alarm is there, which is due after the first
+    second.
+    """
     share: Sample | None = None
     alarm: Sample | None = None
     lost = rate = 0.0
@@ -119,8 +140,12 @@ class _Program(ExitStack):
     def __init__(self, first: str) -> None:
         super().__init__()
         words = ["ip", "-batch", "-"]
-        self._process = self.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, text=True))
-        routes = [f"{first}.100.{number >> 8}.{number & 255}/32 {_WAY}\n" for number in range(_RATE // 2)]
+        self._process = self.enter_context(
+            subprocess.Popen(words, stdin=subprocess.PIPE, text=True)
+        )
+        routes = [
+            f"{first}.100.{number >> 8}.{number & 255}/32 {_WAY}\n" for number in range(_RATE // 2)
+        ]
         self._lines = [f"route {verb} {route}" for verb in ("add", "delete") for route in routes]
         self._last = 0.0
         self.sent = 0

@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.cases import OURS, Result, Setting
-from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, in_process, process
+from benchmarks.measure import (
+    BenchmarkError,
+    Contender,
+    Contest,
+    Sample,
+    contest,
+    in_process,
+    process,
+)
 
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import parse_save
@@ -51,7 +59,13 @@ def _sweep(setting: Setting, count: int) -> Contest:
     def before() -> None:
         _restore(filled)
 
-    return contest(contenders, len(lines), rounds=min(_SOME_ROUNDS, setting.rounds(count)), before=before, check=check)
+    return contest(
+        contenders,
+        len(lines),
+        rounds=min(_SOME_ROUNDS, setting.rounds(count)),
+        before=before,
+        check=check,
+    )
 
 
 def _rules_of(number: int) -> tuple[str, str]:

@@ -36,7 +36,9 @@ class Target(NamedTuple):
         return "ok" if kept else "MISSED"
 
 
-def targets(results: Mapping[str, Result], memory: Memory | None, imports: Imports | None) -> list[Target]:
+def targets(
+    results: Mapping[str, Result], memory: Memory | None, imports: Imports | None
+) -> list[Target]:
     """All promises."""
 
     def at(
@@ -54,7 +56,9 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
         measured = next((figure(one) for one in contests if items in {0, one.items}), None)
         return Target(promise, measured, limit, unit, at_least=at_least)
 
-    def worst(promise: str, case: str, one: str, other: str, limit: float, *, at_least: bool = False) -> Target:
+    def worst(
+        promise: str, case: str, one: str, other: str, limit: float, *, at_least: bool = False
+    ) -> Target:
         return _worst(promise, results.get(case), one, other, limit, at_least=at_least)
 
     peak = memory.megabytes if memory is not None and memory.items == _BIGGEST else None
@@ -75,7 +79,9 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
         worst("dump of a mixed table, to ip route show", "dump, mixed", OURS, IP, 1.3),
         _growth("apply without reading back", results.get("install"), OURS),
         _growth("apply with verification", results.get("install"), VERIFIED),
-        worst("deleting ebtables rules, to one ebtables-restore", sweep.SWEEP, OURS, sweep.TOOL, 2.5),
+        worst(
+            "deleting ebtables rules, to one ebtables-restore", sweep.SWEEP, OURS, sweep.TOOL, 2.5
+        ),
         Target("peak memory of 100,000 routes", peak, 80, unit=" MB"),
         Target("import hostrouting, over bare Python", milliseconds["hostrouting"], 60, unit=" ms"),
         Target("import phases, over bare Python", milliseconds["phases"], 20, unit=" ms"),
@@ -120,7 +126,9 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
         at("hostrouting.pyz --version, to that of the wheel", one_file.START, one_to_wheel, 1.3),
         at("hostrouting.pyz check, to that of the wheel", one_file.CHECK, one_to_wheel, 1.3),
         at("boot check with 8 announced networks, to without", fabric.BOOT, announced, 1.25),
-        at("hostrouting check with 8 announced networks, to without", fabric.CHECK, announced, 1.15),
+        at(
+            "hostrouting check with 8 announced networks, to without", fabric.CHECK, announced, 1.15
+        ),
         *(
             at(
                 f"boot check of 8 routes and 4 CIDRs of {words}, to IPv4",
@@ -128,15 +136,31 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
                 _ratio(name, families.IPV4),
                 limit,
             )
-            for words, name, limit in (("IPv6", families.IPV6, 1.3), ("both families", families.MIXED, 1.7))
+            for words, name, limit in (
+                ("IPv6", families.IPV6, 1.3),
+                ("both families", families.MIXED, 1.7),
+            )
         ),
     ]
     changed = [(watch.CHANGES, kind, f"of another {kind}") for kind in watch.KINDS]
     for case, name, words in [(watch.DELETION, OURS, "deleted"), *changed]:
         found.append(at(f"a route {words} restored, median", case, _median(name), 13, " ms"))
     found += [
-        at("a route deleted restored, 99 of 100", watch.DELETION, partial(watch.slowest, name=OURS), 50, " ms"),
-        at("a route deleted restored, of 10,000, median", watch.DELETION, _median(OURS), 55, " ms", items=10_000),
+        at(
+            "a route deleted restored, 99 of 100",
+            watch.DELETION,
+            partial(watch.slowest, name=OURS),
+            50,
+            " ms",
+        ),
+        at(
+            "a route deleted restored, of 10,000, median",
+            watch.DELETION,
+            _median(OURS),
+            55,
+            " ms",
+            items=10_000,
+        ),
         at("1,000 routes deleted and restored", watch.AT_ONCE, _median(OURS), 200, " ms"),
         at("watch beside a deletion every 10 ms", watch.LOOP, watch.share, 5, " %"),
         at("watch idle", watch.IDLE, watch.share, 0.05, " %"),
@@ -146,10 +170,21 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
             words, alarm = f"{kind}, {count:,} routes", storm.LONGEST_ALARMS[kind][number]
             found.append(at(words, kind, watch.share, 15, " %", items=count))
             name = f"{kind}{storm.ALARM}"
-            found.append(at(f"{words}: alarm", name, lambda contest: contest.seconds(OURS), alarm, " s", items=count))
+            found.append(
+                at(
+                    f"{words}: alarm",
+                    name,
+                    lambda contest: contest.seconds(OURS),
+                    alarm,
+                    " s",
+                    items=count,
+                )
+            )
     for name, limit in fleet.LIMITS.items():
         spent = results[name].contests[-1].microseconds_per_item(OURS) if name in results else None
-        found.append(Target(f"a recorded node ({name}), of processor time", spent, limit, unit=" us"))
+        found.append(
+            Target(f"a recorded node ({name}), of processor time", spent, limit, unit=" us")
+        )
     return found
 
 
@@ -161,7 +196,9 @@ def _median(name: str) -> Figure:
     return lambda contest: contest.milliseconds(name)
 
 
-def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:
+def _worst(
+    promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool
+) -> Target:
     ratios = {
         contest.items: ratio
         for contest in (result.contests if result is not None else ())
@@ -174,8 +211,13 @@ def _worst(promise: str, result: Result | None, one: str, other: str, limit: flo
 
 
 def _growth(what: str, result: Result | None, name: str) -> Target:
-    """Return the target that an item costs no more among many than among some; a slower C is no miss."""
-    ratios = {contest.items: contest.ratio(name, C) for contest in (result.contests if result is not None else ())}
+    """Return the target that an item costs no more among many than among some; a slower C is no
+    miss.
+    """
+    ratios = {
+        contest.items: contest.ratio(name, C)
+        for contest in (result.contests if result is not None else ())
+    }
     some, many = ratios.get(_BIG), ratios.get(_BIGGEST)
     grown = many / some if some and many else None
     return Target(f"{what}, to C: at {_BIGGEST:,} over at {_BIG:,}", grown, 1.15)

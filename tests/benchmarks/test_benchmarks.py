@@ -14,7 +14,8 @@ from support.needs import needs
 
 pytestmark = pytest.mark.slow
 
-#: A command prefix: a machine whose /run is empty, and the file that lists the content of /run afterwards.
+#: A command prefix: a machine whose /run is empty, and the file that lists the content of /run
+#: afterwards.
 EMPTY_RUN = [
     "unshare",
     "--mount",
@@ -24,17 +25,25 @@ EMPTY_RUN = [
 ]
 
 
-def run(*options: str, within: Sequence[str] = (), program: str = "run.py") -> subprocess.CompletedProcess[str]:
+def run(
+    *options: str, within: Sequence[str] = (), program: str = "run.py"
+) -> subprocess.CompletedProcess[str]:
     file = str(Path(__file__).with_name(program))
-    return subprocess.run([*within, sys.executable, file, *options], check=False, capture_output=True, text=True)
+    return subprocess.run(
+        [*within, sys.executable, file, *options], check=False, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The JSON of a very small run; the report that it prints is there as `text`, a page that it fills in as `page`."""
+    """The JSON of a very small run; the report that it prints is there as `text`, a page that it
+    fills in as `page`.
+    """
     file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
     (page := file.with_name("page.md")).write_text("Above\n```text\nold\n```\nBelow\n")
-    done = run("--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file), "--page", str(page))
+    done = run(
+        "--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file), "--page", str(page)
+    )
     assert done.returncode == 0, done.stderr
     written: dict[str, Any] = json.loads(file.read_text())
     return {**written, "text": done.stdout, "page": page.read_text()}
@@ -46,9 +55,18 @@ def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
     for name, case in findings["cases"].items():
         assert f"\n{name}" in findings["text"]
         for size in case["sizes"].values():
-            assert all(min(contender["wall_seconds"]) > 0 for contender in size["contenders"].values())
+            assert all(
+                min(contender["wall_seconds"]) > 0 for contender in size["contenders"].values()
+            )
     assert findings["cases"]["install"]["sizes"].keys() == {"10", "30"}
-    assert {*storm.NAMES, *fleet.NAMES, *watch.NAMES, "install", "lookup", "prove_egress"} <= findings["cases"].keys()
+    assert {
+        *storm.NAMES,
+        *fleet.NAMES,
+        *watch.NAMES,
+        "install",
+        "lookup",
+        "prove_egress",
+    } <= findings["cases"].keys()
 
 
 @needs_kernel
@@ -69,9 +87,20 @@ def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any
 
 @needs_kernel
 def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
-    """The boot scripts leave their markers in the benchmark's /run; other cases and their targets are left out."""
+    """The boot scripts leave their markers in the benchmark's /run; other cases and their targets
+    are left out.
+    """
     left = tmp_path / "left"
-    done = run("--quick", "--rounds", "1", "--sizes", "10", "--only", "pair", within=[*EMPTY_RUN, str(left)])
+    done = run(
+        "--quick",
+        "--rounds",
+        "1",
+        "--sizes",
+        "10",
+        "--only",
+        "pair",
+        within=[*EMPTY_RUN, str(left)],
+    )
     assert done.returncode == 0, done.stderr
     assert "aks-flex-node" not in left.read_text()
     assert "milliseconds of the whole work" in done.stdout

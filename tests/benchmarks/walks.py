@@ -8,10 +8,10 @@
     sweep     the rule of a dead pod, from a reading to its deletion
     event     a deleted route in watch, from its event to the reading by which it is repaired
 
-Needs root and ebtables: the kernel is a network namespace of this process, the files lie below a temporary folder, and
-only systemd is a fake. A *return* is a call into a file that the walk had left. `sys.setprofile` sees each call of a
-Python function. Foreign code does not count, nor do the fakes. --files lists the files in the order of their first
-call.
+Needs root and ebtables: the kernel is a network namespace of this process, the files lie below a
+temporary folder, and only systemd is a fake. A *return* is a call into a file that the walk had
+left. `sys.setprofile` sees each call of a Python function. Foreign code does not count, nor do the
+fakes. --files lists the files in the order of their first call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ import attrs
 
 import hostrouting
 import phases
-from hostrouting import CheckRouteOverlap, CleanStaleCNI, ConfigureStaticRoutes, Host, HostRoutingConfig
+from hostrouting import (
+    CheckRouteOverlap,
+    CleanStaleCNI,
+    ConfigureStaticRoutes,
+    Host,
+    HostRoutingConfig,
+)
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import ObservedRoute
 from hostrouting.host.files.store import RootedFiles
@@ -101,7 +107,9 @@ class Walk:
 
 
 def _own(path: str) -> str | None:
-    """Return the path as a reader of this project knows it; None for code that is not part of a walk."""
+    """Return the path as a reader of this project knows it; None for code that is not part of a
+    walk.
+    """
     for package in PACKAGES:
         if path.startswith(f"{package}/"):
             inside = path.removeprefix(f"{package.parent}/")
@@ -123,7 +131,9 @@ def _context() -> phases.Context:
 
 
 def walk_route(host: Host) -> None:
-    """Bring a route into the kernel, and render it for the boot; the installation of units and gates is left out."""
+    """Bring a route into the kernel, and render it for the boot; the installation of units and
+    gates is left out.
+    """
     config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
     ConfigureStaticRoutes(config, host=host).act(_context())
     assert b"172.16.8.0/22" in render_script(config)
@@ -136,7 +146,9 @@ def walk_finding(host: Host) -> None:
 
 def walk_rollback(host: Host) -> None:
     """Have the second of two routes refused."""
-    task = ConfigureStaticRoutes(_config(staticRoutes={"enabled": True, "routes": [ROUTE, MISTAKE]}), host=host)
+    task = ConfigureStaticRoutes(
+        _config(staticRoutes={"enabled": True, "routes": [ROUTE, MISTAKE]}), host=host
+    )
     try:
         task.act(_context())
     except RouteRejectedError:
@@ -159,12 +171,16 @@ class _LastStep(NetlinkBackend):
 
 
 def walk_event(host: Host) -> None:
-    """Receive the event of a deleted route, and ask the kernel for its routes; the watch has begun before."""
+    """Receive the event of a deleted route, and ask the kernel for its routes; the watch has begun
+    before.
+    """
     profile, logger = sys.getprofile(), logging.getLogger()
     sys.setprofile(None)
     config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
     host = attrs.evolve(host, routes=_LastStep())
-    duty = Duty(RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool), logger)
+    duty = Duty(
+        RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool), logger
+    )
     ctx = _context()
     with host.events.listen(ctx) as listener:
         duty.act(ctx)
@@ -190,7 +206,9 @@ def trace(name: str) -> Walk:
     subprocess.run(["bash", "-ec", NODE], check=True)
     with TemporaryDirectory() as folder:
         fake = FakeHost()
-        host = attrs.evolve(Host.live(), files=RootedFiles(folder), services=fake.services, lock=fake.lock)
+        host = attrs.evolve(
+            Host.live(), files=RootedFiles(folder), services=fake.services, lock=fake.lock
+        )
         with Walk() as walk:
             WALKS[name](host)
     return walk
@@ -198,10 +216,16 @@ def trace(name: str) -> Walk:
 
 def main() -> None:
     """Print a line for each walk."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("walks", nargs="*", metavar="WALK", default=list(WALKS), help=", ".join(WALKS))
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "walks", nargs="*", metavar="WALK", default=list(WALKS), help=", ".join(WALKS)
+    )
     options.add_argument("--files", action="store_true", help="list the files, too")
-    options.add_argument("--here", action="store_true", help="in the network namespace of this process; one WALK")
+    options.add_argument(
+        "--here", action="store_true", help="in the network namespace of this process; one WALK"
+    )
     asked = options.parse_args()
     if asked.here:
         logging.disable()

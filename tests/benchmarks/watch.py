@@ -1,4 +1,6 @@
-"""Watch: how soon a route that another program takes or changes is right again, as netlink shows it."""
+"""Watch: how soon a route that another program takes or changes is right again, as netlink shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
 
 
 def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
-    contenders = [Contender(kind, partial(seen.restored, ours, partial(_change, kind))) for kind in KINDS]
+    contenders = [
+        Contender(kind, partial(seen.restored, ours, partial(_change, kind))) for kind in KINDS
+    ]
     return Result(CHANGES, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
 
 
@@ -105,7 +109,8 @@ def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
         seen.until_added(ours)
         return Sample(time.perf_counter() - started, 0)
 
-    # And one before it, to warm up: a route that was taken three times within an hour comes back after a pause.
+    # And one before it, to warm up: a route that was taken three times within an hour comes back
+    # after a pause.
     measured = contest([Contender(OURS, run)], ROUTES, rounds=1)
     return Result(AT_ONCE, [measured], [], "the deletion itself included", whole=True)
 
@@ -123,7 +128,10 @@ def _idle(process: int, seconds: float) -> Result:
 def _loop(process: int, ours: Sequence[Route], seconds: float) -> Result:
     """Delete one route whenever it is there, a hundred times a second."""
     before, megabytes, started = cpu(process), _megabytes(process), time.perf_counter()
-    backend, [victim] = NetlinkBackend(), [one for one in NetlinkBackend().routes_of(142) if one.fulfils(ours[0])]
+    backend, [victim] = (
+        NetlinkBackend(),
+        [one for one in NetlinkBackend().routes_of(142) if one.fulfils(ours[0])],
+    )
     while time.perf_counter() < started + seconds:
         with suppress(RouteRejectedError):
             backend.apply([RouteChange.remove(victim)], verify=False)
@@ -141,7 +149,9 @@ def _delete(route: Route) -> None:
 
 
 def _change(kind: str, route: Route) -> None:
-    """Change one thing of a route as `ip route replace` does; another metric is a deletion and an addition."""
+    """Change one thing of a route as `ip route replace` does; another metric is a deletion and an
+    addition.
+    """
     where = f"{format_ipv4(route.network)}/{route.prefix_length}"
     if kind == "metric":
         world.ip_batch([f"route delete {route}", f"route add {route} metric 7"])
@@ -162,7 +172,9 @@ def _change(kind: str, route: Route) -> None:
 
 @contextmanager
 def _watching(setting: Setting, routes: Sequence[Route], *, proven: bool = False) -> Iterator[int]:
-    """Run the command until the end of the block; yield its process. Where `proven`, it proves all addresses, too."""
+    """Run the command until the end of the block; yield its process. Where `proven`, it proves all
+    addresses, too.
+    """
     wanted = [
         {
             "destination": f"{format_ipv4(route.network)}/{route.prefix_length}",
@@ -173,9 +185,16 @@ def _watching(setting: Setting, routes: Sequence[Route], *, proven: bool = False
     ]
     document: dict[str, object] = {"staticRoutes": {"enabled": True, "routes": wanted}}
     if proven:
-        networks = collapse_addresses(IPv4Network((route.network, route.prefix_length)) for route in routes)
-        document["routeOverlap"] = {"expectedCidrs": list(map(str, networks)), "expectedDevs": [world.DEVICE]}
-    with running(setting.folder / ("proven" if proven else "watched"), document, routes=len(routes)) as process:
+        networks = collapse_addresses(
+            IPv4Network((route.network, route.prefix_length)) for route in routes
+        )
+        document["routeOverlap"] = {
+            "expectedCidrs": list(map(str, networks)),
+            "expectedDevs": [world.DEVICE],
+        }
+    with running(
+        setting.folder / ("proven" if proven else "watched"), document, routes=len(routes)
+    ) as process:
         # It has begun.
         time.sleep(3)
         yield process
@@ -183,7 +202,9 @@ def _watching(setting: Setting, routes: Sequence[Route], *, proven: bool = False
 
 @contextmanager
 def running(folder: Path, document: Mapping[str, object], *, routes: int) -> Iterator[int]:
-    """Run the command with a config until the end of the block, on files below `folder`/root; yield its process."""
+    """Run the command with a config until the end of the block, on files below `folder`/root; yield
+    its process.
+    """
     config, root = folder / "watch.json", folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     config.write_text(json.dumps(document))
@@ -253,12 +274,21 @@ def _listening() -> Iterator[_Seen]:
 
 
 def cpu(process: int) -> float:
-    """Return the seconds that a process took from the processor: exact for itself, in ticks for its ended children."""
-    # The number of its clock, as clock_getcpuclockid(3) makes it. In ticks of 10 ms, an idle minute is two or three.
+    """Return the seconds that a process took from the processor: exact for itself, in ticks for its
+    ended children.
+    """
+    # The number of its clock, as clock_getcpuclockid(3) makes it. In ticks of 10 ms, an idle minute
+    # is two or three.
     words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return time.clock_gettime(~process << 3 | 2) + (int(words[13]) + int(words[14])) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(~process << 3 | 2) + (int(words[13]) + int(words[14])) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def _megabytes(process: int) -> float:
-    [line] = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    [line] = [
+        line
+        for line in Path(f"/proc/{process}/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    ]
     return int(line.split()[1]) * 1024 / 1e6

@@ -51,7 +51,17 @@ def namespace() -> str:
 def start_inside(argv: Sequence[str]) -> NoReturn:
     """Become the same program in a network namespace, and with a /run, that end with it."""
     outside = f"--outside={namespace()}"
-    words = ["unshare", "--net", "--mount", "sh", "-c", f'{_OWN_RUN} && exec "$@"', "sh", sys.executable, *argv]
+    words = [
+        "unshare",
+        "--net",
+        "--mount",
+        "sh",
+        "-c",
+        f'{_OWN_RUN} && exec "$@"',
+        "sh",
+        sys.executable,
+        *argv,
+    ]
     os.execvp("unshare", [*words, outside])  # noqa: S606  # the shell gets words, no text of this program
 
 
@@ -63,7 +73,9 @@ def has_own_run() -> bool:
 def demand_own_run() -> None:
     """Fail unless /run is the benchmark's: the boot scripts leave their markers there."""
     if not has_own_run():
-        raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
+        raise BenchmarkError(
+            "the boot scripts would leave their markers in this machine's own /run"
+        )
 
 
 def why_not() -> str | None:
@@ -80,7 +92,9 @@ def why_not() -> str | None:
 
 
 def build() -> int:
-    """Make the devices, of which the namespace of `start_inside` has none; how many routes the kernel made of them."""
+    """Make the devices, of which the namespace of `start_inside` has none; how many routes the
+    kernel made of them.
+    """
     lines = [
         "link set lo up",
         "link add bench0 type veth peer name bench1",
@@ -132,14 +146,20 @@ def fill(routes: Iterable[Route]) -> None:
 def ip_batch(lines: Iterable[str]) -> None:
     """Run many `ip` commands in one process."""
     done = subprocess.run(
-        ["ip", "-batch", "-"], check=False, capture_output=True, text=True, input="".join(f"{one}\n" for one in lines)
+        ["ip", "-batch", "-"],
+        check=False,
+        capture_output=True,
+        text=True,
+        input="".join(f"{one}\n" for one in lines),
     )
     if done.returncode:
         raise BenchmarkError(f"ip -batch: {done.stderr.strip()[-500:]}")
 
 
 def _shown(*selection: str) -> str:
-    return subprocess.run(["ip", "-4", "route", "show", *selection], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["ip", "-4", "route", "show", *selection], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def uniform(count: int) -> list[Route]:
@@ -152,7 +172,9 @@ def uniform(count: int) -> list[Route]:
 
 
 def mixed(count: int) -> list[Route]:
-    """`count` routes of all sorts, in no order but that of their addresses: neighbours have little in common."""
+    """`count` routes of all sorts, in no order but that of their addresses: neighbours have little
+    in common.
+    """
     dice = random.Random(2)
     routes: list[Route] = []
     places = list(_PLACES.items())
@@ -168,11 +190,20 @@ def mixed(count: int) -> list[Route]:
         if sort < 0.05:
             route = Route(network=network, prefix_length=length, metric=metric, kind="blackhole")
         elif sort < 0.1:
-            hops = tuple(NextHop(Address.parse(hop), dev) for dev, (_, hop) in dice.sample(places, 2))
+            hops = tuple(
+                NextHop(Address.parse(hop), dev) for dev, (_, hop) in dice.sample(places, 2)
+            )
             route = Route(network=network, prefix_length=length, metric=metric, nexthops=hops)
         else:
             via = Address.parse(gateway)
-            route = Route(network=network, prefix_length=length, gateway=via, dev=device, metric=metric, source=source)
+            route = Route(
+                network=network,
+                prefix_length=length,
+                gateway=via,
+                dev=device,
+                metric=metric,
+                source=source,
+            )
         routes.append(route)
         network += size
     return routes

@@ -4,7 +4,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, departure_of, install_upstream, stand_in
+from support.boot_units import (
+    CHECK,
+    NSPAWN,
+    STATIC,
+    UPSTREAM_LINKS,
+    departure_of,
+    install_upstream,
+    stand_in,
+)
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot
 from support.needs import require
 
@@ -19,9 +27,13 @@ from phases import Context
 
 class TestGatesOpenUnseen:
     def test_a_later_drop_in_empties_ours(self, host: FakeHost, ctx: Context) -> None:
-        """The drop-in that `systemctl edit` makes: our files are all right, and the operator is warned."""
+        """The drop-in that `systemctl edit` makes: our files are all right, and the operator is
+        warned.
+        """
         boot(host).install(ctx, stand_in(STATIC))
-        host.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
+        host.files.write(
+            f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
+        )
         host.services.daemon_reload(ctx)
         [notice] = boot(host).notices(ctx)
         assert notice.text.startswith(f"{NSPAWN}: starts whatever the routes are: a later drop-in")
@@ -30,8 +42,12 @@ class TestGatesOpenUnseen:
 class TestEarlyGates:
     @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
     def test_they_are_refused(self, host: FakeHost, ctx: Context, before: str) -> None:
-        """A gate that must be up before our units can run would hang the boot: the error says so, nothing changes."""
-        host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
+        """A gate that must be up before our units can run would hang the boot: the error says so,
+        nothing changes.
+        """
+        host.files.write(
+            f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644
+        )
         snapshot = host.files.tree.snapshot()
         for call in (boot(host, "early.service").install, boot(host, "early.service").plan_install):
             with pytest.raises(UnitError) as caught:
@@ -46,12 +62,16 @@ class TestEarlyGates:
     def test_our_own_drop_in_is_no_reason(self, host: FakeHost, ctx: Context) -> None:
         """A gate that waits already is not early."""
         boot(host).install(ctx, stand_in(STATIC))
-        assert boot(host).plan_install(ctx, stand_in(CHECK, unit="After=static-routes.service")) != []
+        assert (
+            boot(host).plan_install(ctx, stand_in(CHECK, unit="After=static-routes.service")) != []
+        )
 
 
 class TestUpgrade:
     def test_upstreams_units_become_ours(self, host: FakeHost, ctx: Context) -> None:
-        """Links that bound machines are removed, upstream's active units are stopped, and the next start runs ours."""
+        """Links that bound machines are removed, upstream's active units are stopped, and the next
+        start runs ours.
+        """
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
@@ -65,8 +85,12 @@ class TestUpgrade:
         after = host.services.state(ctx, "systemd-nspawn@kube1.service")
         assert (after.main_pid, after.requires) == (machine.main_pid, frozenset())
 
-    def test_no_unit_is_stopped_while_a_machine_requires_one(self, host: FakeHost, ctx: Context) -> None:
-        """The links of all our units are gone, and systemd has read that, before the first unit stops."""
+    def test_no_unit_is_stopped_while_a_machine_requires_one(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """The links of all our units are gone, and systemd has read that, before the first unit
+        stops.
+        """
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         host.services.operations.calls.clear()
@@ -75,7 +99,9 @@ class TestUpgrade:
         assert verbs.index("daemon_reload") < verbs.index("stop")
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
 
-    def test_a_machine_that_still_requires_it_is_not_stopped(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_machine_that_still_requires_it_is_not_stopped(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
         """A Requires= that was written by hand stays, and its effect is logged."""
         install_upstream(host.files)
         by_hand = b"[Unit]\nRequires=static-routes.service\n"
@@ -120,7 +146,9 @@ class TestRemove:
         assert not host.services.state(ctx, "check-route-overlap.service").exists
 
     def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
-        """Removing another unit keeps the gate of a disabled one, although no link requires that now."""
+        """Removing another unit keeps the gate of a disabled one, although no link requires that
+        now.
+        """
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
         host.files.remove(f"{READY}.requires/check-route-overlap.service")
@@ -129,7 +157,9 @@ class TestRemove:
         assert boot(host).install(ctx, stand_in(CHECK))
         assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
 
-    def test_where_there_is_nothing_systemd_is_not_asked(self, host: FakeHost, ctx: Context) -> None:
+    def test_where_there_is_nothing_systemd_is_not_asked(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
         """A node that does not need us is not touched at all."""
         assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
         assert not boot(host).install(ctx, departure_of(stand_in(STATIC)))
@@ -143,12 +173,22 @@ class TestRemove:
         boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
 
-    def test_an_offline_run_leaves_the_note_of_a_live_one(self, host: FakeHost, ctx: Context) -> None:
-        """A run with `--root /` does not reload systemd, and keeps the note by which the next live run does."""
+    def test_an_offline_run_leaves_the_note_of_a_live_one(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """A run with `--root /` does not reload systemd, and keeps the note by which the next live
+        run does.
+        """
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write(UNFINISHED, b"", mode=0o644)
         services = MemoryServices(host.files.tree, is_live=False)
-        image = Host(routes=offline_routes(), services=services, files=host.files, lock=host.lock, is_live=False)
+        image = Host(
+            routes=offline_routes(),
+            services=services,
+            files=host.files,
+            lock=host.lock,
+            is_live=False,
+        )
         assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.exists(UNFINISHED)
 
@@ -158,7 +198,9 @@ class TestMasks:
 
     @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
     def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """Neither a unit nor a gate is installed over its mask: the error says how to go on, and nothing changes."""
+        """Neither a unit nor a gate is installed over its mask: the error says how to go on, and
+        nothing changes.
+        """
         host.files.link(path, "/dev/null")
         before = host.files.tree.snapshot()
         for call in (boot(host).install, boot(host).refuse_gates):
@@ -169,26 +211,40 @@ class TestMasks:
                 "installed, remove the link (systemctl unmask), otherwise take out the part of hostRouting "
                 "that needs it"
             )
-        [planned] = [change for change in boot(host).plan_install(ctx, stand_in(STATIC)) if change.subject == path]
+        [planned] = [
+            change
+            for change in boot(host).plan_install(ctx, stand_in(STATIC))
+            if change.subject == path
+        ]
         assert planned.kind == REFUSED
         assert host.files.tree.snapshot() == before
 
     def test_a_removal_leaves_them(self, host: FakeHost, ctx: Context) -> None:
-        """A unit and a gate that were masked later: all else is removed, and an unmask changes nothing."""
+        """A unit and a gate that were masked later: all else is removed, and an unmask changes
+        nothing.
+        """
         boot(host).install(ctx, stand_in(STATIC))
         masks = (f"{UNITS}/static-routes.service", DROP_IN)
         for path in masks:
             host.files.link(path, "/dev/null")
         boot(host).install(ctx, departure_of(stand_in(STATIC)))
-        ours = {path for path in host.files.tree.snapshot() if path.startswith((UNITS, "/etc/aks-flex-node"))}
+        ours = {
+            path
+            for path in host.files.tree.snapshot()
+            if path.startswith((UNITS, "/etc/aks-flex-node"))
+        }
         assert ours == {*masks}
         assert not boot(host).has_traces
         assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
 
 
 class TestNotices:
-    def test_machines_that_run_are_named_when_their_gate_is_new(self, host: FakeHost, ctx: Context) -> None:
-        """Before they are installed, the gates have never held a running unit; a second capability adds nothing."""
+    def test_machines_that_run_are_named_when_their_gate_is_new(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """Before they are installed, the gates have never held a running unit; a second capability
+        adds nothing.
+        """
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         [notice] = boot(host).notices(ctx)
         assert notice.text == (
@@ -208,12 +264,16 @@ class TestNotices:
         )
 
     def test_one_of_the_default_gates_is_enough(self, host: FakeHost, ctx: Context) -> None:
-        """A node whose kubelet is in a machine has no kubelet.service: nothing to say; one that has neither is told."""
+        """A node whose kubelet is in a machine has no kubelet.service: nothing to say; one that has
+        neither is told.
+        """
         assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
         host.files.remove(f"/lib/systemd/system/{NSPAWN}")
         assert len(boot(host, NSPAWN, "kubelet.service").notices(ctx)) == 2
 
-    @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
+    @pytest.mark.parametrize(
+        "path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"]
+    )
     def test_an_open_break_glass(self, host: FakeHost, ctx: Context, path: str) -> None:
         """An open break glass is reported, as the operator may have forgotten it."""
         assert boot(host).notices(ctx) == []
@@ -232,16 +292,28 @@ class TestOnDisk:
         units = tmp_path / "etc/systemd/system"
         units.mkdir(parents=True)
         (units / "gated.service").write_text("[Service]\nExecStart=/bin/true\n")
-        Boot(Host.offline(tmp_path), gates=["gated.service"]).install(Context(timeout=30), stand_in(STATIC))
+        Boot(Host.offline(tmp_path), gates=["gated.service"]).install(
+            Context(timeout=30), stand_in(STATIC)
+        )
         return tmp_path
 
     def test_systemd_has_nothing_to_say(self, image: Path) -> None:
-        """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with its drop-in."""
+        """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with
+        its drop-in.
+        """
         units = image / "etc/systemd/system"
         # The stand-in's script is in the image, where systemd-analyze does not look.
-        (units / "static-routes.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
+        (units / "static-routes.service").write_text(
+            "[Service]\nType=oneshot\nExecStart=/bin/true\n"
+        )
         said = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", units / "hostrouting-ready.service", units / "gated.service"],
+            [
+                "systemd-analyze",
+                "verify",
+                "--man=no",
+                units / "hostrouting-ready.service",
+                units / "gated.service",
+            ],
             capture_output=True,
             text=True,
             check=True,
@@ -252,12 +324,25 @@ class TestOnDisk:
     @pytest.mark.parametrize(
         ("unit", "most"),
         # The retry may start any unit, whatever else it may not do.
-        [("hostrouting-ready.service", 34), ("hostrouting-held@.service", 31), ("hostrouting-retry.service", 69)],
+        [
+            ("hostrouting-ready.service", 34),
+            ("hostrouting-held@.service", 31),
+            ("hostrouting-retry.service", 69),
+        ],
     )
     def test_units_are_hardly_exposed(self, image: Path, unit: str, most: int) -> None:
-        """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but `true` were at 96."""
+        """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but
+        `true` were at 96.
+        """
         path = image / "etc/systemd/system" / unit
-        command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", str(path)]
+        command = [
+            "systemd-analyze",
+            "security",
+            "--offline=true",
+            f"--threshold={most}",
+            "--no-pager",
+            str(path),
+        ]
         subprocess.run(command, check=True, capture_output=True)
 
     def test_the_shell_line_is_clean(self, image: Path) -> None:
@@ -266,13 +351,19 @@ class TestOnDisk:
         through = "/usr/bin/nsenter --target 1 --mount --net /bin/sh"
         pattern = rf"^ExecStartPre=\+{through} -c '(.*)' hostrouting %n$"
         [line] = re.findall(pattern, drop_in.replace("\\\n", " "), flags=re.MULTILINE)
-        # Nothing in it that systemd would replace: specifiers, and variables but for the doubled sign.
+        # Nothing in it that systemd would replace: specifiers, and variables but for the doubled
+        # sign.
         assert not set(line.replace("$$", "")) & set("%$'\\")
         subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)
 
     def test_modes_and_links(self, image: Path) -> None:
-        """Scripts are for all to run, units for all to read, and a link leads to the unit as seen from the image."""
+        """Scripts are for all to run, units for all to read, and a link leads to the unit as seen
+        from the image.
+        """
         assert stat.S_IMODE((image / "etc/aks-flex-node/static-routes.sh").stat().st_mode) == 0o755
-        assert stat.S_IMODE((image / "etc/systemd/system/hostrouting-ready.service").stat().st_mode) == 0o644
+        assert (
+            stat.S_IMODE((image / "etc/systemd/system/hostrouting-ready.service").stat().st_mode)
+            == 0o644
+        )
         link = image / "etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
         assert str(image) not in str(link.readlink())

@@ -1,4 +1,6 @@
-"""A run may be killed between any two of its steps: the next one ends in the wanted state, and no boot is stuck."""
+"""A run may be killed between any two of its steps: the next one ends in the wanted state, and no
+boot is stuck.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,13 @@ def nothing(host: FakeHost, ctx: Context) -> None:
     """Return a machine without hostrouting."""
 
 
-def install(host: FakeHost, ctx: Context, *gates: str, program: str = "exit 0\n", names: tuple[str, ...] = ()) -> None:
+def install(
+    host: FakeHost,
+    ctx: Context,
+    *gates: str,
+    program: str = "exit 0\n",
+    names: tuple[str, ...] = (),
+) -> None:
     boot = Boot(host, gates=gates or (NSPAWN,))
     for name in names or (STATIC, CHECK):
         boot.install(ctx, stand_in(name, program))
@@ -82,7 +90,9 @@ STORIES = {
 @pytest.mark.parametrize("part", ["files", "services"])
 @pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
 def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None:
-    """The disk lets the machine boot whenever we are killed; the next run ends as an undisturbed one."""
+    """The disk lets the machine boot whenever we are killed; the next run ends as an undisturbed
+    one.
+    """
     ctx = Context()
     wanted = machine(prepare, ctx)
     story(wanted, ctx)
@@ -117,9 +127,11 @@ B: dict[str, str] = {STATIC: "echo b\n", CHECK: "echo b\n"}
 @pytest.mark.parametrize("first", [(STATIC, CHECK), (STATIC,), (CHECK,), None])
 @pytest.mark.parametrize("second", [(STATIC, CHECK), (STATIC,), (CHECK,)])
 def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[str, ...]) -> None:
-    """Wherever a change of config is cut off, a boot runs all that one of the two wants, and nothing of the other.
+    """Wherever a change of config is cut off, a boot runs all that one of the two wants, and
+    nothing of the other.
 
-    The earlier config may be upstream's, whose scripts are plain files. A second run may be cut off, too.
+    The earlier config may be upstream's, whose scripts are plain files. A second run may be cut
+    off, too.
     """
     ctx = Context()
     allowed = [dict.fromkeys(first or (STATIC, CHECK), "a"), dict.fromkeys(second, "b")]
@@ -145,9 +157,11 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
 @pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,), ("probe-snat",)])
 @pytest.mark.parametrize("before", ["upstream's", "a version without a list"])
 def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...]) -> None:
-    """Upstream's links require its check until our drop-in stands, and that finds a script to ask, and all it asks.
+    """Upstream's links require its check until our drop-in stands, and that finds a script to ask,
+    and all it asks.
 
-    So does the script of a version that had no list of the units to ask: it is replaced after the list is in force.
+    So does the script of a version that had no list of the units to ask: it is replaced after the
+    list is in force.
     """
     ctx = Context()
     number = 0
@@ -178,11 +192,15 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
 
 
 def test_a_failed_run_leaves_a_gate() -> None:
-    """Whenever systemd falls silent in an apply over upstream's files, its links stay, or our drop-in stands.
+    """Whenever systemd falls silent in an apply over upstream's files, its links stay, or our
+    drop-in stands.
 
     The siblings go on after the boot files have failed, and theirs are departures.
     """
-    sections = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}, "gates": [NSPAWN]}
+    sections = {
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+        "gates": [NSPAWN],
+    }
     gated, number = False, 0
     while not gated:
         number += 1
@@ -190,9 +208,14 @@ def test_a_failed_run_leaves_a_gate() -> None:
         for silent in range(number, number + 200):
             host.services.fail_at(silent)
         with suppress(TaskFailedError, UnitError):
-            Configure(HostRoutingConfig.from_mapping(sections), host=host).do(Context(clock=ManualClock(auto=True)))
+            Configure(HostRoutingConfig.from_mapping(sections), host=host).do(
+                Context(clock=ManualClock(auto=True))
+            )
         gated = host.files.exists(f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf")
-        assert gated or host.files.names(f"{UNITS}/{NSPAWN}.requires") == [f"{CHECK}.service", f"{STATIC}.service"]
+        assert gated or host.files.names(f"{UNITS}/{NSPAWN}.requires") == [
+            f"{CHECK}.service",
+            f"{STATIC}.service",
+        ]
     assert number > 3
 
 
@@ -209,7 +232,9 @@ def take_list(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("others", [(), ("probe-snat",)])
 def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> None:
-    """The gates go first, then the check, which would fail without the routes; other units may remain."""
+    """The gates go first, then the check, which would fail without the routes; other units may
+    remain.
+    """
     ctx = Context()
     number = 0
     while True:
@@ -218,9 +243,15 @@ def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> 
         install(host, ctx, program="echo a\n", names=(STATIC, CHECK, *others))
         host.files.fail_at(number, KilledError())
         try:
-            Boot(host, gates=[]).install(ctx, *(departure_of(stand_in(name)) for name in (STATIC, CHECK)))
+            Boot(host, gates=[]).install(
+                ctx, *(departure_of(stand_in(name)) for name in (STATIC, CHECK))
+            )
         except KilledError:
-            gated = [path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")]
+            gated = [
+                path
+                for path in host.files.tree.snapshot()
+                if path.endswith(".d/10-hostrouting.conf")
+            ]
             runs = boot_runs(host)
             assert not gated or len(runs) == 2 + len(others)
             assert STATIC in runs or CHECK not in runs
@@ -253,7 +284,10 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
 def boot_runs(host: FakeHost) -> dict[str, str]:
     """Return the output of each required unit at a boot; a unit that would do nothing is left out."""
     tree = host.files.tree
-    links = {*tree.names(f"{UNITS}/hostrouting-ready.service.requires"), *tree.names(f"{UNITS}/{NSPAWN}.requires")}
+    links = {
+        *tree.names(f"{UNITS}/hostrouting-ready.service.requires"),
+        *tree.names(f"{UNITS}/{NSPAWN}.requires"),
+    }
     names = [unit.removesuffix(".service") for unit in links]
     scripts = {name: (tree.read(f"/etc/aks-flex-node/{name}.sh") or b"").decode() for name in names}
     assert all(scripts.values()), "a unit whose script is missing would hold the gate"
@@ -285,7 +319,9 @@ def assert_bootable(host: FakeHost) -> None:
 
 def assert_nothing_is_lost(host: FakeHost) -> None:
     """Either systemd knows the files on the disk, or a note on the machine says that it may not."""
-    known = {path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts}
+    known = {
+        path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts
+    }
     ours = {path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")}
     assert ours == {path for path in known if path.endswith(".conf")} or host.files.exists(
         "/run/hostrouting.unfinished"
@@ -293,6 +329,12 @@ def assert_nothing_is_lost(host: FakeHost) -> None:
 
 
 def assert_systemd_knows(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
-    for name in (KUBE, "kubelet.service", "hostrouting-ready.service", f"{STATIC}.service", f"{CHECK}.service"):
+    for name in (
+        KUBE,
+        "kubelet.service",
+        "hostrouting-ready.service",
+        f"{STATIC}.service",
+        f"{CHECK}.service",
+    ):
         now, then = host.services.state(ctx, name), wanted.services.state(ctx, name)
         assert now._replace(main_pid=0) == then._replace(main_pid=0)

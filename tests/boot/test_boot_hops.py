@@ -27,7 +27,9 @@ class Configuration(NamedTuple):
 
 configurations = st.builds(
     Configuration,
-    programs=st.dictionaries(st.sampled_from([STATIC, CHECK]), st.sampled_from(["exit 0\n", "exit 1\n"])),
+    programs=st.dictionaries(
+        st.sampled_from([STATIC, CHECK]), st.sampled_from(["exit 0\n", "exit 1\n"])
+    ),
     gates=st.lists(st.sampled_from(GATES), min_size=1, unique=True),
 )
 
@@ -35,7 +37,9 @@ configurations = st.builds(
 def machine(*, upstream: bool = False) -> FakeHost:
     host = FakeHost()
     for gate in (NSPAWN, "kubelet.service"):
-        host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+        host.files.write(
+            f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644
+        )
     if upstream:
         install_upstream(host.files)
     for unit in ("systemd-nspawn@kube1.service", "kubelet.service"):
@@ -58,7 +62,9 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
             planned = boot.plan_install(ctx, departure_of(unit))
             did = boot.install(ctx, departure_of(unit))
         after = seen(host.files.tree)
-        touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        touched = {
+            path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+        }
         assert {change.subject for change in planned} == touched
         assert did == bool(planned)
         changed |= did
@@ -67,7 +73,9 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
 
 @given(st.booleans(), st.lists(configurations, min_size=1, max_size=5))
 def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
-    """Every hop ends as a first install would, plans its changes exactly, and disturbs no running unit."""
+    """Every hop ends as a first install would, plans its changes exactly, and disturbs no running
+    unit.
+    """
     host = machine(upstream=upstream)
     pids = pids_of_machines(host)
     for wanted in hops:
@@ -76,7 +84,11 @@ def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
         configure(fresh, wanted)
         assert host.files.tree.snapshot() == fresh.files.tree.snapshot()
         assert not configure(host, wanted)
-        for unit in ("systemd-nspawn@kube1.service", "kubelet.service", "hostrouting-ready.service"):
+        for unit in (
+            "systemd-nspawn@kube1.service",
+            "kubelet.service",
+            "hostrouting-ready.service",
+        ):
             now, then = host.services.state(Context(), unit), fresh.services.state(Context(), unit)
             assert (now.drop_ins, now.requires) == (then.drop_ins, then.requires)
     assert pids_of_machines(host) == pids

@@ -21,7 +21,15 @@ from phases import TaskFailedError, execute, plan
 COMMAND = "/opt/agent/bin/hostrouting"
 BY_SERVICE = {**ROUTES, "watch": {"enabled": True, "mode": "service"}}
 FOLDER = "/etc/aks-flex-node"
-PLACES = [FOLDER, "/etc", "/", "/etc/systemd/system", f"{FOLDER}/hostrouting-ask.sh", COMMAND, "/opt"]
+PLACES = [
+    FOLDER,
+    "/etc",
+    "/",
+    "/etc/systemd/system",
+    f"{FOLDER}/hostrouting-ask.sh",
+    COMMAND,
+    "/opt",
+]
 
 
 @pytest.fixture
@@ -36,8 +44,12 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 @pytest.mark.parametrize("path", PLACES)
 @pytest.mark.parametrize("field", [{"mode": 0o777}, {"owner": 1000}])
-def test_an_apply_is_refused_before_any_change(host: FakeHost, path: str, field: dict[str, int]) -> None:
-    """Also one that would change no file; plan and check name path, owner, mode and remedy, and a reset goes on."""
+def test_an_apply_is_refused_before_any_change(
+    host: FakeHost, path: str, field: dict[str, int]
+) -> None:
+    """Also one that would change no file; plan and check name path, owner, mode and remedy, and a
+    reset goes on.
+    """
     host.files.tree.change(path, **field)
     before = host.routes.routes(), host.files.tree.snapshot()
     fact = f"{path} (owner {field.get('owner', 0)}, mode {field.get('mode', 0o755):04o})"
@@ -50,7 +62,9 @@ def test_an_apply_is_refused_before_any_change(host: FakeHost, path: str, field:
         assert said in str(caught.value.cause)
         assert (host.routes.routes(), host.files.tree.snapshot()) == before
     found = check_node(in_time(), config(**BY_SERVICE), host).findings
-    assert ["error" for each in found if each.kind == "exposed" and said in each.reason] == [found[-1].severity]
+    assert ["error" for each in found if each.kind == "exposed" and said in each.reason] == [
+        found[-1].severity
+    ]
     execute(Reset(config(), host=host), in_time())
     assert not host.files.exists(f"{FOLDER}/hostrouting.json")
 
@@ -67,7 +81,9 @@ def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> No
 
 @needs("root")
 def test_an_image_may_belong_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own folder may have any mode; below it the modes count, and the owner is root or the caller."""
+    """Its own folder may have any mode; below it the modes count, and the owner is root or the
+    caller.
+    """
     tmp_path.chmod(0o777)
     files = RootedFiles(str(tmp_path))
     files.write("/etc/a", b"", mode=0o644)
@@ -81,7 +97,9 @@ def test_an_image_may_belong_to_the_caller(tmp_path: Path, monkeypatch: pytest.M
 
 @needs("root")
 def test_a_masked_unit_is_not_exposed(tmp_path: Path) -> None:
-    """Its mask is a link to /dev/null, which is for everybody: another mode of that would break the machine."""
+    """Its mask is a link to /dev/null, which is for everybody: another mode of that would break the
+    machine.
+    """
     files = RootedFiles(str(tmp_path))
     files.write("/dev/zero", b"", mode=0o644)
     os.mknod(tmp_path / "dev/null", 0o020666, os.makedev(1, 3))
@@ -97,5 +115,15 @@ def test_a_folder_that_is_not_empty_stays_on_a_read_only_disk(tmp_path: Path) ->
     program = "from hostrouting.host.files.store import RootedFiles\n"
     program += f"print(RootedFiles({str(tmp_path)!r}).remove_directory_if_empty('/a'))"
     mounts = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
-    command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, "-c", program]
+    command = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f'{mounts} && exec "$@"',
+        "sh",
+        sys.executable,
+        "-c",
+        program,
+    ]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "False\n"

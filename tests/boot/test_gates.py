@@ -22,7 +22,9 @@ def faults(host: FakeHost, ctx: Context) -> list[NodeFinding]:
 
 
 def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
-    """Neither the distribution's unit, nor one that does not exist, has a fault, before and after the install."""
+    """Neither the distribution's unit, nor one that does not exist, has a fault, before and after
+    the install.
+    """
     gates = [NSPAWN, KUBELET]
     assert gate_faults(ctx, host.services, gates) == []
     Boot(host, gates=gates).install(ctx, stand_in(STATIC))
@@ -31,10 +33,14 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
-    """An empty ExecStartPre= after ours takes it out: reported, on a machine and in an image, and not refused."""
+    """An empty ExecStartPre= after ours takes it out: reported, on a machine and in an image, and
+    not refused.
+    """
     where = FakeHost(is_live=is_live)
     where.files.write(
-        f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
+        f"/lib/systemd/system/{NSPAWN}",
+        host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"",
+        mode=0o644,
     )
     configured(where, NSPAWN, "[Service]\nExecStartPre=\nExecStartPre=/bin/true")
     Boot(where, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
@@ -83,19 +89,24 @@ def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
 def test_a_unit_that_cannot_be_a_gate_is_refused(
     host: FakeHost, ctx: Context, section: str, setting: str, kind: str
 ) -> None:
-    """A unit that would be held for ever, or would reboot the node, is refused by install and plan without a change."""
+    """A unit that would be held for ever, or would reboot the node, is refused by install and plan
+    without a change.
+    """
     configured(host, NSPAWN, f"[{section}]\n{setting}")
     assert [(fault.kind, is_unsuitable(fault)) for fault in faults(host, ctx)] == [(kind, True)]
     before = host.files.tree.snapshot()
     boot = Boot(host, gates=[NSPAWN])
     for call in (boot.install, boot.plan_install):
-        with pytest.raises(UnitError, match=r"cannot be a gate.*\ncorrect it, or take it out of hostRouting\.gates"):
+        with pytest.raises(
+            UnitError, match=r"cannot be a gate.*\ncorrect it, or take it out of hostRouting\.gates"
+        ):
             call(ctx, stand_in(STATIC))
     assert host.files.tree.snapshot() == before
 
 
 @pytest.mark.parametrize(
-    "setting", ["TimeoutStartSec=0", "TimeoutStartSec=infinity", "TimeoutStartSec=33s", "TimeoutSec=1min"]
+    "setting",
+    ["TimeoutStartSec=0", "TimeoutStartSec=infinity", "TimeoutStartSec=33s", "TimeoutSec=1min"],
 )
 def test_long_enough(host: FakeHost, ctx: Context, setting: str) -> None:
     """A limit that leaves time for the check is no fault."""
@@ -123,7 +134,9 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:
-    """Two files open every gate, as /etc may be read-only, and so does a word on the kernel's command line."""
+    """Two files open every gate, as /etc may be read-only, and so does a word on the kernel's
+    command line.
+    """
     assert broken_glass(host.files) is None
     host.files.write("/proc/cmdline", b"quiet nohostrouting.disabled\n", mode=0o444)
     assert broken_glass(host.files) is None

@@ -19,7 +19,9 @@ def refuse(host: FakeHost, ctx: Context) -> None:
 
 
 def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
-    """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does nothing."""
+    """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does
+    nothing.
+    """
     assert release(ctx, host) == []
     assert ("start", RETRY) not in host.services.operations.calls
     refuse(host, ctx)
@@ -38,7 +40,9 @@ def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
 
 
 def test_only_what_is_no_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:
-    """A gate stays held; a unit that is none is started, unless it is masked or gone; nothing is held twice."""
+    """A gate stays held; a unit that is none is started, unless it is masked or gone; nothing is
+    held twice.
+    """
     host.files.tree.link("/etc/systemd/system/kubelet.service", "/dev/null")
     refuse(host, ctx)
     release_ungated(ctx, host.services)

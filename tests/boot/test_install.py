@@ -25,7 +25,9 @@ def _calls_of_an_install(ctx: Context) -> list[tuple[str, ...]]:
 
 class TestInstall:
     def test_a_machine_that_has_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a gate; nothing else."""
+        """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a
+        gate; nothing else.
+        """
         before = host.files.tree.snapshot()
         unit = stand_in(STATIC)
         assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
@@ -76,12 +78,15 @@ class TestInstall:
             "~ /etc/aks-flex-node/static-routes.sh"
         ]
         assert boot(host).install(ctx, changed)
-        assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
+        assert (
+            host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
+        )
         assert reloads(host.services) == 2
 
     @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
     def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
-        """A plan, and so a check, reports scripts that another program removed, and an old link of a killed run.
+        """A plan, and so a check, reports scripts that another program removed, and an old link of
+        a killed run.
 
         All other links are right, and yet no unit would find its script.
         """
@@ -102,25 +107,47 @@ class TestInstall:
         units = ["/etc/aks-flex-node/hostrouting.units"] if lost != "script" else []
         assert changes == ["/etc/aks-flex-node/static-routes.sh", *units]
         assert boot(host).install(ctx, stand_in(STATIC))
-        assert host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
+        assert (
+            host.files.read("/etc/aks-flex-node/static-routes.sh")
+            == stand_in(STATIC).files[0].content
+        )
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
-    @pytest.mark.parametrize("damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"])
-    def test_a_damaged_list_forgets_no_unit(self, host: FakeHost, ctx: Context, damage: bytes) -> None:
-        """If one task runs alone after the list was damaged, the gates go on to ask the other's unit."""
+    @pytest.mark.parametrize(
+        "damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"]
+    )
+    def test_a_damaged_list_forgets_no_unit(
+        self, host: FakeHost, ctx: Context, damage: bytes
+    ) -> None:
+        """If one task runs alone after the list was damaged, the gates go on to ask the other's
+        unit.
+        """
         boot(host).install(ctx, stand_in(STATIC), stand_in(CHECK))
         host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
         boot(host).install(ctx, stand_in(STATIC))
-        assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\ncheck-route-overlap\n"
+        assert (
+            host.files.read("/etc/aks-flex-node/hostrouting.units")
+            == b"static-routes\ncheck-route-overlap\n"
+        )
 
-    def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(self, host: FakeHost, ctx: Context) -> None:
-        """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate could ask."""
-        host.files.link(f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service")
+    def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate
+        could ask.
+        """
+        host.files.link(
+            f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
+        )
         boot(host).install(ctx, stand_in(STATIC))
         assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\n"
 
-    def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, ctx: Context, tmp_path: Path) -> None:
-        """If one task runs alone after all scripts were lost, the other script refuses until its task runs."""
+    def test_no_lost_script_becomes_one_that_succeeds(
+        self, host: FakeHost, ctx: Context, tmp_path: Path
+    ) -> None:
+        """If one task runs alone after all scripts were lost, the other script refuses until its
+        task runs.
+        """
         boot(host).install(ctx, stand_in(STATIC))
         boot(host).install(ctx, stand_in(CHECK))
         [folder] = generation_folders(host.files)
@@ -138,7 +165,9 @@ class TestInstall:
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
 
     def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
-        """If the note for the next reload cannot be written to /run, the files are installed all the same."""
+        """If the note for the next reload cannot be written to /run, the files are installed all
+        the same.
+        """
         host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.files.exists(DROP_IN)
@@ -150,7 +179,9 @@ class TestInstall:
         link = f"{READY}.requires/static-routes.service"
         for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
             break_it(link)
-            assert [str(change) for change in boot(host).plan_install(ctx, stand_in(STATIC))] == [f"+ {link}"]
+            assert [str(change) for change in boot(host).plan_install(ctx, stand_in(STATIC))] == [
+                f"+ {link}"
+            ]
             assert boot(host).install(ctx, stand_in(STATIC))
             assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
 
@@ -158,7 +189,9 @@ class TestInstall:
         """The drop-in of a removed gate is removed with its folder, unless that has other files."""
         boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
         host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
-        assert [str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))] == [
+        assert [
+            str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))
+        ] == [
             f"- {KUBELET_DROP_IN}",
             f"- {DROP_IN}",
             f"+ {UNITS}/c.service.d/10-hostrouting.conf",
@@ -168,10 +201,14 @@ class TestInstall:
         assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]
 
     def test_an_image_gets_the_same(self, host: FakeHost, ctx: Context) -> None:
-        """Files and links are those of a live machine; there is no note under /run, and systemd is not asked."""
+        """Files and links are those of a live machine; there is no note under /run, and systemd is
+        not asked.
+        """
         image = FakeHost(is_live=False)
         image.files.write(
-            f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
+            f"/lib/systemd/system/{NSPAWN}",
+            host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"",
+            mode=0o644,
         )
         assert boot(image).install(ctx, stand_in(STATIC))
         boot(host).install(ctx, stand_in(STATIC))
@@ -181,8 +218,12 @@ class TestInstall:
         changing = {"daemon_reload", "enable", "disable", "start", "stop"}
         assert {call[0] for call in image.services.operations.calls} & changing == set()
 
-    def test_a_live_run_loads_the_files_of_an_offline_run(self, host: FakeHost, ctx: Context) -> None:
-        """After `--root /` on this machine no file differs, and a live run makes systemd load the files."""
+    def test_a_live_run_loads_the_files_of_an_offline_run(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """After `--root /` on this machine no file differs, and a live run makes systemd load the
+        files.
+        """
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         boot(host).install(ctx, stand_in(STATIC))
         drop_in = host.files.read(DROP_IN) or b""
@@ -190,7 +231,9 @@ class TestInstall:
         host.services.daemon_reload(ctx)
         host.files.write(DROP_IN, drop_in, mode=0o644)
         planned = boot(host).plan_install(ctx, stand_in(STATIC))
-        assert [str(change) for change in planned] == ["~ systemd (it has not read all unit files: daemon-reload)"]
+        assert [str(change) for change in planned] == [
+            "~ systemd (it has not read all unit files: daemon-reload)"
+        ]
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
         assert not boot(host).install(ctx, stand_in(STATIC))

@@ -68,15 +68,21 @@ def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None
     assert Intent(config=again).file == file
 
 
-@pytest.mark.parametrize("kind", [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch])
+@pytest.mark.parametrize(
+    "kind", [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch]
+)
 def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> None:
     """Also one of which no unit is made, such as the sweep's; the undo of a task keeps them, too."""
     host, sections = node(), {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
     apply(host, **sections)
     task = kind(config(), host=host)
     execute(task, in_time())
-    [own] = {"staticRoutes", "routeOverlap", "probeSnat", "watch"} - stored(host)["hostRouting"].keys()
-    assert stored(host) == {"hostRouting": {name: text for name, text in {**sections, **GATES}.items() if name != own}}
+    [own] = {"staticRoutes", "routeOverlap", "probeSnat", "watch"} - stored(host)[
+        "hostRouting"
+    ].keys()
+    assert stored(host) == {
+        "hostRouting": {name: text for name, text in {**sections, **GATES}.items() if name != own}
+    }
     apply(host, **sections)
     undo(kind(config(**sections), host=host), in_time())
     assert own not in stored(host)["hostRouting"]
@@ -85,7 +91,11 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:
     """What the user wrote, in its canonical form; neither defaults nor keys of the agent."""
-    document = {"nodeName": "gpu-1", "token": "secret", "hostRouting": {**ROUTES, **OVERLAP, "watch": None}}
+    document = {
+        "nodeName": "gpu-1",
+        "token": "secret",
+        "hostRouting": {**ROUTES, **OVERLAP, "watch": None},
+    }
     host = node()
     execute(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
     assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP}}
@@ -98,19 +108,31 @@ def test_an_empty_file_or_none() -> None:
     host = node()
     assert read_intent(host.files) is None
     host.files.write(INTENT_PATH, b"", mode=0o644)
-    with pytest.raises(InvalidConfigError, match=rf"^the installed config {INTENT_PATH} is not JSON: it is empty"):
+    with pytest.raises(
+        InvalidConfigError, match=rf"^the installed config {INTENT_PATH} is not JSON: it is empty"
+    ):
         read_intent(host.files)
 
 
 @pytest.mark.parametrize(
-    "content", [b"{}", b'{"nodeName": "gpu-1"}', b'{"probeSnat": {}}', b'{"hostRouting": null}', b'{"hostRouting": {}}']
+    "content",
+    [
+        b"{}",
+        b'{"nodeName": "gpu-1"}',
+        b'{"probeSnat": {}}',
+        b'{"hostRouting": null}',
+        b'{"hostRouting": {}}',
+    ],
 )
 def test_a_file_without_our_sections_is_damaged(content: bytes) -> None:
-    """JSON that asks for nothing under our key does not ask to remove all routes: ours always has a section there."""
+    """JSON that asks for nothing under our key does not ask to remove all routes: ours always has a
+    section there.
+    """
     host = node()
     host.files.write(INTENT_PATH, content, mode=0o644)
     with pytest.raises(
-        InvalidConfigError, match=rf"^hostRouting: is missing or empty in the installed config {INTENT_PATH};"
+        InvalidConfigError,
+        match=rf"^hostRouting: is missing or empty in the installed config {INTENT_PATH};",
     ):
         read_intent(host.files)
 
@@ -133,11 +155,19 @@ def test_render_lists_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "sections", [{**ROUTES, **OVERLAP}, {**PROBES, **SWEEP}, {**ROUTES, **PROBES, **SWEEP}, {**OVERLAP, "gates": []}]
+    "sections",
+    [
+        {**ROUTES, **OVERLAP},
+        {**PROBES, **SWEEP},
+        {**ROUTES, **PROBES, **SWEEP},
+        {**OVERLAP, "gates": []},
+    ],
 )
 @pytest.mark.parametrize("ipv6", [True, False])
 def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) -> None:
-    """A plan and a check name it, an apply installs the whole config, and a second one has nothing to do."""
+    """A plan and a check name it, an apply installs the whole config, and a second one has nothing
+    to do.
+    """
     host = node(ipv6=ipv6)
     before = host.files.tree.snapshot()
     task = Configure(config(**sections), host=host)
@@ -146,7 +176,9 @@ def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) 
     assert planned == (read_intent(host.files) is not None) == host.files.exists(READY)
     assert read_intent(host.files) in (None, config(**sections))
     assert plan(task, in_time()).changes == ()
-    assert "boot-file" not in {finding.kind for finding in check_node(in_time(), config(**sections), host).findings}
+    assert "boot-file" not in {
+        finding.kind for finding in check_node(in_time(), config(**sections), host).findings
+    }
     execute(Reset(HostRoutingConfig(), host=host), in_time())
     assert host.files.tree.snapshot() == before
 
@@ -205,7 +237,9 @@ def test_a_sibling_that_fails_stays_wanted() -> None:
 
 
 def test_tasks_that_run_by_themselves_add_up() -> None:
-    """Each writes its own section beside those that the others installed, and takes it along when it is undone."""
+    """Each writes its own section beside those that the others installed, and takes it along when
+    it is undone.
+    """
     host = node()
     tasks: list[Task] = [
         ConfigureStaticRoutes(config(**ROUTES), host=host),
@@ -226,35 +260,52 @@ def test_tasks_that_run_by_themselves_add_up() -> None:
     assert stored(host) is None
 
 
-@pytest.mark.parametrize("name", ["configure-static-routes", "check-route-overlap", "configure-probe-snat"])
+@pytest.mark.parametrize(
+    "name", ["configure-static-routes", "check-route-overlap", "configure-probe-snat"]
+)
 def test_a_skipped_task_keeps_its_section(name: str) -> None:
     """As its script and unit stay, and a reset that skips a task leaves the intent of that task."""
-    sections = {"configure-static-routes": ROUTES, "check-route-overlap": OVERLAP, "configure-probe-snat": PROBES}
+    sections = {
+        "configure-static-routes": ROUTES,
+        "check-route-overlap": OVERLAP,
+        "configure-probe-snat": PROBES,
+    }
     host = node()
     apply(host, **ROUTES, **OVERLAP, **PROBES)
     run(Configure(config(**SWEEP), host=host), in_time(), skip=[name, "clean-stale-cni"])
     assert read_intent(host.files) == config(**sections[name], **SWEEP)
     run(Reset(HostRoutingConfig(), host=host), in_time(), skip=[name])
-    assert read_intent(host.files) == HostRoutingConfig.from_mapping({**sections[name], "gates": []})
+    assert read_intent(host.files) == HostRoutingConfig.from_mapping(
+        {**sections[name], "gates": []}
+    )
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"hostRouting": {"staticRoute": {}}}'])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"[]", b"{}", b'{"hostRouting": {"staticRoute": {}}}']
+)
 def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None) -> None:
-    """A lost or damaged intent stays as it is if one task runs alone: a watcher would remove the other one's routes."""
+    """A lost or damaged intent stays as it is if one task runs alone: a watcher would remove the
+    other one's routes.
+    """
     host = node()
     apply(host, **ROUTES, **OVERLAP)
     if content is None:
         host.files.remove(IN_FORCE)
     else:
         host.files.write(IN_FORCE, content, mode=0o644)
-    execute(CheckRouteOverlap(config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}), host=host), in_time())
+    execute(
+        CheckRouteOverlap(config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}), host=host),
+        in_time(),
+    )
     assert host.files.read(INTENT_PATH) == content
     apply(host, **ROUTES, **OVERLAP)
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
 
 
 def test_an_earlier_release_left_none() -> None:
-    """Scripts in force without an intent: the plan has the intent alone, and the next apply makes it."""
+    """Scripts in force without an intent: the plan has the intent alone, and the next apply makes
+    it.
+    """
     host = node()
     parts = boot_parts(config(**ROUTES, **OVERLAP))
     Boot(host, gates=GATES["gates"]).install(in_time(), *parts)

@@ -1,4 +1,6 @@
-"""A run may be killed between any two of its steps: the intent is that of the scripts, and nothing fights a reset."""
+"""A run may be killed between any two of its steps: the intent is that of the scripts, and nothing
+fights a reset.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from support.intent_nodes import OTHER_ROUTES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, in_time, node
+from support.intent_nodes import (
+    OTHER_ROUTES,
+    OVERLAP,
+    PROBES,
+    READY,
+    ROUTES,
+    SWEEP,
+    apply,
+    config,
+    in_time,
+    node,
+)
 
 from hostrouting.boot import INTENT_PATH, read_intent
 from hostrouting.boot.generation import IDLE
@@ -60,7 +73,9 @@ STORIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
 def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> None:
-    """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the next run completes."""
+    """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the
+    next run completes.
+    """
     before, after = prepared(prepare), prepared(prepare)
     story(after)
     wanted = {read_intent(host.files): scripts(host) for host in (before, after)}
@@ -75,7 +90,9 @@ def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> N
 
 @pytest.mark.slow
 def test_a_reader_after_a_kill_has_a_whole_config() -> None:
-    """Wherever a change of config is killed, an apply of the intent ends in the node of one of the two configs."""
+    """Wherever a change of config is killed, an apply of the intent ends in the node of one of the
+    two configs.
+    """
     whole = []
     for sections in FIRST, SECOND:
         host = prepared(one)
@@ -91,7 +108,9 @@ def test_a_reader_after_a_kill_has_a_whole_config() -> None:
 
 @pytest.mark.slow
 def test_a_reset_removes_it_first() -> None:
-    """A reset that is killed after any change of a boot file has removed the intent, so nothing restores the rest."""
+    """A reset that is killed after any change of a boot file has removed the intent, so nothing
+    restores the rest.
+    """
     before = etc(prepared(one))
     for host in killed(one, reset):
         gone = before.keys() - etc(host).keys()
@@ -100,7 +119,9 @@ def test_a_reset_removes_it_first() -> None:
 
 def etc(host: FakeHost) -> dict[str, str]:
     """Return all files that survive a boot."""
-    return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
+    return {
+        path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")
+    }
 
 
 def prepared(prepare: Story) -> FakeHost:
@@ -128,5 +149,8 @@ def killed(prepare: Story, story: Story) -> Iterator[FakeHost]:
 def scripts(host: FakeHost) -> dict[str, bytes]:
     """Return the scripts that a boot runs, by unit; those that do nothing are left out."""
     names = host.files.names(f"{READY}.requires")
-    found = {name: host.files.read(f"/etc/aks-flex-node/{name.replace('.service', '.sh')}") for name in names}
+    found = {
+        name: host.files.read(f"/etc/aks-flex-node/{name.replace('.service', '.sh')}")
+        for name in names
+    }
     return {name: script for name, script in found.items() if script is not None and script != IDLE}

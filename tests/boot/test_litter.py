@@ -1,4 +1,6 @@
-"""The next run removes the leftovers of killed runs, and nothing else; folders that are mount points stay."""
+"""The next run removes the leftovers of killed runs, and nothing else; folders that are mount
+points stay.
+"""
 
 import subprocess
 import sys
@@ -25,11 +27,15 @@ def reset(host: Host | FakeHost) -> None:
 
 @pytest.mark.parametrize("again", ["apply", "reset"])
 def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> None:
-    """Unfinished files are removed from all our folders, also for names that the next run does not write."""
+    """Unfinished files are removed from all our folders, also for names that the next run does not
+    write.
+    """
     host = Host.offline(tmp_path)
     boot = Boot(host, gates=[NSPAWN])
     boot.install(Context(timeout=60), stand_in(STATIC))
-    scripts = [path for path in (tmp_path / "etc/aks-flex-node").glob("hostrouting-*") if path.is_dir()]
+    scripts = [
+        path for path in (tmp_path / "etc/aks-flex-node").glob("hostrouting-*") if path.is_dir()
+    ]
     folders = [
         UNITS,
         "etc/aks-flex-node",
@@ -52,7 +58,9 @@ def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> 
 
 @pytest.mark.parametrize("gate", [NSPAWN, "kubelet.service"])
 def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
-    """A usual gate's folder that a killed run left empty is removed, also if the next run does not know the gate."""
+    """A usual gate's folder that a killed run left empty is removed, also if the next run does not
+    know the gate.
+    """
     host = FakeHost()
     host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
     ctx = Context(timeout=60)
@@ -81,7 +89,9 @@ def test_an_empty_folder_of_links_goes(again: str) -> None:
 
 
 def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
-    """The empty folders of a run that was killed after its last removal are removed by the next one."""
+    """The empty folders of a run that was killed after its last removal are removed by the next
+    one.
+    """
     host = FakeHost()
     for folder in (
         "/etc/aks-flex-node",
@@ -113,12 +123,16 @@ reset(host)
 @needs("root")
 @pytest.mark.parametrize("mounted", ["etc/aks-flex-node", f"{UNITS}/{NSPAWN}.d", "etc"])
 def test_a_mount_point_stays(tmp_path: Path, mounted: str) -> None:
-    """Apply, apply of another config and reset go through where something is mounted; the mount point stays, empty."""
+    """Apply, apply of another config and reset go through where something is mounted; the mount
+    point stays, empty.
+    """
     (tmp_path / mounted).mkdir(parents=True)
     folder, disk = tmp_path / mounted, tmp_path / "disk"
     disk.mkdir()
     script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
     command = [sys.executable, "-c", MOUNTED, str(tmp_path), *sys.path]
-    subprocess.run(["unshare", "--mount", "sh", "-ec", script, "sh", disk, folder, *command], check=True)
+    subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", script, "sh", disk, folder, *command], check=True
+    )
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
     assert folder.is_dir()

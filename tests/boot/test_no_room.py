@@ -1,4 +1,6 @@
-"""A folder is read-only or full, by real mounts: the error has the path, no state is partial, the next run succeeds."""
+"""A folder is read-only or full, by real mounts: the error has the path, no state is partial, the
+next run succeeds.
+"""
 
 import json
 import subprocess
@@ -9,8 +11,8 @@ import pytest
 from support.in_process import run_here
 from support.needs import needs
 
-#: Lays a small file system over a folder that holds the same, makes it read-only or fills it, and runs a command; then
-#: there is room again, and the next command runs.
+#: Lays a small file system over a folder that holds the same, makes it read-only or fills it, and
+#: runs a command; then there is room again, and the next command runs.
 SCRIPT = """
 folder=$1 trouble=$2 said=$3; shift 3
 cp -a "$folder" "$said.copy"
@@ -42,8 +44,12 @@ OTHER = {**CONFIG, "staticRoutes": {"enabled": True, "routes": [{"destination": 
 @pytest.mark.parametrize("trouble", ["read-only", "full"])
 @pytest.mark.parametrize("folder", ["etc/systemd/system", "etc/aks-flex-node", "run"])
 @pytest.mark.parametrize("story", ["first", "again", "reset"])
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str, trouble: str) -> None:
-    """Exit status 3 and a path, but where the lock needs no room; once there is room, the same command completes."""
+def test_a_path_that_cannot_be_written_is_named(
+    tmp_path: Path, story: str, folder: str, trouble: str
+) -> None:
+    """Exit status 3 and a path, but where the lock needs no room; once there is room, the same
+    command completes.
+    """
     image = tmp_path / "image"
     (image / folder).mkdir(parents=True)
     for name, config in (("new", CONFIG), ("earlier", OTHER)):
@@ -51,13 +57,31 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, story: str, fold
     if story != "first":
         assert run_here("apply", "--root", image, tmp_path / "earlier.json").returncode == 0
     new = str(tmp_path / "new.json")
-    command = ["reset", "--root", str(image)] if story == "reset" else ["apply", "--root", str(image), new]
-    check = ["reset", "--root", str(image)] if story == "reset" else ["plan", "--exit-code", "--root", str(image), new]
+    command = (
+        ["reset", "--root", str(image)]
+        if story == "reset"
+        else ["apply", "--root", str(image), new]
+    )
+    check = (
+        ["reset", "--root", str(image)]
+        if story == "reset"
+        else ["plan", "--exit-code", "--root", str(image), new]
+    )
     arrays = f"command=({words(command)}) check=({words(check)})\n"
     said = tmp_path / "said"
     result = subprocess.run(
         [
-            *("unshare", "--mount", "bash", "-ec", arrays + SCRIPT, "bash", str(image / folder), trouble, str(said)),
+            *(
+                "unshare",
+                "--mount",
+                "bash",
+                "-ec",
+                arrays + SCRIPT,
+                "bash",
+                str(image / folder),
+                trouble,
+                str(said),
+            ),
             *(sys.executable, "-I", "-m", "hostrouting"),
         ],
         check=False,
@@ -68,7 +92,9 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, story: str, fold
     if trouble == "read-only" or (story != "reset" and folder != "run"):
         reason = "Read-only file system" if trouble == "read-only" else "No space left on device"
         assert result.returncode == 3, text
-        assert any(f"{image / folder}" in line and line.rstrip().endswith(reason) for line in parts(text)), text
+        assert any(
+            f"{image / folder}" in line and line.rstrip().endswith(reason) for line in parts(text)
+        ), text
     else:
         assert result.returncode == 0, text
 

@@ -27,9 +27,19 @@ from phases import Context
 
 
 def files_below(root: Path) -> list[str]:
-    """As a plan names them: scripts by their well-known names, without the folders that these lead to."""
-    found = sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
-    return [path for path in found if not re.match(r"etc/aks-flex-node/hostrouting(-[0-9a-f]{8}/|$)", path)]
+    """As a plan names them: scripts by their well-known names, without the folders that these lead
+    to.
+    """
+    found = sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    )
+    return [
+        path
+        for path in found
+        if not re.match(r"etc/aks-flex-node/hostrouting(-[0-9a-f]{8}/|$)", path)
+    ]
 
 
 # --- images
@@ -37,7 +47,9 @@ def files_below(root: Path) -> list[str]:
 
 @pytest.mark.slow
 @needs("systemctl")
-def test_rendering_shows_exactly_the_files_that_apply_installs(config: Path, tmp_path: Path) -> None:
+def test_rendering_shows_exactly_the_files_that_apply_installs(
+    config: Path, tmp_path: Path
+) -> None:
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
     rendered, image = tmp_path / "rendered", tmp_path / "image"
     image.mkdir()
@@ -49,11 +61,18 @@ def test_rendering_shows_exactly_the_files_that_apply_installs(config: Path, tmp
         if ours.is_symlink():
             assert ours.readlink().name == theirs.readlink().name
         else:
-            assert (ours.read_bytes(), ours.stat().st_mode) == (theirs.read_bytes(), theirs.stat().st_mode)
-    assert {path for path in files_below(image) if ".requires/" in path or ".wants/" in path} <= set(paths)
+            assert (ours.read_bytes(), ours.stat().st_mode) == (
+                theirs.read_bytes(),
+                theirs.stat().st_mode,
+            )
+    assert {
+        path for path in files_below(image) if ".requires/" in path or ".wants/" in path
+    } <= set(paths)
     answer = json.loads(run_here("render", config, "--json").stdout)
     assert {file["path"]: file["content"] for file in answer["files"]} == {
-        f"/{path}": (rendered / path).read_text() for path in paths if not (rendered / path).is_symlink()
+        f"/{path}": (rendered / path).read_text()
+        for path in paths
+        if not (rendered / path).is_symlink()
     }
     one = run_here("render", config, "static-routes.service")
     assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
@@ -71,11 +90,16 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     (tmp_path / "file").touch()
     refused = run_here("render", config, "--out", tmp_path / "file" / "folder")
     assert (refused.returncode, refused.stdout) == (3, "")
-    assert refused.stderr == f"hostrouting: cannot make the folder {tmp_path}/file/folder: Not a directory\n"
+    assert (
+        refused.stderr
+        == f"hostrouting: cannot make the folder {tmp_path}/file/folder: Not a directory\n"
+    )
     assert run_here("render", config, "--out", "").returncode == 2
 
 
-@pytest.mark.parametrize("document", [{"kubelet": {}}, {"routeOverlap": {"mode": "STRICT"}}, {"gates": []}])
+@pytest.mark.parametrize(
+    "document", [{"kubelet": {}}, {"routeOverlap": {"mode": "STRICT"}}, {"gates": []}]
+)
 def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
     config: Path, tmp_path: Path, document: dict[str, object]
 ) -> None:
@@ -116,7 +140,9 @@ def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
     assert "/etc" in failed.stderr.splitlines()[-1]
 
 
-def test_a_second_run_waits_and_then_names_the_holder_of_the_lock(config: Path, tmp_path: Path) -> None:
+def test_a_second_run_waits_and_then_names_the_holder_of_the_lock(
+    config: Path, tmp_path: Path
+) -> None:
     """One run at a time: exit 3 when the time for waiting is up, the holder named, nothing changed."""
     with FileLock(root=str(tmp_path)).hold(Context()):
         waited = run_here("apply", "--root", tmp_path, "--timeout", "0.2", config)
@@ -139,7 +165,10 @@ def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
         "hostRouting.routeOverlap.mode",
         "hostRouting.gates[0]",
     ]
-    assert "hostRouting.routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'" in refused.stderr
+    assert (
+        "hostRouting.routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'"
+        in refused.stderr
+    )
     assert "Traceback" not in refused.stderr
 
 
@@ -150,7 +179,11 @@ PATHS: Final = [
     ("folder", 3, ": Is a directory; give the path of the JSON file in it"),
     ("below a file", 3, ": Not a directory; give the path of another file"),
     ("loop", 3, ": Too many levels of symbolic links; give the path of another file"),
-    ("device", 3, ": it is a device, and a config is a file or a pipe; give the path of another file"),
+    (
+        "device",
+        3,
+        ": it is a device, and a config is a file or a pipe; give the path of another file",
+    ),
     ("large", 3, ": it has more than 1 MiB, and a config has less; give the path of another file"),
     (
         "pipe",
@@ -162,7 +195,9 @@ PATHS: Final = [
 
 @pytest.mark.parametrize(("kind", "status", "words"), PATHS)
 def test_a_path_that_leads_to_no_config(kind: str, status: int, words: str, tmp_path: Path) -> None:
-    """One line with the path, the reason and the step, to a program as well; nothing waits longer than the limit."""
+    """One line with the path, the reason and the step, to a program as well; nothing waits longer
+    than the limit.
+    """
     path = tmp_path / "config.json"
     if kind == "JSON":
         path.write_text('{"hostRouting":\n  {"gates": }}')
@@ -194,15 +229,25 @@ def test_a_config_that_only_root_may_read_says_so() -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "apply"])
-def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, tmp_path: Path) -> None:
-    """No default route can be looked up in an image: exit 2, the path of the field, and nothing is installed."""
+def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(
+    command: str, tmp_path: Path
+) -> None:
+    """No default route can be looked up in an image: exit 2, the path of the field, and nothing is
+    installed.
+    """
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"hostRouting": {"probeSnat": {"enabled": True}}}))
     root = tmp_path / "image"
     root.mkdir()
     refused = run_here(command, "--root", root, path)
-    assert (refused.returncode, refused.stdout) == (2, "" if command == "plan" else f"{NOT_INSTALLED} in the image\n")
-    assert "hostRouting.probeSnat.dev: is missing; name the device that probes come in by" in refused.stderr
+    assert (refused.returncode, refused.stdout) == (
+        2,
+        "" if command == "plan" else f"{NOT_INSTALLED} in the image\n",
+    )
+    assert (
+        "hostRouting.probeSnat.dev: is missing; name the device that probes come in by"
+        in refused.stderr
+    )
     assert files_below(root) == []
 
 
@@ -218,7 +263,9 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, 
         (["explain", "example.org"], 2),
     ],
 )
-def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], status: int, config: Path) -> None:
+def test_wrong_words_end_with_their_status_and_few_lines(
+    words: list[str], status: int, config: Path
+) -> None:
     """Wrong usage is 2, a failure is 3, and no traceback is printed."""
     ended = run_here(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == status, ended.stderr
@@ -229,7 +276,9 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
 
 @pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "fe80::1%eth0"])
 def test_explain_quotes_its_argument(asked: str) -> None:
-    """A word that is no address is quoted as it was written, without the prefix length that an address would get."""
+    """A word that is no address is quoted as it was written, without the prefix length that an
+    address would get.
+    """
     refused = run_here("explain", asked)
     assert refused.returncode == 2
     family, example = ("IPv6", "fd00::/64") if ":" in asked else ("IPv4", "172.16.0.0/16")
@@ -269,7 +318,9 @@ def test_a_caller_of_main_gets_json_by_its_own_words(
 
 
 def test_a_root_without_name_is_refused(config: Path) -> None:
-    """`--root "$IMAGE"` of a script that forgot to set it: not the working directory, and nothing below it."""
+    """`--root "$IMAGE"` of a script that forgot to set it: not the working directory, and nothing
+    below it.
+    """
     for command in ("plan", "apply", "reset"):
         refused = run_here(command, "--root", "", config)
         assert (refused.returncode, refused.stdout) == (2, "")
@@ -282,7 +333,9 @@ def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedP
 
 
 @pytest.mark.slow
-def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, tmp_path: Path) -> None:
+def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
+    config: Path, tmp_path: Path
+) -> None:
     """As a daemon's: the exit status is the answer, and there is no AttributeError."""
     root = tmp_path / "image"
     root.mkdir()
@@ -296,12 +349,16 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, 
         ended = through_shell(">&-", *words)
         assert ended.returncode == status, ended.stderr
         assert "NoneType" not in ended.stderr
-    assert "the config on stdin is not JSON: it is empty" in through_shell("<&-", "check", "-").stderr
+    assert (
+        "the config on stdin is not JSON: it is empty" in through_shell("<&-", "check", "-").stderr
+    )
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
 
 
 def test_lines_for_the_journal_have_their_priority(tmp_path: Path) -> None:
-    """Each line of a message begins with it if stderr is the journal itself, and none if it is redirected."""
+    """Each line of a message begins with it if stderr is the journal itself, and none if it is
+    redirected.
+    """
     path = tmp_path / "bad.json"
     path.write_text('{"watch": {"enabled": 1, "interval": 5}}')
     command = [*COMMAND, "plan", str(path)]
@@ -319,7 +376,9 @@ def test_lines_for_the_journal_have_their_priority(tmp_path: Path) -> None:
 
 @needs("kernel")
 def test_lines_for_the_journal_have_one_name(tmp_path: Path) -> None:
-    """The journal has the name of a unit before the lines of its process, and no name of a program that this runs."""
+    """The journal has the name of a unit before the lines of its process, and no name of a program
+    that this runs.
+    """
     log = tmp_path / "log"
     for starting in (), ("unshare", "--pid", "--fork", "sh", "-c", '"$@"; exit $?', "sh"):
         with log.open("w") as stream:
@@ -345,7 +404,9 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
     """Parts with one answer are one; each has its devices and its route."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
-    answer = json.loads(run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout)
+    answer = json.loads(
+        run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout
+    )
     assert answer["version"] == 1
     told = answer["explanations"]
     assert [(part["first"], part["last"], part["devs"]) for part in told[1]["parts"]] == [
@@ -357,7 +418,9 @@ def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
 
 @needs_kernel
 def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
-    """On a terminal the range is a bar in the colours of its devices; not with NO_COLOR, or a TERM without colours."""
+    """On a terminal the range is a bar in the colours of its devices; not with NO_COLOR, or a TERM
+    without colours.
+    """
     node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
 
     def on_a_terminal(**environment: str) -> str:
@@ -394,15 +457,26 @@ cli.main(["watch", sys.argv[1]])
 
 
 def late_imports(name: str) -> set[str]:
-    """Return the modules of ours that functions of a module import, and the adapters that a host makes late."""
+    """Return the modules of ours that functions of a module import, and the adapters that a host
+    makes late.
+    """
     text = Path(sys.modules[name].__file__ or "").read_text()
     tree = ast.parse(text)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    found = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
+    found = [
+        node
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom)
+    ]
     imported = {node.module or "" for node in found}
     imported |= {f"{node.module}.{alias.name}" for node in found for alias in node.names}
     imported |= {f"hostrouting.host.{part}" for part in re.findall(r'=late\("([a-z_.]+)"', text)}
-    return {each for each in imported if each.startswith(("hostrouting.", "phases.")) and is_module(each)}
+    return {
+        each
+        for each in imported
+        if each.startswith(("hostrouting.", "phases.")) and is_module(each)
+    }
 
 
 def is_module(name: str) -> bool:
@@ -414,10 +488,17 @@ def is_module(name: str) -> bool:
 
 
 def test_a_watch_has_loaded_all_that_it_may_want(config: Path) -> None:
-    """It needs no file of hostrouting any more once it begins, so an upgrade or a removal breaks no repair."""
-    told = subprocess.run([sys.executable, "-c", _WATCHES, config], check=True, capture_output=True, text=True)
+    """It needs no file of hostrouting any more once it begins, so an upgrade or a removal breaks no
+    repair.
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", _WATCHES, config], check=True, capture_output=True, text=True
+    )
     loaded = set(told.stdout.split())
     # These import the other commands.
     others = {"hostrouting.cli.commands", "hostrouting.node.capabilities"}
-    late = {name: late_imports(import_module(name).__name__) - loaded for name in sorted(loaded - others)}
+    late = {
+        name: late_imports(import_module(name).__name__) - loaded
+        for name in sorted(loaded - others)
+    }
     assert {name: missing for name, missing in late.items() if missing} == {}

@@ -1,4 +1,6 @@
-"""The command lines in outputs: each can be pasted as it is, and one function renders those with a path."""
+"""The command lines in outputs: each can be pasted as it is, and one function renders those with a
+path.
+"""
 
 import re
 import shlex
@@ -25,7 +27,8 @@ from phases import Context, Task, plan, run
 from phases.testing import ManualClock
 
 COMMANDS = "plan|apply|check|record|explain|render|reset|sweep|watch|schema|status"
-#: A command line ends with its line, or before a mark that a shell would not give to the command either.
+#: A command line ends with its line, or before a mark that a shell would not give to the command
+#: either.
 LINE = re.compile(rf"\bhostrouting (?:{COMMANDS})\b(?: (?:'[^'\n]*'|[^\s'\",;`)]+))*")
 PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
@@ -44,15 +47,23 @@ def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str
     assert command_line("apply", "-") == "hostrouting apply -"
 
 
-@given(configs(IPV4), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"])))
+@given(
+    configs(IPV4), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"]))
+)
 @settings(max_examples=FEW)
-def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, lost: set[str]) -> None:
-    """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes and some files."""
+def test_every_command_line_in_an_output_can_be_run(
+    config: HostRoutingConfig, lost: set[str]
+) -> None:
+    """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes
+    and some files.
+    """
     host, told = made_host(), list[object]()
 
     def ask(*tasks: Task) -> None:
         ctx = Context(clock=ManualClock(auto=True))
-        told.extend(check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items())
+        told.extend(
+            check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items()
+        )
         try:
             told.extend(file.content.decode() for file in boot_files(config, host=host))
             told.extend(plan(Configure(config, host=host), ctx))
@@ -67,4 +78,8 @@ def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, l
         host.files.remove(f"/etc/aks-flex-node/{name}")
     ask(Configure(config, host=host), Reset(config, host=host))
     lines = [understood(line) for text in told for line in LINE.findall(str(text))]
-    assert {getattr(line, "config", None) for line in lines} <= {None, "my config.json", INTENT_PATH}
+    assert {getattr(line, "config", None) for line in lines} <= {
+        None,
+        "my config.json",
+        INTENT_PATH,
+    }

@@ -19,9 +19,7 @@ from support.patience import wait_until
 
 from hostrouting.testing import KernelNode
 
-UNREACHED = (
-    "no route leads to 2603:1062:0:1:fe80:1234:5678:9abc; add a route to 2603:1062:0:1:fe80:1234:5678:9abc by eth0"
-)
+UNREACHED = "no route leads to 2603:1062:0:1:fe80:1234:5678:9abc; add a route to 2603:1062:0:1:fe80:1234:5678:9abc by eth0"
 
 
 def not_applied(config: str | Path) -> dict[str, str]:
@@ -60,7 +58,12 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
                     }
                 ],
                 "suggested_routes": [
-                    {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0", "takes_from": ["ib0"]}
+                    {
+                        "destination": "172.16.8.0/22",
+                        "gateway": "10.224.0.1",
+                        "dev": "eth0",
+                        "takes_from": ["ib0"],
+                    }
                 ],
             }
         ],
@@ -80,7 +83,9 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
 
 @needs_kernel
 def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> None:
-    """The whole config and nothing else: a route for the very address of a foreign one. Against a rule none helps."""
+    """The whole config and nothing else: a route for the very address of a foreign one. Against a
+    rule none helps.
+    """
     path = tmp_path / "config.json"
     section = {"expectedCidrs": ["172.20.5.7/32"], "mode": "STRICT"}
     path.write_text(json.dumps({"hostRouting": {"routeOverlap": section}, "agent": 1}))
@@ -88,7 +93,11 @@ def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> No
     answered = run("check", "--fix", path, inside=node)
     route = {"destination": "172.20.5.7/32", "gateway": "10.224.0.1", "dev": "eth0"}
     mended = {"staticRoutes": {"enabled": True, "routes": [route]}, "routeOverlap": section}
-    assert (answered.returncode, answered.stderr, json.loads(answered.stdout)) == (0, "", {"hostRouting": mended})
+    assert (answered.returncode, answered.stderr, json.loads(answered.stdout)) == (
+        0,
+        "",
+        {"hostRouting": mended},
+    )
     node.ip("rule", "add", "to", "172.20.0.0/16", "prohibit", "priority", "1")
     answered = run("check", "--fix", path, inside=node)
     assert (answered.returncode, answered.stdout) == (1, "")
@@ -112,13 +121,19 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
 
 
 @needs_kernel
-def test_a_plan_tells_programs_whether_there_is_something_to_change(node: KernelNode, tmp_path: Path) -> None:
+def test_a_plan_tells_programs_whether_there_is_something_to_change(
+    node: KernelNode, tmp_path: Path
+) -> None:
     """4 only with `--exit-code`; a route that will be refused is exit 1 in any case."""
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    path = config_of(
+        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    )
     assert run("plan", path, inside=node).returncode == 0
     assert run("plan", "--exit-code", path, inside=node).returncode == 4
     assert run("plan", "--exit-code", config_of(tmp_path), inside=node).returncode == 0
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.0.0/16"}]})
+    path = config_of(
+        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.0.0/16"}]}
+    )
     refused = run("plan", path, inside=node)
     assert refused.returncode == 1
     assert "will be refused: the kernel's own route '172.16.0.0/16 dev ib0" in refused.stdout
@@ -199,21 +214,34 @@ def leave_behind(node: KernelNode, count: int) -> list[str]:
 
 
 def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = (), **options: Any) -> Any:
-    return subprocess.run([*enter(node), *prefix, *COMMAND, *map(str, words)], check=False, text=True, **options)
+    return subprocess.run(
+        [*enter(node), *prefix, *COMMAND, *map(str, words)], check=False, text=True, **options
+    )
 
 
 @needs("kernel", "ebtables-nft", "nft")
-def test_check_has_findings_of_the_siblings_and_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
+def test_check_has_findings_of_the_siblings_and_of_the_routes(
+    node: KernelNode, tmp_path: Path
+) -> None:
     """Each has its kind, subject and reason; the proof of the routes is answered as ever."""
     (rule,) = leave_behind(node, 1)
     path = config_of(tmp_path, **CHECKED, **SWEEP, **PROBES)
     answered = run("check", "--json", path, inside=node)
     assert answered.returncode == 1
     told = json.loads(answered.stdout)
-    assert (told["ok"], told["mode"], [cidr["ok"] for cidr in told["cidrs"]]) == (False, "STRICT", [False])
+    assert (told["ok"], told["mode"], [cidr["ok"] for cidr in told["cidrs"]]) == (
+        False,
+        "STRICT",
+        [False],
+    )
     assert told["findings"] == [
         not_applied(path),
-        {"kind": "probe-snat", "subject": "nft table ip6 azureSLBProbe", "reason": UNREACHED, "severity": "warning"},
+        {
+            "kind": "probe-snat",
+            "subject": "nft table ip6 azureSLBProbe",
+            "reason": UNREACHED,
+            "severity": "warning",
+        },
         {
             "kind": "stale-cni",
             "subject": f"ebtables nft nat: {rule}",
@@ -224,22 +252,32 @@ def test_check_has_findings_of_the_siblings_and_of_the_routes(node: KernelNode, 
 
 
 @needs("kernel", "ebtables-nft", "nft")
-def test_unreadable_packet_rules_are_reported_and_are_no_error(node: KernelNode, tmp_path: Path) -> None:
-    """Without privilege packet rules cannot be read: the rest is answered, and so is the list of missing answers."""
+def test_unreadable_packet_rules_are_reported_and_are_no_error(
+    node: KernelNode, tmp_path: Path
+) -> None:
+    """Without privilege packet rules cannot be read: the rest is answered, and so is the list of
+    missing answers.
+    """
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     path = config_of(tmp_path, **CHECKED, **SWEEP)
     answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
     first, *_, last = answered.stdout.splitlines()
     assert (answered.returncode, first) == (0, "172.16.8.0/22 leaves by eth0")
-    assert last.startswith("note: not looked at: cannot check if a removed CNI left anything without")
+    assert last.startswith(
+        "note: not looked at: cannot check if a removed CNI left anything without"
+    )
     assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
-    told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
+    told = json.loads(
+        within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout
+    )
     assert told["ok"] is True
     assert "CAP_NET_ADMIN" in told["not_asked"][0]
 
 
 @needs("kernel", "ebtables-nft")
-def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, tmp_path: Path) -> None:
+def test_a_plan_has_a_line_for_each_of_several_that_are_alike(
+    node: KernelNode, tmp_path: Path
+) -> None:
     """Three equal rules are three that go; and where all is well, `check` says so in words."""
     path = config_of(tmp_path, **SWEEP)
     assert run("check", path, inside=node).stdout == "no findings\n"
@@ -253,10 +291,17 @@ def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, 
 
 @needs_kernel
 @pytest.mark.parametrize("command", ["check", "explain"])
-def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, checked: Path, command: str) -> None:
-    """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not end the answer."""
+def test_a_device_whose_name_is_no_text_is_told_all_the_same(
+    node: KernelNode, checked: Path, command: str
+) -> None:
+    """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not
+    end the answer.
+    """
     name = b"ib\xff"
-    subprocess.run([b"ip", b"-n", node.name.encode(), b"link", b"add", name, b"up", b"type", b"ifb"], check=True)
+    subprocess.run(
+        [b"ip", b"-n", node.name.encode(), b"link", b"add", name, b"up", b"type", b"ifb"],
+        check=True,
+    )
     route = [b"172.16.8.0/22", b"dev", name]
     subprocess.run([b"ip", b"-n", node.name.encode(), b"route", b"add", *route], check=True)
     asked = "172.16.8.0/22" if command == "explain" else checked
@@ -269,13 +314,21 @@ def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, c
 
 @needs("kernel", "ebtables-nft")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path, sign: signal.Signals) -> None:
-    """It says what it keeps; a deleted route comes back with a line; a signal ends the command with exit status 0."""
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+def test_watch_keeps_the_routes_until_a_signal(
+    node: KernelNode, tmp_path: Path, sign: signal.Signals
+) -> None:
+    """It says what it keeps; a deleted route comes back with a line; a signal ends the command with
+    exit status 0.
+    """
+    path = config_of(
+        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    )
     duties = "keeps static routes: 1, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events"
     keeps = f"hostrouting: {duties}\n"
     repaired = "hostrouting: repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
-    with subprocess.Popen([*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen(
+        [*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True
+    ) as watching:
         try:
             assert watching.stderr is not None
             assert (watching.stderr.readline(), watching.stderr.readline()) == (keeps, repaired)
@@ -290,16 +343,25 @@ def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path,
 
 @needs("kernel", "ebtables-nft")
 def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
-    """A signal that comes as soon as the process takes one ends it with exit status 0, and in silence."""
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    """A signal that comes as soon as the process takes one ends it with exit status 0, and in
+    silence.
+    """
+    path = config_of(
+        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    )
     for _ in range(3):
-        with subprocess.Popen([*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+        with subprocess.Popen(
+            [*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True
+        ) as watching:
             try:
                 catches = partial(_catches, watching.pid, signal.SIGTERM)
                 wait_until(catches, "the command takes no signals")
                 watching.send_signal(signal.SIGTERM)
                 _, said = watching.communicate(timeout=60)
-                assert (watching.returncode, re.findall("(?m)^(?!.*(?:keeps|repaired)).+", said)) == (0, [])
+                assert (
+                    watching.returncode,
+                    re.findall("(?m)^(?!.*(?:keeps|repaired)).+", said),
+                ) == (0, [])
             finally:
                 watching.kill()
 
@@ -313,7 +375,9 @@ def _catches(pid: int, sign: signal.Signals) -> bool:
 @needs_kernel
 def test_watch_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """A watch that may not change routes ends at once, with exit status 3 and the reason."""
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    path = config_of(
+        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    )
     refused = within(node, "watch", path, prefix=POWERLESS, capture_output=True)
     assert refused.returncode == 3
     assert "CAP_NET_ADMIN" in refused.stderr

@@ -1,4 +1,6 @@
-"""One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them says."""
+"""One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them
+says.
+"""
 
 import json
 import os
@@ -62,8 +64,14 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     """Return the verdict of the next entry in the journal."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
-        monkeypatch.setattr(history, "recorded", partial(history.recorded, journal=str(tmp_path / "journal")))
-        yield lambda: journal.recv(10_000).partition(b"): ")[2].decode(errors="replace").partition(";")[0]
+        monkeypatch.setattr(
+            history, "recorded", partial(history.recorded, journal=str(tmp_path / "journal"))
+        )
+        yield (
+            lambda: (
+                journal.recv(10_000).partition(b"): ")[2].decode(errors="replace").partition(";")[0]
+            )
+        )
 
 
 def gated(section: Mapping[str, object], **more: object) -> dict[str, Any]:
@@ -75,10 +83,16 @@ def lose_our_routes(host: FakeHost) -> None:
 
 
 def test_a_node_that_is_right() -> None:
-    """The sentence is the first line of `status`, the end of `apply`, and both are exit 0; nothing is left to do."""
+    """The sentence is the first line of `status`, the end of `apply`, and both are exit 0; nothing
+    is left to do.
+    """
     sentence = f"right: {RIGHT}, no gate is held"
     applied = on_stdin(gated(MENDED, watch={"enabled": True}), "apply")
-    assert (applied.returncode, applied.stdout.splitlines()[-1], applied.stderr) == (0, sentence, "")
+    assert (applied.returncode, applied.stdout.splitlines()[-1], applied.stderr) == (
+        0,
+        sentence,
+        "",
+    )
     told = run_here("status")
     first, *facts = told.stdout.splitlines()
     assert (told.returncode, first, told.stderr) == (0, sentence, "")
@@ -100,7 +114,10 @@ def test_routes_of_both_families_are_left(host: FakeHost) -> None:
     for network, gateway in ("172.16.8.0/22", "10.224.0.1"), ("fd00:9::/64", "fe80::1"):
         host.routes.add_route(network, gateway=gateway, dev="eth0", metric=1, protocol=OUR_PROTOCOL)
     told = run_here("status")
-    assert "has left 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 metric 1 and 1 more" in told.stderr
+    assert (
+        "has left 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 metric 1 and 1 more"
+        in told.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +127,8 @@ def test_routes_of_both_families_are_left(host: FakeHost) -> None:
         (
             lambda host: host.files.remove("/etc/systemd/system/static-routes.service"),
             1,
-            "wrong: /etc/systemd/system/static-routes.service: is missing, no gate is held; run: " + APPLY,
+            "wrong: /etc/systemd/system/static-routes.service: is missing, no gate is held; run: "
+            + APPLY,
         ),
         (
             lambda host: host.files.write("/run/hostrouting.disabled", b"", mode=0o644),
@@ -118,14 +136,20 @@ def test_routes_of_both_families_are_left(host: FakeHost) -> None:
             f"right: {RIGHT}, {FORCED}; run: hostrouting check",
         ),
         (
-            lambda host: host.services.start(Context(), "hostrouting-held@systemd-nspawn@kube1.service.service"),
+            lambda host: host.services.start(
+                Context(), "hostrouting-held@systemd-nspawn@kube1.service.service"
+            ),
             1,
             f"waiting: {RIGHT}, systemd-nspawn@kube1.service {HELD}",
         ),
     ],
 )
-def test_a_node_in_trouble(host: FakeHost, trouble: Callable[..., object], status: int, sentence: str) -> None:
-    """The sentence has the first cause, the held unit and the next step; the exit status is that of `check`."""
+def test_a_node_in_trouble(
+    host: FakeHost, trouble: Callable[..., object], status: int, sentence: str
+) -> None:
+    """The sentence has the first cause, the held unit and the next step; the exit status is that of
+    `check`.
+    """
     on_stdin(gated(MENDED), "apply")
     trouble(host)
     told = run_here("status", "--json")
@@ -138,14 +162,20 @@ def test_a_node_in_trouble(host: FakeHost, trouble: Callable[..., object], statu
 def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) -> None:
     """It would wait, and fail: `check` says what is to be done first."""
     on_stdin(gated(MENDED), "apply")
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
 def test_a_route_in_force_counts_without_a_default_route(host: FakeHost) -> None:
-    """It is the one that the config asks for, though nothing says by which gateway it would be added now."""
+    """It is the one that the config asks for, though nothing says by which gateway it would be
+    added now.
+    """
     on_stdin(gated({"staticRoutes": MENDED["staticRoutes"]}), "apply")
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
     assert "routes: 1 of 1 routes are in force" in run_here("status").stdout
 
 
@@ -159,7 +189,9 @@ def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost) -> None:
 
 
 def test_an_overlap_that_is_only_warned_of_is_wrong() -> None:
-    """Under WARN nothing is held and the exit status is 0, and still no sentence calls the node right."""
+    """Under WARN nothing is held and the exit status is 0, and still no sentence calls the node
+    right.
+    """
     warned = on_stdin(gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}}), "apply")
     sentence = f"wrong: {OVERLAP}, no gate is held; run: {FIX}"
     assert (warned.returncode, warned.stdout.splitlines()[-1]) == (0, sentence)
@@ -169,7 +201,9 @@ def test_an_overlap_that_is_only_warned_of_is_wrong() -> None:
 
 
 def test_where_nothing_is_installed(tmp_path: Path) -> None:
-    """Each command that means the installed config is exit 2, with one sentence; a reset ends with it, too."""
+    """Each command that means the installed config is exit 2, with one sentence; a reset ends with
+    it, too.
+    """
     for command in ("status", "check", "plan", "sweep"):
         refused = run_here(command, "--json")
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
@@ -180,7 +214,9 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["static-routes", "hostrouting-ready", None])
 def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> None:
-    """Units without a config, not all of them perhaps: exit 2, they are named, and the next step removes them."""
+    """Units without a config, not all of them perhaps: exit 2, they are named, and the next step
+    removes them.
+    """
     on_stdin(gated(MENDED), "apply")
     host.files.remove(INTENT_PATH)
     if lost:
@@ -206,7 +242,9 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
 
 
-def test_an_apply_whose_routes_another_program_removes(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_apply_whose_routes_another_program_removes(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They go after the proof: the last line tells what is, and not what the run has done."""
     host.routes.remove_address("ib0", "172.16.1.4/16")
     held = Boot.held
@@ -218,7 +256,9 @@ def test_an_apply_whose_routes_another_program_removes(host: FakeHost, monkeypat
 
     monkeypatch.setattr(Boot, "held", lose)
     lost = on_stdin(gated(MENDED), "apply").stdout.splitlines()[-1]
-    assert lost.startswith("wrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force")
+    assert lost.startswith(
+        "wrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force"
+    )
 
 
 def test_a_clock_that_was_set_back(host: FakeHost) -> None:
@@ -228,8 +268,12 @@ def test_a_clock_that_was_set_back(host: FakeHost) -> None:
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
 
 
-def test_without_config_the_installed_one_is_meant(host: FakeHost, config: Path, tmp_path: Path) -> None:
-    """A check and a plan answer as with the path of the config in force; for an image, that below DIR counts."""
+def test_without_config_the_installed_one_is_meant(
+    host: FakeHost, config: Path, tmp_path: Path
+) -> None:
+    """A check and a plan answer as with the path of the config in force; for an image, that below
+    DIR counts.
+    """
     on_stdin(gated(MENDED), "apply")
     lose_our_routes(host)
     planned = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\nafter apply: 172.16.8.0/22 leaves by eth0\n"
@@ -239,14 +283,19 @@ def test_without_config_the_installed_one_is_meant(host: FakeHost, config: Path,
     image.mkdir()
     run_here("apply", "--root", image, config)
     assert run_here("plan", "--root", image).stdout == ""
-    assert run_here("check", "--root", image).stdout == run_here("check", "--root", image, config).stdout
+    assert (
+        run_here("check", "--root", image).stdout
+        == run_here("check", "--root", image, config).stdout
+    )
 
 
 def test_a_config_on_stdin_is_named() -> None:
     """An error in it says that it came from there."""
     refused = on_stdin("{", "check")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("hostrouting: the config on stdin is not JSON: line 1, column 2")
+    assert refused.stderr.startswith(
+        "hostrouting: the config on stdin is not JSON: line 1, column 2"
+    )
 
 
 def test_an_answer_that_cannot_be_written_changes_no_verdict(
@@ -254,7 +303,9 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
 ) -> None:
     """The journal has what the apply has done, and stderr what went wrong then."""
     with monkeypatch.context() as patched:
-        patched.setattr("hostrouting.cli.commands.print_lines", Mock(side_effect=HostFileError("no room")))
+        patched.setattr(
+            "hostrouting.cli.commands.print_lines", Mock(side_effect=HostFileError("no room"))
+        )
         applied = on_stdin(gated(MENDED), "apply")
     assert (applied.returncode, applied.stderr) == (3, "hostrouting: no room\n")
     assert verdict() == f"right: {RIGHT}, no gate is held"
@@ -262,7 +313,9 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
     assert verdict().startswith("the config on stdin is not JSON")
 
 
-def test_a_second_signal_is_named_in_the_journal(host: FakeHost, verdict: Callable[[], str]) -> None:
+def test_a_second_signal_is_named_in_the_journal(
+    host: FakeHost, verdict: Callable[[], str]
+) -> None:
     """SIGINT begins the undo of an apply, SIGTERM ends it: exit 130, and a line on what is left."""
     on_stdin(gated(MENDED), "apply")
     verdict()
@@ -281,13 +334,23 @@ def test_a_second_signal_is_named_in_the_journal(host: FakeHost, verdict: Callab
 
 def test_every_answer_has_a_version() -> None:
     """The JSON of all commands is an object that begins with it, also after a refusal."""
-    answers = [on_stdin(gated(MENDED), command, "--json") for command in ("plan", "apply", "check", "render", "sweep")]
-    answers += [run_here(*words, "--json") for words in (["status"], ["explain", "172.16.8.1"], ["reset"], ["check"])]
-    assert [next(iter(json.loads(answer.stdout).items())) for answer in answers] == [("version", 1)] * len(answers)
+    answers = [
+        on_stdin(gated(MENDED), command, "--json")
+        for command in ("plan", "apply", "check", "render", "sweep")
+    ]
+    answers += [
+        run_here(*words, "--json")
+        for words in (["status"], ["explain", "172.16.8.1"], ["reset"], ["check"])
+    ]
+    assert [next(iter(json.loads(answer.stdout).items())) for answer in answers] == [
+        ("version", 1)
+    ] * len(answers)
 
 
 def test_an_apply_says_little() -> None:
-    """One that changes nothing is one line; with -v the log of tasks comes, and no change is told twice."""
+    """One that changes nothing is one line; with -v the log of tasks comes, and no change is told
+    twice.
+    """
     first = on_stdin(gated(MENDED), "apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
     assert not [change for change in first.stdout.splitlines() if change in first.stderr]
@@ -301,13 +364,19 @@ def test_a_failed_apply_says_at_most_twelve_lines() -> None:
     failed = on_stdin(strict, "apply")
     lines = failed.stderr.splitlines()
     assert (failed.returncode, len(lines), len(failed.stdout.splitlines()[-1:])) == (1, 10, 1)
-    assert lines[0].startswith("hostrouting: configure/check-route-overlap: 30 of 30 expected CIDRs would not leave")
+    assert lines[0].startswith(
+        "hostrouting: configure/check-route-overlap: 30 of 30 expected CIDRs would not leave"
+    )
     assert re.fullmatch("and [0-9]{2} more: hostrouting check", lines[-1])
     assert len(on_stdin(strict, "apply", "-v").stderr.splitlines()) > 70
 
 
-def test_a_status_without_an_answer_of_systemd(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The routes are proven all the same; what only systemd knows is called unknown, and the sentence says why."""
+def test_a_status_without_an_answer_of_systemd(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The routes are proven all the same; what only systemd knows is called unknown, and the
+    sentence says why.
+    """
     on_stdin(gated(MENDED), "apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
     sentence, *facts = run_here("status").stdout.splitlines()
@@ -318,32 +387,54 @@ def test_a_status_without_an_answer_of_systemd(host: FakeHost, monkeypatch: pyte
 
 @needs_kernel
 def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_path: Path) -> None:
-    """Neither a machine that systemd does not run nor one without systemctl on its PATH is refused; a note says so."""
+    """Neither a machine that systemd does not run nor one without systemctl on its PATH is refused;
+    a note says so.
+    """
     empty = tmp_path / "bin"
     empty.mkdir()
     for path in (os.environ["PATH"], str(empty)):
         planned = run("plan", config, inside=node, prefix=["env", f"PATH={path}"])
-        assert (planned.returncode, planned.stdout.splitlines()[0]) == (0, f"+ {INTENT_PATH}"), planned.stderr
+        assert (planned.returncode, planned.stdout.splitlines()[0]) == (0, f"+ {INTENT_PATH}"), (
+            planned.stderr
+        )
         assert "systemd does not run here" in planned.stderr
         assert run("render", config, inside=node, prefix=["env", f"PATH={path}"]).returncode == 0
     assert run("watch", inside=node).returncode == 2
     told = run("plan", "--json", config, inside=node)
-    assert any("systemd does not run here" in notice for notice in json.loads(told.stdout)["notices"])
+    assert any(
+        "systemd does not run here" in notice for notice in json.loads(told.stdout)["notices"]
+    )
 
 
 def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:
-    """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose apply needs --force."""
+    """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose
+    apply needs --force.
+    """
     held = on_stdin(gated(CHECKED), "plan")
-    assert (held.returncode, held.stdout.splitlines()[-1]) == (1, f"gates that STRICT holds then: {NSPAWN}")
-    assert on_stdin(gated(MENDED), "plan").returncode == on_stdin(gated(MENDED), "apply").returncode == 0
+    assert (held.returncode, held.stdout.splitlines()[-1]) == (
+        1,
+        f"gates that STRICT holds then: {NSPAWN}",
+    )
+    assert (
+        on_stdin(gated(MENDED), "plan").returncode
+        == on_stdin(gated(MENDED), "apply").returncode
+        == 0
+    )
     worse = f"{OVERLAP}, by the change '- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'"
     planned = on_stdin(gated(CHECKED), "plan")
     assert planned.returncode == 1
-    assert planned.stdout.splitlines()[-2:] == [f"worse than now: {worse}", "apply would refuse this"]
+    assert planned.stdout.splitlines()[-2:] == [
+        f"worse than now: {worse}",
+        "apply would refuse this",
+    ]
     told = json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
     assert (told["worse"], "holds" in told) == ([worse], False)
     refused = on_stdin(gated(CHECKED), "apply")
-    assert (refused.returncode, refused.stdout.partition(":")[0], worse in refused.stderr) == (1, "right", True)
+    assert (refused.returncode, refused.stdout.partition(":")[0], worse in refused.stderr) == (
+        1,
+        "right",
+        True,
+    )
     forced = on_stdin(gated(CHECKED), "apply", "--force")
     assert (forced.returncode, forced.stdout.splitlines()[-1].partition(":")[0]) == (1, "wrong")
     assert host.routes.routes_of(OUR_PROTOCOL) == []
@@ -355,7 +446,10 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
     host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
     open_by = "none, break-glass keeps them open: /run/hostrouting.disabled exists"
     told = on_stdin(gated(CHECKED), "plan")
-    assert (told.returncode, told.stdout.splitlines()[-1]) == (1, f"gates that STRICT holds then: {open_by}")
+    assert (told.returncode, told.stdout.splitlines()[-1]) == (
+        1,
+        f"gates that STRICT holds then: {open_by}",
+    )
     assert "holds" not in json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
 
 
@@ -363,7 +457,10 @@ def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
     """It names the plan, which says why; of a config that an apply takes, that apply."""
     on_stdin(gated(MENDED), "apply")
     path = tmp_path / "config.json"
-    for section, command, status in (CHECKED, "plan", 1), ({**MENDED, "watch": {"enabled": True}}, "apply", 0):
+    for section, command, status in (
+        (CHECKED, "plan", 1),
+        ({**MENDED, "watch": {"enabled": True}}, "apply", 0),
+    ):
         path.write_text(json.dumps({"hostRouting": gated(section)}))
         advised = {*re.findall("run: (hostrouting .*)", run_here("check", path).stdout)}
         assert advised == {f"hostrouting {command} {path}"}
@@ -371,11 +468,16 @@ def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_shows_the_files_that_differ() -> None:
-    """`--diff`: the lines of a new file, of a changed one and of one that goes; of an unchanged one nothing."""
+    """`--diff`: the lines of a new file, of a changed one and of one that goes; of an unchanged one
+    nothing.
+    """
     new = on_stdin(gated(MENDED), "plan", "--diff").stdout
     assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new
     on_stdin(gated(MENDED), "apply")
     assert "@@" not in on_stdin(gated(MENDED), "plan", "--diff").stdout
     changed = on_stdin(gated(MENDED, watch={"enabled": True}), "plan", "--diff").stdout
     assert '\n+  "watch": {"enabled": true},\n' in changed
-    assert "\n-#!/bin/bash" in on_stdin({"staticRoutes": MENDED["staticRoutes"]}, "plan", "--diff").stdout
+    assert (
+        "\n-#!/bin/bash"
+        in on_stdin({"staticRoutes": MENDED["staticRoutes"]}, "plan", "--diff").stdout
+    )

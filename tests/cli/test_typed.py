@@ -1,4 +1,6 @@
-"""What people type: no words, wrong words, words in another order, Ctrl-C; and a stderr that takes nothing."""
+"""What people type: no words, wrong words, words in another order, Ctrl-C; and a stderr that takes
+nothing.
+"""
 
 import os
 import signal
@@ -31,7 +33,9 @@ def test_no_words_ask_for_the_help() -> None:
     ],
 )
 def test_a_wrong_word_gets_a_guess(words: str, meant: str) -> None:
-    """A command and a choice, by the rule for the keys of a config; the usage is that of the command."""
+    """A command and a choice, by the rule for the keys of a config; the usage is that of the
+    command.
+    """
     refused = run_here(*words.split())
     assert refused.returncode == 2
     assert f"; did you mean {meant}?" in refused.stderr
@@ -44,7 +48,9 @@ def test_a_word_that_is_like_no_other_gets_no_guess(word: str) -> None:
     assert "did you mean" not in run_here(*word.split()).stderr
 
 
-@pytest.mark.parametrize("options", [["-v"], ["--json"], ["--timeout", "7"], ["--json", "-v", "--timeout=7"]])
+@pytest.mark.parametrize(
+    "options", [["-v"], ["--json"], ["--timeout", "7"], ["--json", "-v", "--timeout=7"]]
+)
 def test_options_before_the_command_count_like_those_after_it(options: list[str]) -> None:
     """`hostrouting -v schema`: the result is the same."""
     from hostrouting.cli import parsed
@@ -54,22 +60,34 @@ def test_options_before_the_command_count_like_those_after_it(options: list[str]
 
 
 @pytest.mark.parametrize("command", ["check", "watch"])
-@pytest.mark.parametrize("module", ["argparse", "logging", "hostrouting.node.output", "hostrouting.config.rules", None])
+@pytest.mark.parametrize(
+    "module", ["argparse", "logging", "hostrouting.node.output", "hostrouting.config.rules", None]
+)
 def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: Path) -> None:
-    """While it imports, or waits for a config in a pipe: status 130, or 0 for a watch, and no traceback."""
+    """While it imports, or waits for a config in a pipe: status 130, or 0 for a watch, and no
+    traceback.
+    """
     pipe = tmp_path / "config.json"
     os.mkfifo(pipe)
     # These tests may run in the background of a shell, which ignores the signal.
     usual = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    started = subprocess.Popen([*_TOLD, command, pipe], stderr=subprocess.PIPE, text=True, preexec_fn=usual)  # noqa: PLW1509
+    argv = [*_TOLD, command, str(pipe)]
+    started = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, preexec_fn=usual)  # noqa: PLW1509
     assert started.stderr is not None
     with started, pipe.open("w") if module is None else open(os.devnull):  # noqa: PTH123
         for line in started.stderr if module else ():
             if line.split("|")[-1].strip() == module:
                 break
         started.send_signal(signal.SIGINT)
-        said = [line for line in started.communicate(timeout=60)[1].splitlines() if not line.startswith("import time")]
-    assert (started.returncode, "Traceback" in str(said)) == (0 if command == "watch" else 130, False), said
+        said = [
+            line
+            for line in started.communicate(timeout=60)[1].splitlines()
+            if not line.startswith("import time")
+        ]
+    assert (started.returncode, "Traceback" in str(said)) == (
+        0 if command == "watch" else 130,
+        False,
+    ), said
     assert said == ["hostrouting: interrupted"] or (command == "watch" and not said)
 
 
@@ -87,8 +105,12 @@ def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(:)"])
-@pytest.mark.parametrize(("words", "status"), [("-v check /nonexistent", 3), ("schema", 0), ("chek", 2)])
-def test_a_stderr_that_takes_nothing_changes_no_status(redirection: str, words: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "status"), [("-v check /nonexistent", 3), ("schema", 0), ("chek", 2)]
+)
+def test_a_stderr_that_takes_nothing_changes_no_status(
+    redirection: str, words: str, status: int
+) -> None:
     """The log is lost, and nothing else: no traceback of logging anywhere."""
     command = ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *words.split()]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -97,12 +119,17 @@ def test_a_stderr_that_takes_nothing_changes_no_status(redirection: str, words: 
 
 def test_stdin_has_the_limits_of_a_file() -> None:
     """Of size, and of time."""
-    for given, reason in ("/dev/zero", "it has more than 1 MiB"), (None, "its writer has not closed it within 0.05 s"):
+    for given, reason in (
+        ("/dev/zero", "it has more than 1 MiB"),
+        (None, "its writer has not closed it within 0.05 s"),
+    ):
         source, end = os.pipe()
         try:
             with open(given, "rb") if given else os.fdopen(source, "rb") as stdin:  # noqa: PTH123
                 command = [*COMMAND, "check", "--timeout", "0.05" if given is None else "60", "-"]
-                ended = subprocess.run(command, check=False, stdin=stdin, capture_output=True, text=True)
+                ended = subprocess.run(
+                    command, check=False, stdin=stdin, capture_output=True, text=True
+                )
         finally:
             os.close(end)
         assert (ended.returncode, reason in ended.stderr) == (3, True), ended.stderr

@@ -1,4 +1,6 @@
-"""`watch --json` writes a line of JSON for each repair, alarm and trouble, and its reader delays nothing."""
+"""`watch --json` writes a line of JSON for each repair, alarm and trouble, and its reader delays
+nothing.
+"""
 
 import fcntl
 import json
@@ -39,17 +41,26 @@ def told(stream: IO[str]) -> Any:
 
 @needs("kernel", "ebtables-nft")
 def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
-    """What it keeps, a repair, an alarm, its end, and the end of the watch: each at once, with the same keys."""
+    """What it keeps, a repair, an alarm, its end, and the end of the watch: each at once, with the
+    same keys.
+    """
     path = tmp_path / "config.json"
     watched = {**ROUTE, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
     path.write_text(json.dumps(watched))
     words = [*enter(node), *COMMAND, "watch", "--json", str(path)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watching:
         try:
             assert watching.stdout is not None
             keeps, repair = told(watching.stdout), told(watching.stdout)
             assert [*keeps] == [*repair] == KEYS
-            assert (keeps["version"], keeps["kind"], keeps["severity"], keeps["subject"]) == (1, "keeps", "info", None)
+            assert (keeps["version"], keeps["kind"], keeps["severity"], keeps["subject"]) == (
+                1,
+                "keeps",
+                "info",
+                None,
+            )
             assert keeps["text"] == f"keeps {duties_of(HostRoutingConfig.from_mapping(watched))}"
             assert (repair["kind"], repair["severity"]) == ("repair", "warning")
             route = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
@@ -57,7 +68,11 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             node.add_route("172.16.8.0/24", dev="ib0")
             alarm = told(watching.stdout)
             assert [*alarm] == KEYS
-            assert (alarm["kind"], alarm["severity"], alarm["subject"]) == ("alarm", "error", "172.16.8.0/22")
+            assert (alarm["kind"], alarm["severity"], alarm["subject"]) == (
+                "alarm",
+                "error",
+                "172.16.8.0/22",
+            )
             assert "overlap" in alarm["text"]
             node.ip("route", "delete", "172.16.8.0/24")
             advice, over = told(watching.stdout), told(watching.stdout)
@@ -72,7 +87,9 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
 
 
 def test_a_watch_that_cannot_begin() -> None:
-    """The last line says why, as in the answers of other commands; the one before it is that of the log."""
+    """The last line says why, as in the answers of other commands; the one before it is that of the
+    log.
+    """
     refused = run("watch", "--json", "/nowhere.json")
     assert refused.returncode == 3
     trouble, answer = map(json.loads, refused.stdout.splitlines())
@@ -83,9 +100,14 @@ def test_a_watch_that_cannot_begin() -> None:
 
 def test_the_help_names_each_key() -> None:
     """So does the manual page, which is made of it."""
-    [commands] = [action.choices for action in parser()._actions if isinstance(action.choices, dict)]
+    [commands] = [
+        action.choices for action in parser()._actions if isinstance(action.choices, dict)
+    ]
     described = commands["watch"].description
-    for word in [*KEYS, *["lost", "ok", "error", "keeps", "repair", "alarm", "stale", "trouble", "over"]]:
+    for word in [
+        *KEYS,
+        *["lost", "ok", "error", "keeps", "repair", "alarm", "stale", "trouble", "over"],
+    ]:
         assert word in described
 
 
@@ -104,10 +126,16 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
         logging.getLogger("hostrouting").warning("on")
         following = json.loads(read.read(size))
     assert [line["text"] for line in lines] == [f"number {number}" for number in range(len(lines))]
-    assert (following["text"], following["lost"], following["kind"]) == ("on", 200 - len(lines), "trouble")
+    assert (following["text"], following["lost"], following["kind"]) == (
+        "on",
+        200 - len(lines),
+        "trouble",
+    )
 
 
-def test_a_reader_that_is_gone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_reader_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A closed pipe and a full disk end nothing: the watch goes on, and so does its log."""
     for path in ("pipe", "/dev/full"):
         if path == "pipe":
@@ -120,7 +148,9 @@ def test_a_reader_that_is_gone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
             log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
             for number in range(3):
                 logging.getLogger("hostrouting").info("number %d", number)
-        assert capfd.readouterr().err.splitlines() == [f"hostrouting: number {number}" for number in range(3)]
+        assert capfd.readouterr().err.splitlines() == [
+            f"hostrouting: number {number}" for number in range(3)
+        ]
 
 
 def test_what_it_keeps() -> None:
@@ -128,7 +158,11 @@ def test_what_it_keeps() -> None:
     config = HostRoutingConfig.from_mapping(
         {
             **ROUTE,
-            "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "expected": ["azure"], "mode": "strict"},
+            "routeOverlap": {
+                "expectedCidrs": ["172.16.8.0/22"],
+                "expected": ["azure"],
+                "mode": "strict",
+            },
             "probeSnat": {"enabled": True},
             "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"], "sweep": "clean"},
             "watch": {"interval": "5m"},

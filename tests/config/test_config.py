@@ -31,7 +31,9 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
         static_routes=StaticRoutesConfig(
             enabled=True,
             routes=(
-                StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0", metric=100),
+                StaticRoute(
+                    destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0", metric=100
+                ),
                 StaticRoute(destination="172.16.2.0/24", gateway=None, dev=None, metric=0),
             ),
         ),
@@ -44,7 +46,12 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             fabric=("172.16.0.0/16",),
         ),
         probe_snat=ProbeSNATConfig(
-            enabled=True, dev="eth0", source="fe80::1", address="2001:db8::1", detect="address", required=True
+            enabled=True,
+            dev="eth0",
+            source="fe80::1",
+            address="2001:db8::1",
+            detect="address",
+            required=True,
         ),
         stale_cni=StaleCNIConfig(
             enabled=True,
@@ -56,13 +63,17 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             required=True,
             sweep="clean",
         ),
-        watch=WatchConfig(enabled=True, mode="service", interval=90.0, readings=3, keep_foreign_routes=True),
+        watch=WatchConfig(
+            enabled=True, mode="service", interval=90.0, readings=3, keep_foreign_routes=True
+        ),
         gates=("kubelet.service",),
     )
 
 
 def test_the_example_has_every_field() -> None:
-    """A field that is added to a section is added to the example, too, and so to the tests that use it."""
+    """A field that is added to a section is added to the example, too, and so to the tests that use
+    it.
+    """
     config = HostRoutingConfig.from_mapping(FULL)
     sections = attrs.asdict(config, recurse=False).values()
     parts = [config, *sections, config.static_routes.routes[0], config.stale_cni.force]
@@ -71,21 +82,30 @@ def test_the_example_has_every_field() -> None:
 
 
 def test_the_wire_form_is_written_as_it_was_read() -> None:
-    """A canonical wire form with every field away from its default comes back unchanged, through JSON too."""
+    """A canonical wire form with every field away from its default comes back unchanged, through
+    JSON too.
+    """
     config = HostRoutingConfig.from_mapping(FULL)
     assert config.to_mapping() == FULL
     assert json.loads(json.dumps(config.to_mapping())) == FULL
 
 
 def test_defaults_are_documented_values() -> None:
-    """An empty config does nothing, gates machines of systemd-nspawn, and has the cloud's addresses ready."""
+    """An empty config does nothing, gates machines of systemd-nspawn, and has the cloud's addresses
+    ready.
+    """
     config = HostRoutingConfig.from_mapping({})
     assert config == HostRoutingConfig()
     assert config.to_mapping() == {}
     assert config.gates == DEFAULT_GATES == ("systemd-nspawn@.service", "kubelet.service")
     assert config.static_routes == StaticRoutesConfig(enabled=False, routes=())
     assert config.route_overlap == RouteOverlapConfig(
-        expected_cidrs=(), expected=(), mode=OverlapMode.WARN, allowed_devs=(), expected_devs=(), fabric="auto"
+        expected_cidrs=(),
+        expected=(),
+        mode=OverlapMode.WARN,
+        allowed_devs=(),
+        expected_devs=(),
+        fabric="auto",
     )
     assert config.probe_snat == ProbeSNATConfig(
         enabled=False,
@@ -110,7 +130,9 @@ def test_defaults_are_documented_values() -> None:
 
 def test_the_default_allowed_devices_are_valid_patterns() -> None:
     """The built-in list would pass as `allowedDevs`, so that bash and Python read it alike."""
-    assert RouteOverlapConfig(allowed_devs=DEFAULT_ALLOWED_DEVS).allowed_devs == DEFAULT_ALLOWED_DEVS
+    assert (
+        RouteOverlapConfig(allowed_devs=DEFAULT_ALLOWED_DEVS).allowed_devs == DEFAULT_ALLOWED_DEVS
+    )
     assert "docker0" not in DEFAULT_ALLOWED_DEVS
 
 
@@ -145,7 +167,9 @@ def test_null_means_absent_at_every_level(wire: dict[str, Any]) -> None:
 @pytest.mark.parametrize("absent", [None, ""])
 def test_an_empty_dev_or_gateway_is_absent(absent: str | None) -> None:
     """Empty text means 'look it up', as null does, and is None from then on."""
-    route = StaticRoute.from_mapping({"destination": "10.0.0.0/8", "gateway": absent, "dev": absent, "metric": None})
+    route = StaticRoute.from_mapping(
+        {"destination": "10.0.0.0/8", "gateway": absent, "dev": absent, "metric": None}
+    )
     assert route == StaticRoute(destination="10.0.0.0/8", gateway=absent, dev=absent)
     assert (route.gateway, route.dev, route.metric) == (None, None, 0)
     assert route.to_mapping() == {"destination": "10.0.0.0/8"}
@@ -165,7 +189,9 @@ def test_an_empty_dev_or_gateway_is_absent(absent: str | None) -> None:
     ],
 )
 def test_destinations_that_merely_touch_refused_ranges_are_accepted(destination: str) -> None:
-    """Halves of the address space, a route wider than loopback and class E are the operator's to route."""
+    """Halves of the address space, a route wider than loopback and class E are the operator's to
+    route.
+    """
     assert StaticRoute(destination=destination).destination == destination
 
 
@@ -180,7 +206,9 @@ def test_routes_are_told_apart_by_destination_and_metric() -> None:
 
 def test_pod_cidrs_of_both_families_are_masked_and_canonical() -> None:
     """Text is normalised, so that equal networks and addresses are equal strings."""
-    section = StaleCNIConfig(pod_cidrs=("10.240.1.2/16", "FD00:0:0::5/64", "fd00::/64", "fd00::1/128"))
+    section = StaleCNIConfig(
+        pod_cidrs=("10.240.1.2/16", "FD00:0:0::5/64", "fd00::/64", "fd00::1/128")
+    )
     assert section.pod_cidrs == ("10.240.0.0/16", "fd00::/64", "fd00::1/128")
     probes = ProbeSNATConfig(source="FE80:0:0:0:0:0:0:1", address="2001:0DB8::0001")
     assert (probes.source, probes.address) == ("fe80::1", "2001:db8::1")
@@ -192,7 +220,13 @@ def test_details_of_a_disabled_section_are_fine(name: str) -> None:
 
     One switch is refused then: keepForeignRoutes is the work of the units of watch.
     """
-    wire = {name: {key: value for key, value in FULL[name].items() if key not in {"enabled", "keepForeignRoutes"}}}
+    wire = {
+        name: {
+            key: value
+            for key, value in FULL[name].items()
+            if key not in {"enabled", "keepForeignRoutes"}
+        }
+    }
     assert HostRoutingConfig.from_mapping(wire).to_mapping() == wire
 
 
@@ -212,7 +246,9 @@ def test_details_of_a_disabled_section_are_fine(name: str) -> None:
     ],
 )
 def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | None) -> None:
-    """Durations that Go's time.ParseDuration reads are read, and written in seconds; the default is left out."""
+    """Durations that Go's time.ParseDuration reads are read, and written in seconds; the default is
+    left out.
+    """
     section = WatchConfig.from_mapping({"interval": text})
     assert section.interval == seconds
     assert section.to_mapping().get("interval") == canonical
@@ -229,7 +265,9 @@ def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | 
     ],
 )
 def test_service_units_of_every_kind_can_be_gates(gates: tuple[str, ...]) -> None:
-    """Plain units, templates, instances, escapes, up to the longest name whose drop-in folder can exist; or none."""
+    """Plain units, templates, instances, escapes, up to the longest name whose drop-in folder can
+    exist; or none.
+    """
     assert HostRoutingConfig(gates=gates).gates == gates
 
 
@@ -242,12 +280,18 @@ def test_shell_patterns_extend_the_allowed_devices(pattern: str) -> None:
 def test_a_value_names_its_own_fields() -> None:
     """Building a value directly refuses it with every error, at paths as seen from that value."""
     with pytest.raises(InvalidConfigError) as caught:
-        StaticRoute(destination="172.16.1.5/24", gateway="10.224.0", dev="eth0; rm -rf /", metric=-1)
+        StaticRoute(
+            destination="172.16.1.5/24", gateway="10.224.0", dev="eth0; rm -rf /", metric=-1
+        )
     assert caught.value.errors == [
-        ConfigMistake("destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
+        ConfigMistake(
+            "destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"
+        ),
         ConfigMistake("gateway", "'10.224.0' is not an IPv4 address"),
         ConfigMistake("dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
-        ConfigMistake("metric", "expected a whole number from 0 to 4294967295, found the number -1"),
+        ConfigMistake(
+            "metric", "expected a whole number from 0 to 4294967295, found the number -1"
+        ),
     ]
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, HostRoutingError)
@@ -278,10 +322,16 @@ def test_a_route_reads_like_ip_route() -> None:
 
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.title])
 def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
-    """Modes, presets and settings; the canonical form has the word itself, and an empty mode is WARN."""
+    """Modes, presets and settings; the canonical form has the word itself, and an empty mode is
+    WARN.
+    """
     config = HostRoutingConfig.from_mapping(
         {
-            "routeOverlap": {"mode": change("strict"), "expected": [change("azure")], "fabric": change("off")},
+            "routeOverlap": {
+                "mode": change("strict"),
+                "expected": [change("azure")],
+                "fabric": change("off"),
+            },
             "probeSnat": {"detect": change("address")},
             "staleCni": {"sweep": change("clean")},
             "watch": {"mode": change("service")},
@@ -297,7 +347,9 @@ def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
 
 
 def test_host_bits_are_masked_and_remembered() -> None:
-    """Those of expected CIDRs; another spelling of a network has none, and the canonical form has none."""
+    """Those of expected CIDRs; another spelling of a network has none, and the canonical form has
+    none.
+    """
     given = ["172.16.0.9/16", "172.16.0.0/16", "FD00:0::/64", "fd00::1/64", "0.0.0.0/0"]
     section = RouteOverlapConfig.from_mapping({"expectedCidrs": given})
     assert section.expected_cidrs == ("172.16.0.0/16", "fd00::/64", "0.0.0.0/0")

@@ -28,7 +28,10 @@ def test_text_and_utf8_bytes_are_read(document: str | bytes) -> None:
 
 def test_escapes_are_part_of_json() -> None:
     r"""A key or value written with \u escapes is the same key or value."""
-    assert HostRoutingConfig.from_json(r'{"\u0077atch": {"enabled": true, "interval": "6\u0030s"}}') == CONFIG
+    assert (
+        HostRoutingConfig.from_json(r'{"\u0077atch": {"enabled": true, "interval": "6\u0030s"}}')
+        == CONFIG
+    )
 
 
 #: Text that is not JSON, and the words of its message.
@@ -41,7 +44,10 @@ NOT_JSON: Final[list[tuple[str | bytes, str]]] = [
     ('{"gates": [],}', "line 1, column 13: a comma stands before the end; remove"),
     ('{"gates": ["a.service",]}', "line 1, column 23: a comma stands before the end; remove"),
     ('{"gates": []},', "line 1, column 14: a comma stands before the end; remove"),
-    ("hostRouting:\n  gates: []\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
+    (
+        "hostRouting:\n  gates: []\n",
+        "line 1, column 1: this is YAML, and a config is JSON; write keys",
+    ),
     ("---\nhostRouting: {}\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
     ("- gates\n- watch\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
     ("{'gates': []}", "line 1, column 2: JSON does not allow single quotes; write"),
@@ -62,11 +68,23 @@ NOT_JSON: Final[list[tuple[str | bytes, str]]] = [
     ('{"gates": ["a\nb"]}', "line 1, column 14: Invalid control character"),
     (r'{"gates": ["\d"]}', "line 1, column 13: Invalid \\escape"),
     ("[" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
-    ('{"x": ' + "9" * 5000 + "}", "a number in it has thousands of digits; no field takes more than ten"),
+    (
+        '{"x": ' + "9" * 5000 + "}",
+        "a number in it has thousands of digits; no field takes more than ten",
+    ),
     (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save it as UTF-8 without one"),
-    ("{}".encode("utf-16"), "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"),
-    ("{}".encode("utf-16-le"), "line 1, column 2: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
-    ("{}".encode("utf-16-be"), "line 1, column 1: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
+    (
+        "{}".encode("utf-16"),
+        "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8",
+    ),
+    (
+        "{}".encode("utf-16-le"),
+        "line 1, column 2: a zero byte stands here, as in UTF-16; save the config as UTF-8",
+    ),
+    (
+        "{}".encode("utf-16-be"),
+        "line 1, column 1: a zero byte stands here, as in UTF-16; save the config as UTF-8",
+    ),
     (
         '{"gates": ["\u00fc"]}'.encode("latin-1"),
         "line 1, column 13: the byte 0xfc is not UTF-8; save the config as UTF-8",
@@ -88,7 +106,12 @@ def test_a_document_that_is_not_json_is_refused(document: str | bytes, words: st
 
 @pytest.mark.parametrize(
     ("document", "found"),
-    [("null", "null"), ("[]", "a list"), ('"hostRouting"', "the string 'hostRouting'"), ("1e999", "the number inf")],
+    [
+        ("null", "null"),
+        ("[]", "a list"),
+        ('"hostRouting"', "the string 'hostRouting'"),
+        ("1e999", "the number inf"),
+    ],
 )
 def test_json_that_is_no_object_is_refused(document: str, found: str) -> None:
     """A config is an object."""
@@ -108,7 +131,9 @@ def test_json_that_is_no_object_is_refused(document: str, found: str) -> None:
     ],
 )
 def test_repeated_keys_are_refused_where_they_stand(document: str, path: str) -> None:
-    """Readers differ on which of two equal keys counts, so a repeated one is an error, even with equal values."""
+    """Readers differ on which of two equal keys counts, so a repeated one is an error, even with
+    equal values.
+    """
     assert _refusal(document) == (
         f"{path}: is given more than once, and readers of JSON differ on which one counts; keep one"
     )
@@ -116,19 +141,31 @@ def test_repeated_keys_are_refused_where_they_stand(document: str, path: str) ->
 
 def test_two_host_routing_objects_are_refused() -> None:
     """Which of the two counts is nothing to guess about."""
-    assert _refusal('{"hostRouting": {}, "hostRouting": {}}') == "hostRouting: is given more than once; keep one"
+    assert (
+        _refusal('{"hostRouting": {}, "hostRouting": {}}')
+        == "hostRouting: is given more than once; keep one"
+    )
 
 
 @pytest.mark.parametrize(
-    "mapping", [{"cluster": {"name": "a"}}, {"gateway": "10.0.0.1", "watchdog": True, "version": 1}, {"": None}]
+    "mapping",
+    [
+        {"cluster": {"name": "a"}},
+        {"gateway": "10.0.0.1", "watchdog": True, "version": 1},
+        {"": None},
+    ],
 )
 def test_an_agents_config_without_our_key_wants_nothing_of_us(mapping: dict[str, Any]) -> None:
-    """A node whose config has no `hostRouting` needs no routes; the agent need not look for the key first."""
+    """A node whose config has no `hostRouting` needs no routes; the agent need not look for the key
+    first.
+    """
     assert HostRoutingConfig.from_mapping(mapping) == HostRoutingConfig()
     assert HostRoutingConfig.from_json(json.dumps(mapping)) == HostRoutingConfig()
 
 
-@pytest.mark.parametrize("key", ["staticRoute", "routeoverlap", "stale_cni", "hostrouting", "gate", "hostRoutng"])
+@pytest.mark.parametrize(
+    "key", ["staticRoute", "routeoverlap", "stale_cni", "hostrouting", "gate", "hostRoutng"]
+)
 def test_a_mistyped_section_is_no_agents_config(key: str) -> None:
     """A typing error must not turn 'these routes' into 'no routes'."""
     with pytest.raises(InvalidConfigError, match="did you mean"):
@@ -137,7 +174,9 @@ def test_a_mistyped_section_is_no_agents_config(key: str) -> None:
 
 @pytest.mark.parametrize("beside", ["staticRoutes", "routeOverlap", "probeSnat", "staleCni"])
 def test_a_section_beside_ours_is_refused_with_its_place(beside: str) -> None:
-    """It would have no effect; null there is nothing, and `watch` and `gates` may be an agent's own keys."""
+    """It would have no effect; null there is nothing, and `watch` and `gates` may be an agent's own
+    keys.
+    """
     document = {"hostRouting": {"typo": 1}, beside: {"enabled": True}, "watch": {}, "gates": 7}
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(document)
@@ -147,7 +186,10 @@ def test_a_section_beside_ours_is_refused_with_its_place(beside: str) -> None:
         f"must be inside hostRouting; move it to hostRouting.{beside}",
         "hostRouting.typo",
     )
-    assert HostRoutingConfig.from_mapping({"hostRouting": {}, beside: None, "watch": {}}) == HostRoutingConfig()
+    assert (
+        HostRoutingConfig.from_mapping({"hostRouting": {}, beside: None, "watch": {}})
+        == HostRoutingConfig()
+    )
 
 
 def test_repeated_keys_elsewhere_are_not_ours() -> None:
@@ -197,7 +239,9 @@ def _refusal_of_null() -> str:
         ("a\x00b", f"{_refusal_of_null()}; give the path of another file"),
     ],
 )
-def test_a_file_that_cannot_be_read_names_path_reason_and_step(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_file_that_cannot_be_read_names_path_reason_and_step(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     """The system's refusal becomes a HostFileError, with the cause chained."""
     path = os.path.join(tmp_path, name)  # noqa: PTH118 (pathlib would drop the '.')
     with pytest.raises(HostFileError) as caught:

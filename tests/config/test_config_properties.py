@@ -54,26 +54,35 @@ def _is_config_or_refused(read: Any, document: Any) -> None:
         assert refusal.errors
         assert all(message for _, message in refusal.errors)
         beside = ("staticRoutes", "routeOverlap", "probeSnat", "staleCni")
-        assert all(path.startswith("hostRouting") or path in {"", *beside} for path, _ in refusal.errors)
+        assert all(
+            path.startswith("hostRouting") or path in {"", *beside} for path, _ in refusal.errors
+        )
         str(refusal).encode()
 
 
 @given(configs())
 def test_a_config_survives_the_way_to_json_and_back(config: HostRoutingConfig) -> None:
-    """to_mapping is JSON, reads back as the same config, bare or under its key, and is then written the same again."""
+    """to_mapping is JSON, reads back as the same config, bare or under its key, and is then written
+    the same again.
+    """
     mapping = config.to_mapping()
     text = json.dumps(mapping)
     assert json.loads(text) == mapping
     assert problems({"hostRouting": mapping}) == []
     assert HostRoutingConfig.from_mapping(mapping) == config
     assert HostRoutingConfig.from_json(text) == config
-    assert HostRoutingConfig.from_json(json.dumps({"hostRouting": mapping, "other": 1}).encode()) == config
+    assert (
+        HostRoutingConfig.from_json(json.dumps({"hostRouting": mapping, "other": 1}).encode())
+        == config
+    )
     assert json.dumps(HostRoutingConfig.from_mapping(mapping).to_mapping()) == text
 
 
 @given(JSON_VALUES | st.dictionaries(KEYS, JSON_VALUES))
 def test_any_json_value_is_a_config_or_refused(value: Any) -> None:
-    """from_mapping raises InvalidConfigError and nothing else, at paths that start with hostRouting."""
+    """from_mapping raises InvalidConfigError and nothing else, at paths that start with
+    hostRouting.
+    """
     _is_config_or_refused(HostRoutingConfig.from_mapping, value)
     _is_config_or_refused(HostRoutingConfig.from_mapping, {"hostRouting": value})
 
@@ -85,8 +94,12 @@ def test_any_text_is_a_config_or_refused(document: str | bytes) -> None:
 
 
 @given(configs(), st.data())
-def test_a_config_with_one_value_changed_is_a_config_or_refused(config: HostRoutingConfig, data: st.DataObject) -> None:
-    """Near a valid config, too, there is no third outcome; and if it is refused, the path leads to the change."""
+def test_a_config_with_one_value_changed_is_a_config_or_refused(
+    config: HostRoutingConfig, data: st.DataObject
+) -> None:
+    """Near a valid config, too, there is no third outcome; and if it is refused, the path leads to
+    the change.
+    """
     mapping = copy.deepcopy(config.to_mapping())
     found = list(places(mapping))
     assume(found)
@@ -107,7 +120,9 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
     for container in (mapping, *(part for part in mapping.values() if isinstance(part, dict))):
         changed = container | {key: Hostile()}
         _is_config_or_refused(HostRoutingConfig.from_mapping, changed)
-        _is_config_or_refused(HostRoutingConfig.from_mapping, {"watch": changed, "gates": [Hostile()]})
+        _is_config_or_refused(
+            HostRoutingConfig.from_mapping, {"watch": changed, "gates": [Hostile()]}
+        )
 
 
 @pytest.mark.parametrize(
@@ -144,13 +159,25 @@ def test_intervals_survive_their_wire_form(interval: float) -> None:
     assert rules.duration(1, 86_400)(rules.write_duration(seconds)) == seconds
 
 
-@given(st.lists(st.tuples(device_names().filter(str.isascii), device_patterns()), min_size=20, max_size=40))
+@given(
+    st.lists(
+        st.tuples(device_names().filter(str.isascii), device_patterns()), min_size=20, max_size=40
+    )
+)
 def test_bash_and_python_agree_on_patterns(pairs: list[tuple[str, str]]) -> None:
-    """Every accepted pattern matches the same device names in bash, where the boot script uses it, as in fnmatch."""
+    """Every accepted pattern matches the same device names in bash, where the boot script uses it,
+    as in fnmatch.
+    """
     script = "while (($#)); do [[ $1 == $2 ]] && echo 1 || echo 0; shift 2; done"
     words = [word for pair in pairs for word in pair]
     result = subprocess.run(
-        ["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
+        ["bash", "-c", script, "bash", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"LC_ALL": "C"},
     )
     expected = [str(int(fnmatch.fnmatchcase(name, pattern))) for name, pattern in pairs]
-    assert list(zip(pairs, result.stdout.split(), strict=True)) == list(zip(pairs, expected, strict=True))
+    assert list(zip(pairs, result.stdout.split(), strict=True)) == list(
+        zip(pairs, expected, strict=True)
+    )

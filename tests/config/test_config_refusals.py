@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from support.config_errors import GOOD, ROUTE, errors, errors_of_route
 
-from hostrouting.config import OWN_UNITS, HostRoutingConfig, OverlapMode, StaleCNIConfig, StaticRoute, WatchConfig
+from hostrouting.config import (
+    OWN_UNITS,
+    HostRoutingConfig,
+    OverlapMode,
+    StaleCNIConfig,
+    StaticRoute,
+    WatchConfig,
+)
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 _CLOUDS = "'azure', 'aws', 'aws-ipv6' or 'gcp'"
@@ -22,10 +29,18 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("staticRoutes.routes", "10.0.0.0/8", "expected a list, found the string '10.0.0.0/8'"),
         ("routeOverlap", 3, "expected an object, found the number 3"),
         ("routeOverlap.mode", "LOUD", "expected 'WARN' or 'STRICT', found the string 'LOUD'"),
-        ("routeOverlap.mode", "\u017ftrict", "expected 'WARN' or 'STRICT', found the string '\u017ftrict'"),
+        (
+            "routeOverlap.mode",
+            "\u017ftrict",
+            "expected 'WARN' or 'STRICT', found the string '\u017ftrict'",
+        ),
         ("routeOverlap.mode", " WARN", "expected 'WARN' or 'STRICT', found the string ' WARN'"),
         ("routeOverlap.mode", True, "expected 'WARN' or 'STRICT', found the boolean true"),
-        ("routeOverlap.expectedCidrs[0]", [None], "expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found null"),
+        (
+            "routeOverlap.expectedCidrs[0]",
+            [None],
+            "expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found null",
+        ),
         (
             "routeOverlap.expectedCidrs[1]",
             ["10.0.0.0/8", "10.0.0.1"],
@@ -41,7 +56,11 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
             ["fd00::/129"],
             "'fd00::/129' must end in a prefix length from 0 to 128",
         ),
-        ("routeOverlap.expectedCidrs[0]", ["fd00::%1/8"], "'fd00::%1/8' is not an IPv6 CIDR such as 'fd00::/64'"),
+        (
+            "routeOverlap.expectedCidrs[0]",
+            ["fd00::%1/8"],
+            "'fd00::%1/8' is not an IPv6 CIDR such as 'fd00::/64'",
+        ),
         (
             "routeOverlap.expectedCidrs[1]",
             ["fd00::/8", "fe80::1/64"],
@@ -53,7 +72,11 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
             f"'ff00::/8' lies in ff00::/8, which is multicast; {_UNDECIDED}",
         ),
         ("routeOverlap.expected", "azure", "expected a list, found the string 'azure'"),
-        ("routeOverlap.expected[1]", ["aws", "Azur"], f"expected {_CLOUDS}, found the string 'Azur'"),
+        (
+            "routeOverlap.expected[1]",
+            ["aws", "Azur"],
+            f"expected {_CLOUDS}, found the string 'Azur'",
+        ),
         (
             "routeOverlap.expected[1]",
             ["azure", "172.16.0.0/16"],
@@ -67,16 +90,36 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("routeOverlap.expected[0]", [None], f"expected {_CLOUDS}, found null"),
         ("routeOverlap.expectedDevs", "eth0", "expected a list, found the string 'eth0'"),
         ("routeOverlap.expectedDevs[1]", ["eth0", ""], "'' is not a device name: it is empty"),
-        ("routeOverlap.expectedDevs[0]", [0], "expected a device name such as 'eth0', found the number 0"),
-        ("routeOverlap.fabric", "on", "expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'"),
-        ("routeOverlap.fabric", True, "expected 'auto', 'off' or a list of IPv4 CIDRs, found the boolean true"),
-        ("routeOverlap.fabric", {"cidrs": []}, "expected 'auto', 'off' or a list of IPv4 CIDRs, found an object"),
+        (
+            "routeOverlap.expectedDevs[0]",
+            [0],
+            "expected a device name such as 'eth0', found the number 0",
+        ),
+        (
+            "routeOverlap.fabric",
+            "on",
+            "expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'",
+        ),
+        (
+            "routeOverlap.fabric",
+            True,
+            "expected 'auto', 'off' or a list of IPv4 CIDRs, found the boolean true",
+        ),
+        (
+            "routeOverlap.fabric",
+            {"cidrs": []},
+            "expected 'auto', 'off' or a list of IPv4 CIDRs, found an object",
+        ),
         (
             "routeOverlap.fabric[1]",
             ["172.16.0.0/16", "172.17.0.4"],
             "'172.17.0.4' lacks a prefix length; write '172.17.0.4/32' for one address",
         ),
-        ("routeOverlap.fabric[0]", ["fd00::/8"], "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        (
+            "routeOverlap.fabric[0]",
+            ["fd00::/8"],
+            "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+        ),
         ("watch.interval", 60, "expected a duration from '1s' to '86400s', found the number 60"),
         ("watch.interval", "60", "'60' is not a duration such as '60s' or '1m30s'"),
         ("watch.interval", "", "'' is not a duration such as '60s' or '1m30s'"),
@@ -90,26 +133,62 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("watch.readings", 11, "expected a whole number from 1 to 10, found the number 11"),
         ("watch.keepForeignRoutes", "yes", "expected true or false, found the string 'yes'"),
         ("staleCni.sweep", True, "expected 'report' or 'clean', found the boolean true"),
-        ("watch.interval", "999ms", "expected a duration from '1s' to '86400s', found the string '999ms'"),
-        ("watch.interval", "24h1ns", "expected a duration from '1s' to '86400s', found the string '24h1ns'"),
+        (
+            "watch.interval",
+            "999ms",
+            "expected a duration from '1s' to '86400s', found the string '999ms'",
+        ),
+        (
+            "watch.interval",
+            "24h1ns",
+            "expected a duration from '1s' to '86400s', found the string '24h1ns'",
+        ),
         (
             "probeSnat.source",
             "2001:db8::1",
             "'2001:db8::1' is not a link-local IPv6 address such as 'fe80::1234:5678:9abc'",
         ),
-        ("probeSnat.source", "fe80::1%eth0", "'fe80::1%eth0' has a zone; name the device in 'dev' instead"),
+        (
+            "probeSnat.source",
+            "fe80::1%eth0",
+            "'fe80::1%eth0' has a zone; name the device in 'dev' instead",
+        ),
         (
             "probeSnat.source",
             "169.254.1.1",
             "'169.254.1.1' is not a link-local IPv6 address such as 'fe80::1234:5678:9abc'",
         ),
-        ("probeSnat.address", "fd00::1", "'fd00::1' is not a global unicast IPv6 address (2000::/3)"),
-        ("probeSnat.address", "2001::\x00", "'2001::\\x00' is not a global unicast IPv6 address (2000::/3)"),
-        ("probeSnat.detect", "magic", "expected 'imds', 'address' or 'always', found the string 'magic'"),
+        (
+            "probeSnat.address",
+            "fd00::1",
+            "'fd00::1' is not a global unicast IPv6 address (2000::/3)",
+        ),
+        (
+            "probeSnat.address",
+            "2001::\x00",
+            "'2001::\\x00' is not a global unicast IPv6 address (2000::/3)",
+        ),
+        (
+            "probeSnat.detect",
+            "magic",
+            "expected 'imds', 'address' or 'always', found the string 'magic'",
+        ),
         ("probeSnat.dev", "a b", "'a b' is not a device name: white space is not allowed in it"),
-        ("staleCni.podCidrs[0]", ["0.0.0.0/0"], "'0.0.0.0/0' covers every address; name the range that the pods have"),
-        ("staleCni.podCidrs[0]", ["fd00::1/0"], "'fd00::1/0' covers every address; name the range that the pods have"),
-        ("staleCni.podCidrs[0]", ["fd00::/129"], "'fd00::/129' must end in a prefix length from 0 to 128"),
+        (
+            "staleCni.podCidrs[0]",
+            ["0.0.0.0/0"],
+            "'0.0.0.0/0' covers every address; name the range that the pods have",
+        ),
+        (
+            "staleCni.podCidrs[0]",
+            ["fd00::1/0"],
+            "'fd00::1/0' covers every address; name the range that the pods have",
+        ),
+        (
+            "staleCni.podCidrs[0]",
+            ["fd00::/129"],
+            "'fd00::/129' must end in a prefix length from 0 to 128",
+        ),
         (
             "staleCni.podCidrs[0]",
             ["10.0.0.1"],
@@ -121,8 +200,16 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("staleCni.confirmations", 0, "expected a whole number from 1 to 10, found the number 0"),
         ("staleCni.confirmations", 11, "expected a whole number from 1 to 10, found the number 11"),
         ("staleCni.backupDir", "backup", "'backup' is not an absolute path; begin it with '/'"),
-        ("staleCni.backupDir", "/var/../etc", "'/var/../etc' has a '..' in it; write out the folder that is meant"),
-        ("staleCni.backupDir", "/a\nb", "'/a\\nb' has a character that cannot be printed; name a plain folder"),
+        (
+            "staleCni.backupDir",
+            "/var/../etc",
+            "'/var/../etc' has a '..' in it; write out the folder that is meant",
+        ),
+        (
+            "staleCni.backupDir",
+            "/a\nb",
+            "'/a\\nb' has a character that cannot be printed; name a plain folder",
+        ),
         (
             "staleCni.backupDir",
             "/\ud800",
@@ -130,19 +217,33 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ),
         ("staleCni.force", 0, "expected an object, found the number 0"),
         ("gates", "kubelet.service", "expected a list, found the string 'kubelet.service'"),
-        ("gates[0]", [1], "expected the name of a .service unit such as 'kubelet.service', found the number 1"),
-        ("gates[2]", ["a.service", "b.service", "a.service"], "'a.service' repeats gates[0]; remove one of them"),
+        (
+            "gates[0]",
+            [1],
+            "expected the name of a .service unit such as 'kubelet.service', found the number 1",
+        ),
+        (
+            "gates[2]",
+            ["a.service", "b.service", "a.service"],
+            "'a.service' repeats gates[0]; remove one of them",
+        ),
     ],
 )
-def test_wrong_types_and_values_in_the_other_sections(path: str, value: object, message: str) -> None:
-    """Every field names the expected and the found value, at its own path; an index in the path is of a list's item."""
+def test_wrong_types_and_values_in_the_other_sections(
+    path: str, value: object, message: str
+) -> None:
+    """Every field names the expected and the found value, at its own path; an index in the path is
+    of a list's item.
+    """
     mapping = value
     for key in reversed(re.sub(r"\[\d+\]", "", path).split(".")):
         mapping = {key: mapping}
     assert errors(mapping) == [(f"hostRouting.{path}", message)]
 
 
-@pytest.mark.parametrize(("route", "found"), [(None, "null"), ("10.0.0.0/8", "the string '10.0.0.0/8'")])
+@pytest.mark.parametrize(
+    ("route", "found"), [(None, "null"), ("10.0.0.0/8", "the string '10.0.0.0/8'")]
+)
 def test_routes_that_are_no_objects(route: object, found: str) -> None:
     """A list of networks is no list of routes."""
     assert errors({"staticRoutes": {"enabled": True, "routes": [route]}}) == [
@@ -161,13 +262,22 @@ def test_routes_that_are_no_objects(route: object, found: str) -> None:
         ("a b.service", "' ' is not allowed in it"),
         ("é.service", "'é' is not allowed in it"),
         ("../a.service", "'/' is not allowed in it"),
-        ("x" * 246 + ".service", "it has 254 characters, and its drop-in folder leaves room for 253"),
+        (
+            "x" * 246 + ".service",
+            "it has 254 characters, and its drop-in folder leaves room for 253",
+        ),
         (".service", "nothing stands before '@' or '.service'"),
         ("@.service", "nothing stands before '@' or '.service'"),
         ("@a.service", "nothing stands before '@' or '.service'"),
         ("-a.service", "a leading '-' reads as an option"),
-        ("check-.service", "systemd reads a name that ends in '-' as all units that begin so; name each of them"),
-        ("check-@.service", "systemd reads a name that ends in '-' as all units that begin so; name each of them"),
+        (
+            "check-.service",
+            "systemd reads a name that ends in '-' as all units that begin so; name each of them",
+        ),
+        (
+            "check-@.service",
+            "systemd reads a name that ends in '-' as all units that begin so; name each of them",
+        ),
     ],
 )
 def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
@@ -177,7 +287,8 @@ def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(OWN_UNITS - {"hostrouting-watch.timer"}), "hostrouting-held@kubelet.service.service"]
+    "name",
+    [*sorted(OWN_UNITS - {"hostrouting-watch.timer"}), "hostrouting-held@kubelet.service.service"],
 )
 def test_our_units_as_gates(name: str) -> None:
     """One of our units as a gate would wait for itself for ever."""
@@ -203,12 +314,20 @@ def test_our_units_as_gates(name: str) -> None:
         ("ib[0", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
         ("ib[]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
         ("ib[!]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[9-0]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        (
+            "ib[9-0]",
+            "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+        ),
         ("ib[0-]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[[0]]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        (
+            "ib[[0]]",
+            "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+        ),
     ],
 )
-def test_device_patterns_that_bash_and_python_would_read_differently(pattern: str, problem: str) -> None:
+def test_device_patterns_that_bash_and_python_would_read_differently(
+    pattern: str, problem: str
+) -> None:
     """A pattern has ASCII names and glob characters, with closed brackets."""
     message = f"{pattern!r} is not a pattern of device names: {problem}"
     assert errors({"routeOverlap": {"allowedDevs": [pattern]}}) == [
@@ -232,7 +351,11 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
             "hostRouting.hostRouting",
             "known here are gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
         ),
-        ({"staticRoutes": {"route": []}}, "hostRouting.staticRoutes.route", "did you mean 'routes'?"),
+        (
+            {"staticRoutes": {"route": []}},
+            "hostRouting.staticRoutes.route",
+            "did you mean 'routes'?",
+        ),
         (
             {"routeOverlap": {"expectedCIDRs": []}},
             "hostRouting.routeOverlap.expectedCIDRs",
@@ -246,8 +369,16 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
         ),
         ({"probeSnat": {"device": ""}}, "hostRouting.probeSnat.device", "did you mean 'dev'?"),
         ({"probeSnat": {"adress": ""}}, "hostRouting.probeSnat.adress", "did you mean 'address'?"),
-        ({"staleCni": {"pod_cidrs": []}}, "hostRouting.staleCni.pod_cidrs", "did you mean 'podCidrs'?"),
-        ({"watch": {"intervall": "60s"}}, "hostRouting.watch.intervall", "did you mean 'interval'?"),
+        (
+            {"staleCni": {"pod_cidrs": []}},
+            "hostRouting.staleCni.pod_cidrs",
+            "did you mean 'podCidrs'?",
+        ),
+        (
+            {"watch": {"intervall": "60s"}},
+            "hostRouting.watch.intervall",
+            "did you mean 'interval'?",
+        ),
         ({"watch": {"a b\n": 1}}, r"hostRouting.watch['a b\n']", _KEYS_OF_WATCH),
         ({"watch": {"": 1}}, "hostRouting.watch['']", _KEYS_OF_WATCH),
         ({"watch": {"\ud800": 1}}, r"hostRouting.watch['\ud800']", _KEYS_OF_WATCH),
@@ -261,15 +392,20 @@ def test_unknown_keys(mapping: dict[str, Any], path: str, step: str) -> None:
 
 def test_unknown_keys_of_a_route() -> None:
     """`gatewya` must not install a route without gateway."""
-    assert errors_of_route(gatewya="10.0.0.1") == [(f"{ROUTE}.gatewya", "is not a known key; did you mean 'gateway'?")]
+    assert errors_of_route(gatewya="10.0.0.1") == [
+        (f"{ROUTE}.gatewya", "is not a known key; did you mean 'gateway'?")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("key", "found"), [(1, "the number 1"), (None, "null"), (b"staticRoutes", "a Python bytes"), (("a",), "a list")]
+    ("key", "found"),
+    [(1, "the number 1"), (None, "null"), (b"staticRoutes", "a Python bytes"), (("a",), "a list")],
 )
 def test_keys_that_are_no_strings(key: object, found: str) -> None:
     """A Python mapping may have any key; ours are strings."""
-    assert errors({key: {}, "gates": []}) == [("hostRouting", f"expected strings as keys, found {found}")]
+    assert errors({key: {}, "gates": []}) == [
+        ("hostRouting", f"expected strings as keys, found {found}")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -286,11 +422,15 @@ def test_configs_that_are_no_objects(document: object, found: str) -> None:
     """A config is an object, at the top and under its key."""
     assert errors(document) == [("hostRouting", f"expected an object, found {found}")]
     if document is not None:
-        assert errors({"hostRouting": document}) == [("hostRouting", f"expected an object, found {found}")]
+        assert errors({"hostRouting": document}) == [
+            ("hostRouting", f"expected an object, found {found}")
+        ]
 
 
 def test_every_error_is_reported_at_once() -> None:
-    """One run shows everything that is wrong: of each object its keys first, then its fields in their fixed order."""
+    """One run shows everything that is wrong: of each object its keys first, then its fields in
+    their fixed order.
+    """
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(
             {
@@ -325,7 +465,9 @@ def test_every_error_is_reported_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize("mapping", [{}, {"nodeName": "gpu-1"}, {"nodeName": "gpu-1", "hostRouting": None}])
+@pytest.mark.parametrize(
+    "mapping", [{}, {"nodeName": "gpu-1"}, {"nodeName": "gpu-1", "hostRouting": None}]
+)
 def test_a_config_without_ours_says_why_it_is_void(mapping: dict[str, object]) -> None:
     """It wants nothing, and does not say that everything may go; an explicit empty one does."""
     config = HostRoutingConfig.from_mapping(mapping)
@@ -340,13 +482,17 @@ def test_a_config_without_ours_says_why_it_is_void(mapping: dict[str, object]) -
     assert HostRoutingConfig.from_mapping({"hostRouting": {}}).void == []
 
 
-@pytest.mark.parametrize("interval", [0, 0.999, 86_401, float("nan"), float("inf"), -1, True, "60s", None])
+@pytest.mark.parametrize(
+    "interval", [0, 0.999, 86_401, float("nan"), float("inf"), -1, True, "60s", None]
+)
 def test_intervals_in_python_are_seconds(interval: Any) -> None:
     """Built directly, a WatchConfig takes numbers of seconds in range, and no wire form."""
     with pytest.raises(InvalidConfigError) as caught:
         WatchConfig(interval=interval)
     assert caught.value.errors[0].path == "interval"
-    assert caught.value.errors[0].message.startswith("expected a number of seconds from 1 to 86400, found ")
+    assert caught.value.errors[0].message.startswith(
+        "expected a number of seconds from 1 to 86400, found "
+    )
 
 
 def test_required_fields_are_required_of_each_value() -> None:
@@ -358,5 +504,8 @@ def test_required_fields_are_required_of_each_value() -> None:
     )
     with pytest.raises(InvalidConfigError) as caught:
         StaleCNIConfig(enabled=True)
-    assert str(caught.value) == "podCidrs: is required when enabled: the range that the removed CNI gave to pods"
+    assert (
+        str(caught.value)
+        == "podCidrs: is required when enabled: the range that the removed CNI gave to pods"
+    )
     assert OverlapMode("WARN") is OverlapMode.WARN

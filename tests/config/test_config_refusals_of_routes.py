@@ -13,15 +13,24 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
         ("", "'' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("not-a-cidr", "'not-a-cidr' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("2001:db8::%eth0/32", "'2001:db8::%eth0/32' is not an IPv6 CIDR such as 'fd00::/64'"),
-        ("2001:db8::1", "'2001:db8::1' lacks a prefix length; write '2001:db8::1/128' for one address"),
+        (
+            "2001:db8::1",
+            "'2001:db8::1' lacks a prefix length; write '2001:db8::1/128' for one address",
+        ),
         ("2001:db8::/129", "'2001:db8::/129' must end in a prefix length from 0 to 128"),
         ("2001:db8::1/64", "'2001:db8::1/64' has host bits; the network is '2001:db8::/64'"),
-        ("::/0", "'::/0' is the default route, which cannot be set; name the networks that need a route"),
+        (
+            "::/0",
+            "'::/0' is the default route, which cannot be set; name the networks that need a route",
+        ),
         (
             "::1/128",
             "'::1/128' lies in ::/127, the unspecified address and the node's own loopback; no route leads there",
         ),
-        ("FE80::/64", "'FE80::/64' lies in fe80::/10, the link-local addresses; no route leads there"),
+        (
+            "FE80::/64",
+            "'FE80::/64' lies in fe80::/10, the link-local addresses; no route leads there",
+        ),
         ("ff02::/16", "'ff02::/16' lies in ff00::/8, which is multicast; no route leads there"),
         ("10.0.0.1", "'10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address"),
         ("10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32"),
@@ -38,13 +47,28 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
             "0.0.0.0/0",
             "'0.0.0.0/0' is the default route, which cannot be set; name the networks that need a route",
         ),
-        ("0.1.0.0/16", "'0.1.0.0/16' lies in 0.0.0.0/8, which means 'this network'; no route leads there"),
-        ("127.0.0.0/8", "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there"),
-        ("239.1.2.0/24", "'239.1.2.0/24' lies in 224.0.0.0/4, which is multicast; no route leads there"),
-        ("255.255.255.255/32", "'255.255.255.255/32' is the broadcast address; no route leads there"),
+        (
+            "0.1.0.0/16",
+            "'0.1.0.0/16' lies in 0.0.0.0/8, which means 'this network'; no route leads there",
+        ),
+        (
+            "127.0.0.0/8",
+            "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there",
+        ),
+        (
+            "239.1.2.0/24",
+            "'239.1.2.0/24' lies in 224.0.0.0/4, which is multicast; no route leads there",
+        ),
+        (
+            "255.255.255.255/32",
+            "'255.255.255.255/32' is the broadcast address; no route leads there",
+        ),
         (8, "expected a network such as '172.16.0.0/16' or 'fd00::/64', found the number 8"),
         (["10.0.0.0/8"], "expected a network such as '172.16.0.0/16' or 'fd00::/64', found a list"),
-        ("1" * 2000, f"expected a network such as '172.16.0.0/16' or 'fd00::/64', found the string '{'1' * 80}'..."),
+        (
+            "1" * 2000,
+            f"expected a network such as '172.16.0.0/16' or 'fd00::/64', found the string '{'1' * 80}'...",
+        ),
     ],
 )
 def test_destinations_that_are_no_networks_to_route_to(value: object, message: str) -> None:
@@ -65,15 +89,30 @@ def test_destinations_that_are_no_networks_to_route_to(value: object, message: s
                 "own address"
             ),
         ),
-        ("ff02::2", "'ff02::2' lies in ff00::/8, which is multicast; a gateway is one host's own address"),
+        (
+            "ff02::2",
+            "'ff02::2' lies in ff00::/8, which is multicast; a gateway is one host's own address",
+        ),
         ("10.0.0.01", "'10.0.0.01' is not an IPv4 address"),
         ("10.0.0.٢", "'10.0.0.٢' is not an IPv4 address"),
         ("10.0.0.1 ", "'10.0.0.1 ' is not an IPv4 address"),
         ("10.0.0.1/32", "'10.0.0.1/32' is not an IPv4 address"),
-        ("0.0.0.9", "'0.0.0.9' lies in 0.0.0.0/8, which means 'this network'; a gateway is one host's own address"),
-        ("127.0.0.1", "'127.0.0.1' lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address"),
-        ("224.0.0.1", "'224.0.0.1' lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address"),
-        ("255.255.255.255", "'255.255.255.255' is the broadcast address; a gateway is one host's own address"),
+        (
+            "0.0.0.9",
+            "'0.0.0.9' lies in 0.0.0.0/8, which means 'this network'; a gateway is one host's own address",
+        ),
+        (
+            "127.0.0.1",
+            "'127.0.0.1' lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address",
+        ),
+        (
+            "224.0.0.1",
+            "'224.0.0.1' lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address",
+        ),
+        (
+            "255.255.255.255",
+            "'255.255.255.255' is the broadcast address; a gateway is one host's own address",
+        ),
         (False, "expected an address such as '10.224.0.1' or 'fd00::1', found the boolean false"),
         ({}, "expected an address such as '10.224.0.1' or 'fd00::1', found an object"),
     ],
@@ -87,7 +126,10 @@ def test_gateways_that_are_no_hosts(value: object, message: str) -> None:
     ("value", "message"),
     [
         ("eth0; rm -rf /", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
-        ("toolong123456789a", "'toolong123456789a' is not a device name: it has 17 bytes, the kernel allows 15"),
+        (
+            "toolong123456789a",
+            "'toolong123456789a' is not a device name: it has 17 bytes, the kernel allows 15",
+        ),
         ("..", "'..' is not a device name: the kernel refuses it"),
         (0, "expected a device name such as 'eth0', found the number 0"),
     ],
@@ -120,15 +162,24 @@ def test_metrics_that_are_no_32_bit_numbers(value: object, found: str) -> None:
 def test_an_ipv6_route_by_an_ipv4_gateway() -> None:
     """Only the other way round there are routers without an address of the route's family."""
     assert errors_of_route(destination="FD00::/8", gateway="10.224.0.1") == [
-        (f"{ROUTE}.gateway", "'10.224.0.1' is IPv4, and 'fd00::/8' is IPv6; name the IPv6 address of that router")
+        (
+            f"{ROUTE}.gateway",
+            "'10.224.0.1' is IPv4, and 'fd00::/8' is IPv6; name the IPv6 address of that router",
+        )
     ]
 
 
 def test_ipv6_routes_that_repeat_each_other() -> None:
     """Spelling makes no difference, and an absent metric is metric 1."""
-    routes = [{"destination": text, "metric": metric} for text, metric in (("fd00:0::/64", 1), ("FD00::/64", None))]
+    routes = [
+        {"destination": text, "metric": metric}
+        for text, metric in (("fd00:0::/64", 1), ("FD00::/64", None))
+    ]
     assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
-        ("hostRouting.staticRoutes.routes[1]", "'fd00::/64 metric 1' repeats routes[0]; remove one of them")
+        (
+            "hostRouting.staticRoutes.routes[1]",
+            "'fd00::/64 metric 1' repeats routes[0]; remove one of them",
+        )
     ]
 
 
@@ -136,7 +187,10 @@ def test_routes_that_repeat_each_other() -> None:
     """An exact duplicate is refused, naming both places; an absent metric is metric 0."""
     routes = [GOOD, {"destination": "10.1.0.0/16"}, {**GOOD, "metric": 0, "dev": ""}]
     assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
-        ("hostRouting.staticRoutes.routes[2]", "'10.0.0.0/8 via 10.224.0.1' repeats routes[0]; remove one of them")
+        (
+            "hostRouting.staticRoutes.routes[2]",
+            "'10.0.0.0/8 via 10.224.0.1' repeats routes[0]; remove one of them",
+        )
     ]
 
 
@@ -149,10 +203,15 @@ def test_routes_that_repeat_each_other() -> None:
     ],
 )
 def test_routes_that_contradict_each_other(other: dict[str, Any], text: str) -> None:
-    """One destination under one metric cannot go two ways; both places are named, other mistakes notwithstanding."""
+    """One destination under one metric cannot go two ways; both places are named, other mistakes
+    notwithstanding.
+    """
     routes = [GOOD, {"destination": "nonsense"}, {**GOOD, **other}]
     assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
-        ("hostRouting.staticRoutes.routes[1].destination", "'nonsense' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        (
+            "hostRouting.staticRoutes.routes[1].destination",
+            "'nonsense' is not an IPv4 CIDR such as '172.16.0.0/16'",
+        ),
         (
             "hostRouting.staticRoutes.routes[2]",
             (

@@ -1,7 +1,7 @@
 """The JSON Schema of the config.
 
-That it refuses no config that the rules accept is part of test_config_properties.py; that it refuses what they refuse,
-of `support.config_errors`, for each refused config of the tests.
+That it refuses no config that the rules accept is part of test_config_properties.py; that it
+refuses what they refuse, of `support.config_errors`, for each refused config of the tests.
 """
 
 import re
@@ -16,7 +16,9 @@ from hostrouting.config import HostRoutingConfig, config_schema
 
 
 def test_examples_are_valid() -> None:
-    """The config of the README, and one with every field, are valid alone and as a part of an agent's config."""
+    """The config of the README, and one with every field, are valid alone and as a part of an
+    agent's config.
+    """
     (document,) = blocks("README.md", language="json")
     for mapping in (HostRoutingConfig.from_json(document).to_mapping(), FULL):
         assert problems(mapping) == []
@@ -60,7 +62,9 @@ def test_every_field_has_a_rule_with_a_schema() -> None:
 
 
 def test_no_pattern_takes_long_for_a_long_string() -> None:
-    """A validator tries a pattern however long the string is: with the square of the length this would take hours."""
+    """A validator tries a pattern however long the string is: with the square of the length this
+    would take hours.
+    """
     for pattern in sorted(set(patterns(config_schema()))):
         for part in ("1", "1.", "1s", "a", "a-", ":", "/", "/."):
             assert re.search(pattern, part * 200_000 + "\0") is None, (pattern, part)

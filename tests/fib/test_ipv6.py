@@ -1,4 +1,6 @@
-"""The model of IPv6, where a history does not reach; the state machine of both families compares it with the kernel."""
+"""The model of IPv6, where a history does not reach; the state machine of both families compares it
+with the kernel.
+"""
 
 from typing import Any
 
@@ -19,7 +21,9 @@ SOMEWHERE = Address.parse("2001:db8::1").number
 
 
 def default(dev: str, **fields: Any) -> ObservedRoute:
-    return ObservedRoute.parse("::/0", dev, f"fe80::{len(dev)}", protocol=9, **{"metric": 1024, **fields})
+    return ObservedRoute.parse(
+        "::/0", dev, f"fe80::{len(dev)}", protocol=9, **{"metric": 1024, **fields}
+    )
 
 
 def decided(*routes: ObservedRoute, oif: str = "") -> str:
@@ -30,7 +34,9 @@ def decided(*routes: ObservedRoute, oif: str = "") -> str:
 def test_families_do_not_meet() -> None:
     """Each family has its own default route, and its own rules."""
     routes = [ObservedRoute.parse("0.0.0.0/0", "eth0"), default("ib0")]
-    fib = Fib.of([ETH0, IB0], routes, [Rule(1, action="prohibit", destination=(1, 32)), *FIRST_RULES])
+    fib = Fib.of(
+        [ETH0, IB0], routes, [Rule(1, action="prohibit", destination=(1, 32)), *FIRST_RULES]
+    )
     assert [fib.routes(), fib.routes(IPV6)] == [[route] for route in routes]
     assert [len(fib.rules()), len(fib.rules(IPV6))] == [4, 2]
     assert [fib.lookup([1])[0].errno, fib.lookup([1], family=IPV6)[0].route] == [13, routes[1]]
@@ -51,7 +57,9 @@ def test_a_route_that_has_ended_is_passed_over() -> None:
 
 
 def test_a_socket_of_a_device_goes_by_it() -> None:
-    """It passes over routes by other devices, and over those that block, which are on the loopback device."""
+    """It passes over routes by other devices, and over those that block, which are on the loopback
+    device.
+    """
     blackhole = ObservedRoute.parse("2001:db8::/32", metric=1)._replace(kind="blackhole")
     assert decided(blackhole, default("eth0"), default("ib0", metric=2000), oif="ib0") == "ib0"
 
@@ -61,7 +69,9 @@ def test_the_source_is_not_modelled() -> None:
     fib = Fib.of([ETH0], [default("eth0")])
     with pytest.raises(UnknownDecisionError, match="cannot choose the source"):
         fib.lookup([SOMEWHERE], resolve=True, family=IPV6)
-    [answer] = Fib.of([ETH0], [default("eth0", source="::7")]).lookup([SOMEWHERE], resolve=True, family=IPV6)
+    [answer] = Fib.of([ETH0], [default("eth0", source="::7")]).lookup(
+        [SOMEWHERE], resolve=True, family=IPV6
+    )
     assert answer.route is not None
     assert (answer.route.source, answer.route.prefix_length) == (7, 128)
 
@@ -77,20 +87,28 @@ def test_a_rule_against_the_group_of_one_next_hop() -> None:
 
 @needs_kernel
 def test_a_default_route_by_source_hides_no_other() -> None:
-    """A longer prefix would; then the search goes on with a shorter one, in the model as in the kernel."""
+    """A longer prefix would; then the search goes on with a shorter one, in the model as in the
+    kernel.
+    """
     memory = MemoryBackend()
     asked, source = [SOMEWHERE, SOMEWHERE], [None, Address.parse("fd00:7::1").number]
     with KernelNode.made() as node:
         for world in memory, node:
             world.add_link("e0")
             for text in "::/0", "2001:db8::/32":
-                route = ObservedRoute.parse(text, "e0", metric=9, protocol=3, from_prefix="fd00:7::/64").to_route()
+                route = ObservedRoute.parse(
+                    text, "e0", metric=9, protocol=3, from_prefix="fd00:7::/64"
+                ).to_route()
                 world.insert_route(route)
                 world.add_route(text, dev="e0")
             world.add_route("2001::/16", dev="e0")
         answers = [
-            world.lookup(asked, sources=source, family=IPV6) for world in (memory, NetlinkBackend(netns=node.name))
+            world.lookup(asked, sources=source, family=IPV6)
+            for world in (memory, NetlinkBackend(netns=node.name))
         ]
     shown = [[str(answer.route) for answer in answered] for answered in answers]
     assert shown[0] == shown[1]
-    assert shown[0] == ["2001::/16 dev e0 metric 1024", "2001:db8::/32 from fd00:7::/64 dev e0 metric 9"]
+    assert shown[0] == [
+        "2001::/16 dev e0 metric 1024",
+        "2001:db8::/32 from fd00:7::/64 dev e0 metric 9",
+    ]

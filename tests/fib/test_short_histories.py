@@ -1,6 +1,8 @@
-"""The model in memory against the kernel in short histories; testing/test_kernel_equivalence.py has the long ones.
+"""The model in memory against the kernel in short histories; testing/test_kernel_equivalence.py has
+the long ones.
 
-No other tests take as long as these two. They are far from each other, so the workers of a run take one each.
+No other tests take as long as these two. They are far from each other, so the workers of a run take
+one each.
 """
 
 from hypothesis import settings
@@ -16,4 +18,6 @@ class ShortTwoWorlds(TwoWorlds):
 
 
 TestShortTwoWorlds = ShortTwoWorlds.TestCase
-TestShortTwoWorlds.settings = settings(settings.default, max_examples=2 * FEW, stateful_step_count=10)
+TestShortTwoWorlds.settings = settings(
+    settings.default, max_examples=2 * FEW, stateful_step_count=10
+)

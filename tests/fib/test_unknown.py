@@ -28,7 +28,9 @@ def fib(*rules: Rule) -> Fib:
 
 @pytest.mark.parametrize("packet", [Packet(NINE, oif="eth0"), Packet(NINE, iif="eth0")])
 def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
-    """The kernel chooses tables by the VRF of a device, and the model does not; other packets are in no VRF."""
+    """The kernel chooses tables by the VRF of a device, and the model does not; other packets are
+    in no VRF.
+    """
     node = Fib.of([ETH0, Device("blue", 3, up=True, kind="vrf")], [DEFAULT])
     decision = node.decide(packet)
     assert (decision.route, decision.errno) == (None, 0)
@@ -49,7 +51,9 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
     ],
 )
 def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None:
-    """Nothing is decided for the packets that the rule may select, and the error names the rule and the selector."""
+    """Nothing is decided for the packets that the rule may select, and the error names the rule and
+    the selector.
+    """
     reason = f"the model cannot apply rule 100: {selector}"
     assert fib(rule).decide(Packet(NINE)).unknown == reason
     with pytest.raises(UnknownDecisionError) as caught:
@@ -79,7 +83,9 @@ def test_an_earlier_rule_decides_in_spite_of_a_later_unknown_one() -> None:
 
 
 def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
-    """A known selector that does not fit is enough: the rule applies, whatever the unknown one says."""
+    """A known selector that does not fit is enough: the rule applies, whatever the unknown one
+    says.
+    """
     node = fib(BLOCKING._replace(inverted=True, tun_id=7))
     assert node.decide(Packet(EIGHT)).errno
     assert node.decide(Packet(NINE)).unknown
@@ -88,7 +94,9 @@ def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
 def test_the_masks_of_single_ports_mask_nothing() -> None:
     """Newer kernels show a full mask with a single port; the model decides such a rule."""
     source, destination = Range(1000, 1000), Range(53, 53)
-    node = fib(BLOCKING._replace(source_ports=source, destination_ports=destination, unknown=SINGLE_PORT))
+    node = fib(
+        BLOCKING._replace(source_ports=source, destination_ports=destination, unknown=SINGLE_PORT)
+    )
     assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
     other = node.decide(Packet(NINE, source_port=1001, destination_port=53))
     assert (other.route, other.unknown) == (DEFAULT, "")
@@ -98,7 +106,9 @@ def test_the_masks_of_single_ports_mask_nothing() -> None:
 def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
     """Whatever this kernel shows with a single port, the model knows it."""
     with KernelNode.made() as kernel:
-        kernel.add_rule(BLOCKING._replace(source_ports=Range(1000, 1000), destination_ports=Range(53, 53)))
+        kernel.add_rule(
+            BLOCKING._replace(source_ports=Range(1000, 1000), destination_ports=Range(53, 53))
+        )
         read = NetlinkBackend(netns=kernel.name).rules()
     node = Fib.of([ETH0], [DEFAULT], read)
     assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
@@ -108,7 +118,9 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
 @needs_kernel
 @pytest.mark.parametrize("protocol", [1, 6, 17])
 def test_a_lookup_is_made_for_udp(protocol: int) -> None:
-    """The kernel answers a lookup that names no protocol as for a UDP packet, and so does the model."""
+    """The kernel answers a lookup that names no protocol as for a UDP packet, and so does the
+    model.
+    """
     with KernelNode.made() as kernel:
         backend = NetlinkBackend(netns=kernel.name)
         kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
@@ -119,7 +131,9 @@ def test_a_lookup_is_made_for_udp(protocol: int) -> None:
 @needs_kernel
 @pytest.mark.parametrize("was_changed", [False, True])
 def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
-    """Once a rule was changed, the kernel asks local before main for good, and no reading shows if one was."""
+    """Once a rule was changed, the kernel asks local before main for good, and no reading shows if
+    one was.
+    """
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_address("eth0", "192.168.7.1/24")
@@ -133,17 +147,24 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
         assert answer.route is not None
         assert answer.route.destination == ("10.0.0.0/8" if was_changed else "10.1.0.0/16")
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
-        with pytest.raises(UnknownDecisionError, match="the second decides if no rule was ever changed"):
+        with pytest.raises(
+            UnknownDecisionError, match="the second decides if no rule was ever changed"
+        ):
             model.lookup([10 << 24 | 1 << 16])
         others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
-        shown = [[one.route and one.route.destination for one in asked.lookup(others)] for asked in (model, backend)]
+        shown = [
+            [one.route and one.route.destination for one in asked.lookup(others)]
+            for asked in (model, backend)
+        ]
         assert shown[0] == shown[1]
 
 
 @needs_kernel
 @pytest.mark.parametrize("source", [None, "10.224.0.4", "10.224.0.9"])
 def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
-    """A default route does not lead to zero, nor from a source to multicast, for the kernel and for the model."""
+    """A default route does not lead to zero, nor from a source to multicast, for the kernel and for
+    the model.
+    """
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_address("eth0", "10.224.0.4/16")
@@ -158,7 +179,9 @@ def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
 
 @needs_kernel
 def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
-    """The kernel refuses it with EINVAL if its device has no address; the model knows only a packet with a source."""
+    """The kernel refuses it with EINVAL if its device has no address; the model knows only a packet
+    with a source.
+    """
     with KernelNode.made() as node:
         node.add_link("e0")
         node.ip("route", "add", "9.0.0.0/8", "dev", "e0", "scope", "host", "table", "local")

@@ -11,12 +11,20 @@ from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 
 
-def device(name: str, index: int, *addresses: str, kind: str = "", master: str | None = None, mac: str = "") -> Device:
+def device(
+    name: str, index: int, *addresses: str, kind: str = "", master: str | None = None, mac: str = ""
+) -> Device:
     own = tuple(map(DeviceAddress.parse, addresses))
     return Device(name, index, up=True, mac=mac, kind=kind, master=master, addresses=own)
 
 
-LOOPBACK = Device("lo", 1, up=True, addresses=(DeviceAddress.parse("127.0.0.1/8")._replace(scope=254),), loopback=True)
+LOOPBACK = Device(
+    "lo",
+    1,
+    up=True,
+    addresses=(DeviceAddress.parse("127.0.0.1/8")._replace(scope=254),),
+    loopback=True,
+)
 E1 = device("e1", 2, "172.16.1.4/16", master="blue", mac="02:00:00:00:00:01")
 PLAIN = device("plain", 3, master="blue")
 ETH0 = device("eth0", 4, "10.224.0.4/16")
@@ -39,7 +47,9 @@ DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")
     ],
 )
 def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> None:
-    """That of the VRF's device comes first; a device in none, as the port of a bridge in one, borrows of no VRF."""
+    """That of the VRF's device comes first; a device in none, as the port of a bridge in one,
+    borrows of no VRF.
+    """
     source = source_by(NextHop(None, dev), 0, DEVICES)
     assert source is not None
     assert format_ipv4(source) == expected
@@ -47,11 +57,17 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
 
 @pytest.mark.parametrize("master", ["blue", None])
 @pytest.mark.parametrize(("address", "found"), [("", ["announced"]), ("172.16.1.4/16", [])])
-def test_a_fabric_is_announced_until_it_has_its_address(master: str | None, address: str, found: list[str]) -> None:
-    """Also in a VRF, although that address brings no route to main: too much is found, and no node is held for ever."""
+def test_a_fabric_is_announced_until_it_has_its_address(
+    master: str | None, address: str, found: list[str]
+) -> None:
+    """Also in a VRF, although that address brings no route to main: too much is found, and no node
+    is held for ever.
+    """
     addresses = (DeviceAddress.parse(address),) if address else ()
     bare = E1._replace(addresses=addresses, master=master)
     node = Fib.of([LOOPBACK, bare, ETH0, BLUE], [DEFAULT])
-    fabric = Fabric(addresses=(FabricAddress("020000000001", parse_ipv4("172.16.1.4")),), source="the test")
+    fabric = Fabric(
+        addresses=(FabricAddress("020000000001", parse_ipv4("172.16.1.4")),), source="the test"
+    )
     report = prove_egress(node, ["172.16.8.0/22"], fabric=fabric)
     assert [finding.kind for finding in report.cidrs[0].findings] == found

@@ -30,7 +30,11 @@ class Control:
     def __init__(self, folder: Path, **variables: object) -> None:
         self._folder = folder
         (folder / "inventory").write_text("[gpu_nodes]\nnode\n")
-        variables = {"ansible_python_interpreter": str(PYTHON), "ansible_become": False, **variables}
+        variables = {
+            "ansible_python_interpreter": str(PYTHON),
+            "ansible_become": False,
+            **variables,
+        }
         (folder / "variables").write_text(json.dumps(variables))
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -49,14 +53,20 @@ class Control:
 
     def module(self, *options: str, **arguments: object) -> dict[str, Any]:
         """Run the module alone, and return its result with the shown text."""
-        done = self.run("ansible", "node", "-m", "hostrouting", "-a", json.dumps(arguments), *options)
-        shown, word, text = re.split(r"^node \| ([A-Z]+)!? => ", done.stdout, maxsplit=1, flags=re.MULTILINE)
+        done = self.run(
+            "ansible", "node", "-m", "hostrouting", "-a", json.dumps(arguments), *options
+        )
+        shown, word, text = re.split(
+            r"^node \| ([A-Z]+)!? => ", done.stdout, maxsplit=1, flags=re.MULTILINE
+        )
         assert (done.returncode == 0) == (word != "FAILED"), done
         return {**json.loads(text), "shown": shown}
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """Check mode tells the changes and makes none, with the files as a diff; then one; a fault is told."""
+    """Check mode tells the changes and makes none, with the files as a diff; then one; a fault is
+    told.
+    """
     control = Control(tmp_path, ansible_connection="local")
     (image := tmp_path / "image").mkdir()
     arguments = {"config": CONFIG, "root": str(image), "command": COMMAND}
@@ -76,7 +86,9 @@ def test_an_image(tmp_path: Path) -> None:
 
 
 def test_a_machine(tmp_path: Path) -> None:
-    """The playbook of the example over a connection as by ssh: routes in force, gates shut or open; then no change."""
+    """The playbook of the example over a connection as by ssh: routes in force, gates shut or open;
+    then no change.
+    """
     require_nspawn()
     require_program()
     image = tmp_path / "image"
@@ -102,13 +114,18 @@ def test_a_machine(tmp_path: Path) -> None:
         # A route is deleted: it is a change, and the units go on.
         pids = machine.pids()
         machine.run("ip", "route", "delete", "172.16.8.0/22")
-        assert control.module(**arguments)["changes"] == ["+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+        assert control.module(**arguments)["changes"] == [
+            "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+        ]
         assert machine.pids() == pids
         # Without the route STRICT refuses: the module fails with the reason, also in check mode.
         without = {**CONFIG, "staticRoutes": {}}
         for options in ([], ["--check"]):
             refused = control.module(*options, config=without, command=COMMAND)
-            assert (refused["rc"], "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0" in refused["msg"]) == (
+            assert (
+                refused["rc"],
+                "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0" in refused["msg"],
+            ) == (
                 1,
                 True,
             )

@@ -50,7 +50,9 @@ def told(result: Result) -> list[str]:
 
 
 def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
-    """A line for each bad node, then a line for each reason, whatever the number of the device, with three examples."""
+    """A line for each bad node, then a line for each reason, whatever the number of the device,
+    with three examples.
+    """
     result = run_here("check", "--from", nodes)
     assert result.returncode == 1
     assert [line.partition(":")[0] for line in told(result)[:3]] == ["node-0", "node-3", "node-6"]
@@ -71,7 +73,10 @@ def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
 def test_a_roll_out_is_told(nodes: Path, config: Path, tmp_path: Path) -> None:
     """How many overlap now, how many would, and which lose an address that leaves right today."""
     good = run_here("plan", config, "--from", nodes)
-    assert (good.returncode, told(good)) == (0, ["of 9 nodes 3 overlap now; with this config all are right"])
+    assert (good.returncode, told(good)) == (
+        0,
+        ["of 9 nodes 3 overlap now; with this config all are right"],
+    )
     bare = tmp_path / "bare"
     bare.write_text(json.dumps(STRICT))
     worse = run_here("plan", bare, "--from", nodes)
@@ -94,20 +99,37 @@ def test_several_processes_tell_the_same(nodes: Path, config: Path, words: list[
 def test_the_answer_as_json(nodes: Path) -> None:
     """A line a node with all of `check --json`, and one with the summary at the end."""
     *each, last = map(json.loads, told(run_here("check", "--json", "--from", nodes)))
-    assert [(node["hostname"], node["ok"]) for node in each] == [(f"node-{n}", n % 3 > 0) for n in range(9)]
+    assert [(node["hostname"], node["ok"]) for node in each] == [
+        (f"node-{n}", n % 3 > 0) for n in range(9)
+    ]
     assert each[0]["cidrs"][0]["findings"][0]["dev"] == "ib0"
     assert "silent routers" in each[0]["not_asked"]
     summary = last["summary"]
     assert (summary["nodes"], summary["bad"], summary["more_groups"]) == (9, 3, 0)
-    group = {"reason": "172.16.8.0/22 overlap ib*", "nodes": 3, "examples": ["node-0", "node-3", "node-6"]}
+    group = {
+        "reason": "172.16.8.0/22 overlap ib*",
+        "nodes": 3,
+        "examples": ["node-0", "node-3", "node-6"],
+    }
     assert summary["groups"][0] == group
 
 
-def test_bad_lines_do_not_stop_the_rest(nodes: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told with its number and the reason, also on stdin; without a bad node the exit status is 3."""
+def test_bad_lines_do_not_stop_the_rest(
+    nodes: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is told with its number and the reason, also on stdin; without a bad node the exit
+    status is 3.
+    """
     lines = nodes.read_bytes().splitlines(keepends=True)
     content = b"".join(
-        [lines[1], b"\n", b'{"version": 1, "devices": [{"name": []}]}\n', b" " * (LONGEST + 9), b"\n", lines[2][:-1]]
+        [
+            lines[1],
+            b"\n",
+            b'{"version": 1, "devices": [{"name": []}]}\n',
+            b" " * (LONGEST + 9),
+            b"\n",
+            lines[2][:-1],
+        ]
     )
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(content)))
     result = run_here("check", config, "--from", "-")
@@ -127,7 +149,10 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
     """As in a live check: in mode WARN a fault is a warning."""
     path = tmp_path / "warn"
     path.write_text(json.dumps({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}))
-    assert [run_here("check", path, *more, "--from", nodes).returncode for more in ([], ["--fail-on", "warning"])] == [
+    assert [
+        run_here("check", path, *more, "--from", nodes).returncode
+        for more in ([], ["--fail-on", "warning"])
+    ] == [
         0,
         1,
     ]
@@ -142,11 +167,16 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
         (["plan", "CONFIG", "--diff", "--from"], "--diff means nothing with --from"),
         (["plan", "CONFIG", "--exit-code", "--from"], "--exit-code means nothing with --from"),
         (["plan", "--from"], "with --from a plan needs a CONFIG, and stdin is read once"),
-        (["check", "-", "--from", "-"], "with --from a plan needs a CONFIG, and stdin is read once"),
+        (
+            ["check", "-", "--from", "-"],
+            "with --from a plan needs a CONFIG, and stdin is read once",
+        ),
         (["check", "--jobs", "0", "--from"], "argument --jobs: invalid choice: 0"),
     ],
 )
-def test_options_without_a_meaning_are_refused(nodes: Path, config: Path, words: list[str], problem: str) -> None:
+def test_options_without_a_meaning_are_refused(
+    nodes: Path, config: Path, words: list[str], problem: str
+) -> None:
     """They are mistakes of usage, told by their names."""
     result = run_here(*(str(config) if word == "CONFIG" else word for word in words), nodes)
     assert result.returncode == 2
@@ -174,9 +204,14 @@ for number in (4000, 4):
 
 
 def test_no_record_takes_for_ever() -> None:
-    """A node may send rules that take hours: its line is refused, and the next one has its own time."""
-    # Without the environment of this process: the error of the timer may meet a lock of what measures coverage.
-    done = subprocess.run([sys.executable, "-c", _FOR_EVER], env={}, check=True, capture_output=True, text=True)
+    """A node may send rules that take hours: its line is refused, and the next one has its own
+    time.
+    """
+    # Without the environment of this process: the error of the timer may meet a lock of what
+    # measures coverage.
+    done = subprocess.run(
+        [sys.executable, "-c", _FOR_EVER], env={}, check=True, capture_output=True, text=True
+    )
     assert done.stdout.splitlines() == ["False its proof takes more than 0.1 s", "True "]
 
 
@@ -200,7 +235,9 @@ def test_progress_is_told_on_a_terminal(nodes: Path) -> None:
     nodes.write_bytes(nodes.read_bytes() * 12)
     assert run_here("check", "--from", nodes).stderr == ""
     terminal, end = os.openpty()
-    subprocess.run([*COMMAND, "check", "--from", nodes], check=False, stderr=end, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*COMMAND, "check", "--from", nodes], check=False, stderr=end, stdout=subprocess.DEVNULL
+    )
     assert os.read(terminal, 99) == b"\r100 nodes, 34 bad\r"
     os.close(terminal)
     os.close(end)
@@ -211,7 +248,9 @@ def test_a_signal_ends_it_at_once(nodes: Path, jobs: str) -> None:
     """Also while it waits for the next line, and with all of its processes."""
     words = [*COMMAND, "check", "-v", "--from", "-", "--jobs", jobs]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(
+        words, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as process:
         assert process.stdin
         assert process.stdout
         process.stdin.write(nodes.read_bytes() * 60)
@@ -222,13 +261,18 @@ def test_a_signal_ends_it_at_once(nodes: Path, jobs: str) -> None:
         assert process.stderr
         said = process.stderr.read()
         # With -v also where it happened, but not in each process.
-        assert (said.endswith(b"hostrouting: cancelled: SIGINT\n"), said.count(b"ForkProcess")) == (True, 0)
+        assert (said.endswith(b"hostrouting: cancelled: SIGINT\n"), said.count(b"ForkProcess")) == (
+            True,
+            0,
+        )
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
 
 def test_groups_have_a_limit() -> None:
-    """Fifty are shown and a thousand held, however many reasons an odd fleet has; the others are one."""
+    """Fifty are shown and a thousand held, however many reasons an odd fleet has; the others are
+    one.
+    """
     summary = Summary()
     nothing = OverlapReport(expected_devs=(), cidrs=())
     for number in range(1200):
@@ -244,7 +288,13 @@ def test_groups_have_a_limit() -> None:
 @needs_kernel
 def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """One line, which any other machine proves; the config in force is none."""
-    words = ("setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all,+dac_read_search", "--inh-caps=-all")
+    words = (
+        "setpriv",
+        "--reuid=65534",
+        "--clear-groups",
+        "--bounding-set=-all,+dac_read_search",
+        "--inh-caps=-all",
+    )
     result = run("record", inside=node, prefix=words)
     assert (result.returncode, result.stderr) == (0, "")
     record = NodeRecord.parse(result.stdout.encode())

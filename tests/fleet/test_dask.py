@@ -19,7 +19,8 @@ from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
 pytestmark = [needs("fleet-python"), pytest.mark.slow]
-#: Two workers in processes of their own; the program once for each list of words; then where the workers have it from.
+#: Two workers in processes of their own; the program once for each list of words; then where the
+#: workers have it from.
 _CLUSTER: Final = """
 import json, subprocess, sys
 from distributed import Client, LocalCluster
@@ -41,10 +42,15 @@ if __name__ == "__main__":
 
 
 def lines() -> Iterator[bytes]:
-    """Of 300 nodes two in three overlap, each fourth has no config, and each twentieth line is broken."""
+    """Of 300 nodes two in three overlap, each fourth has no config, and each twentieth line is
+    broken.
+    """
     for number in range(300):
         routes = MemoryBackend()
-        for dev, address in (("eth0", "10.224.0.4/16"), (f"ib{number}", f"{172 + number % 3}.16.1.4/16")):
+        for dev, address in (
+            ("eth0", "10.224.0.4/16"),
+            (f"ib{number}", f"{172 + number % 3}.16.1.4/16"),
+        ):
             routes.add_link(dev)
             routes.add_address(dev, address)
         routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
@@ -57,7 +63,9 @@ def lines() -> Iterator[bytes]:
 
 
 def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
-    """The same verdicts in the same order, and the same groups and counts, as with `--jobs 1` and `--jobs 2`."""
+    """The same verdicts in the same order, and the same groups and counts, as with `--jobs 1` and
+    `--jobs 2`.
+    """
     pyz, config, every = tmp_path / "hostrouting.pyz", tmp_path / "config", [*lines()]
     subprocess.run([sys.executable, ROOT / "release/pyz.py", pyz], check=True)
     config.write_text(json.dumps(MENDED))

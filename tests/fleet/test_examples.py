@@ -1,4 +1,6 @@
-"""What examples/fleet/ has beside the Ansible module: each file is run, or validated by the program that reads it."""
+"""What examples/fleet/ has beside the Ansible module: each file is run, or validated by the program
+that reads it.
+"""
 
 import json
 import os
@@ -57,16 +59,27 @@ WRONG = "expected addresses would not leave by this node\n"
         (b"", f"{LINE}\n{LINE}\n".encode(), 1, f"{LINE[:80]}\n"),
         (None, b"", 1, WRONG),
         (None, None, 2, "no proof since the boot: there is no marker in "),
-        (None, b"by \x1b[2J\x07$(touch /tmp/x)\0\xff", 1, r"$'by \E[2J\a$(touch /tmp/x)\377'" + "\n"),
+        (
+            None,
+            b"by \x1b[2J\x07$(touch /tmp/x)\0\xff",
+            1,
+            r"$'by \E[2J\a$(touch /tmp/x)\377'" + "\n",
+        ),
         (None, b"\t" * 10_000_000, 1, "$'" + r"\t" * 39 + "\n"),
     ],
 )
-def test_the_plugin(tmp_path: Path, ok: bytes | None, detected: bytes | None, status: int, said: str) -> None:
-    """0, 1 or 2 and one printable line of 80 characters at most, by the marker alone and without another program."""
+def test_the_plugin(
+    tmp_path: Path, ok: bytes | None, detected: bytes | None, status: int, said: str
+) -> None:
+    """0, 1 or 2 and one printable line of 80 characters at most, by the marker alone and without
+    another program.
+    """
     for path, content in ((MARKER_OK, ok), (MARKER_DETECTED, detected)):
         if content is not None:
             (tmp_path / Path(path).name).write_bytes(content)
-    done = subprocess.run([PLUGIN, tmp_path], env={"PATH": "/none"}, check=False, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [PLUGIN, tmp_path], env={"PATH": "/none"}, check=False, capture_output=True, timeout=60
+    )
     told = done.stdout.decode("ascii")
     assert (done.returncode, told.startswith(said[:80]), done.stderr) == (status, True, b"")
     assert (len(told) <= 81, told[:-1].isprintable()) == (True, True)
@@ -77,17 +90,25 @@ def test_the_plugin_never_waits(tmp_path: Path) -> None:
     marker = tmp_path / Path(MARKER_DETECTED).name
     for make in (os.mkfifo, os.mkdir):
         make(marker)
-        done = subprocess.run([PLUGIN, tmp_path], check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [PLUGIN, tmp_path], check=False, capture_output=True, text=True, timeout=60
+        )
         assert (done.returncode, done.stdout) == (1, WRONG)
         marker.unlink() if marker.is_fifo() else marker.rmdir()
 
 
 def test_the_detectors_config() -> None:
-    """It gives the plugin the folder of the markers, and cuts and waits as the plugin takes for granted."""
+    """It gives the plugin the folder of the markers, and cuts and waits as the plugin takes for
+    granted.
+    """
     config = json.loads((EXAMPLES / "npd/hostrouting.json").read_text())
     assert (config["plugin"], config["pluginConfig"]["max_output_length"]) == ("custom", 80)
     [rule] = config["rules"]
-    assert (Path(rule["path"]).name, rule["args"], rule["timeout"]) == (PLUGIN.name, [RUNTIME_DIRECTORY], "1s")
+    assert (Path(rule["path"]).name, rule["args"], rule["timeout"]) == (
+        PLUGIN.name,
+        [RUNTIME_DIRECTORY],
+        "1s",
+    )
     assert rule["condition"] == config["conditions"][0]["type"]
     assert "folder=${1:-" + RUNTIME_DIRECTORY + "}" in PLUGIN.read_text()
 
@@ -95,7 +116,9 @@ def test_the_detectors_config() -> None:
 @needs("cloud-init", "fleet-python")
 @pytest.mark.slow
 def test_cloud_init(tmp_path: Path) -> None:
-    """Its schema takes the file; on a booted machine it configures the node, and the metrics come and stay."""
+    """Its schema takes the file; on a booted machine it configures the node, and the metrics come
+    and stay.
+    """
     assert "Valid" in run("cloud-init", "schema", "--config-file", EXAMPLES / "cloud-init.yaml")
     require_nspawn()
     require_program()
@@ -108,26 +131,41 @@ def test_cloud_init(tmp_path: Path) -> None:
     for file in document["write_files"]:
         (path := image / file["path"].lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file["content"])
-    prepare = "ip link add eth0 type ifb; ip address add 10.224.0.4/16 dev eth0; ip link set eth0 up\n"
-    with GatedMachine(tmp_path, units=(), prepare=f"{prepare}ip route add default via 10.224.0.1") as machine:
+    prepare = (
+        "ip link add eth0 type ifb; ip address add 10.224.0.4/16 dev eth0; ip link set eth0 up\n"
+    )
+    with GatedMachine(
+        tmp_path, units=(), prepare=f"{prepare}ip route add default via 10.224.0.1"
+    ) as machine:
         for words in document["runcmd"]:
             machine.run(*words)
         machine.until("grep -q in_force.} 1$ /var/lib/prometheus/node-exporter/hostrouting.prom")
         assert "right: " in machine.run("hostrouting", "status").stdout
         machine.run("hostrouting", "reset")
-        assert machine.run("systemctl", "is-enabled", "hostrouting-metrics.timer").stdout == "enabled\n"
+        assert (
+            machine.run("systemctl", "is-enabled", "hostrouting-metrics.timer").stdout
+            == "enabled\n"
+        )
 
 
 @needs("kubernetes-validate", "fleet-python")
 def test_the_daemonset() -> None:
-    """Kubernetes takes it, without a field that it does not know; it may do nothing, and has the user of the image."""
+    """Kubernetes takes it, without a field that it does not know; it may do nothing, and has the
+    user of the image.
+    """
     run("kubernetes-validate", "--strict", EXAMPLES / "daemonset.yaml")
     pod = yaml("daemonset.yaml")["spec"]["template"]["spec"]
     assert (pod["hostNetwork"], pod["securityContext"]["runAsNonRoot"]) == (True, True)
-    assert "USER {runAsUser}:{runAsGroup}".format(**pod["securityContext"]) in (EXAMPLES / "Dockerfile").read_text()
+    assert (
+        "USER {runAsUser}:{runAsGroup}".format(**pod["securityContext"])
+        in (EXAMPLES / "Dockerfile").read_text()
+    )
     for container in pod["initContainers"] + pod["containers"]:
         allowed = container["securityContext"]
-        assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (True, False)
+        assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (
+            True,
+            False,
+        )
         assert allowed["capabilities"] == {"drop": ["ALL"]}
 
 
@@ -141,11 +179,19 @@ exec chroot --userspec=65534:65534 --groups= "$0" "$@"
 @needs("kernel", "buildah", "fleet-python")
 @pytest.mark.slow
 def test_the_image_records_a_node(tmp_path: Path) -> None:
-    """Buildah makes it, of a base with this Python; as in the DaemonSet, without any right, it writes one line."""
+    """Buildah makes it, of a base with this Python; as in the DaemonSet, without any right, it
+    writes one line.
+    """
     (tmp_path / "policy").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     (context := tmp_path / "dist").mkdir()
     version = "{}.{}".format(*sys.version_info)
-    run(sys.executable, ROOT / "release/pyz.py", context / "hostrouting.pyz", version, sys.executable)
+    run(
+        sys.executable,
+        ROOT / "release/pyz.py",
+        context / "hostrouting.pyz",
+        version,
+        sys.executable,
+    )
     places: list[str | Path] = [
         "--root",
         tmp_path / "images",
@@ -157,7 +203,9 @@ def test_the_image_records_a_node(tmp_path: Path) -> None:
 
     def buildah(command: str, *words: str | Path) -> str:
         trust: list[str | Path] = (
-            ["--signature-policy", tmp_path / "policy"] if command in {"build", "commit", "from"} else []
+            ["--signature-policy", tmp_path / "policy"]
+            if command in {"build", "commit", "from"}
+            else []
         )
         return run("buildah", *places, command, *trust, *words).strip()
 
@@ -165,15 +213,34 @@ def test_the_image_records_a_node(tmp_path: Path) -> None:
     copy_python(Path(buildah("mount", base)))
     buildah("commit", base, "base")
     dockerfile = EXAMPLES / "Dockerfile"
-    buildah("build", "--isolation=chroot", "--build-arg=BASE=localhost/base", "--tag=hr", "--file", dockerfile, context)
+    buildah(
+        "build",
+        "--isolation=chroot",
+        "--build-arg=BASE=localhost/base",
+        "--tag=hr",
+        "--file",
+        dockerfile,
+        context,
+    )
     made = buildah("from", "localhost/hr")
     told = json.loads(buildah("inspect", made))["OCIv1"]["config"]
     root = buildah("mount", made)
     with KernelNode.made() as node:
         node.add_link("eth0")
-        inside = ["nsenter", f"--net=/run/netns/{node.name}", "unshare", "--mount", "sh", "-ec", _CONTAINER, root]
+        inside = [
+            "nsenter",
+            f"--net=/run/netns/{node.name}",
+            "unshare",
+            "--mount",
+            "sh",
+            "-ec",
+            _CONTAINER,
+            root,
+        ]
         command = [*inside, *told["Entrypoint"]]
-        assert run(*command, "--version", env={"PATH": os.environ["PATH"]}).startswith("hostrouting ")
+        assert run(*command, "--version", env={"PATH": os.environ["PATH"]}).startswith(
+            "hostrouting "
+        )
         [container] = yaml("daemonset.yaml")["spec"]["template"]["spec"]["initContainers"]
         pytest.importorskip("hostrouting.fleet.record")
         [line] = run(*command, *container["args"]).splitlines()
@@ -183,7 +250,9 @@ def test_the_image_records_a_node(tmp_path: Path) -> None:
 def copy_python(root: Path) -> None:
     """Make the root of an image with nothing but the Python of the tests, and what it loads."""
     library = Path(sysconfig.get_path("stdlib"))
-    unwanted = shutil.ignore_patterns("*-packages", "__pycache__", "test*", "idlelib", "config-*", "*.a")
+    unwanted = shutil.ignore_patterns(
+        "*-packages", "__pycache__", "test*", "idlelib", "config-*", "*.a"
+    )
     shutil.copytree(library, root / library.relative_to("/"), ignore=unwanted)
     loaded = run("ldd", PYTHON, *library.glob("lib-dynload/*.so"))
     for path in {str(PYTHON), *re.findall(r"(/\S+) \(0x", loaded)}:

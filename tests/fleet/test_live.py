@@ -1,4 +1,6 @@
-"""A recorded node has the proof of the live one: random worlds in the kernel, with announced fabrics and rules."""
+"""A recorded node has the proof of the live one: random worlds in the kernel, with announced
+fabrics and rules.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -28,17 +30,25 @@ from phases.testing import ManualClock
 pytestmark = needs_kernel
 #: In `make soak` a thousand of both.
 SLOW = settings(
-    max_examples=min(FEW, 500), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=min(FEW, 500),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
-    """Assert that the record of a node under a config has the findings of the live proof; return why it has none."""
+    """Assert that the record of a node under a config has the findings of the live proof; return
+    why it has none.
+    """
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     files = RootedFiles(str(folder))
     intent = Intent(config=config).file
     files.write(intent.path, intent.content, mode=intent.mode)
-    host = Host(routes=NetlinkBackend(netns=node.name), files=files, services=absent("services"), lock=absent("lock"))
+    host = Host(
+        routes=NetlinkBackend(netns=node.name),
+        files=files,
+        services=absent("services"),
+        lock=absent("lock"),
+    )
     ctx = Context(clock=ManualClock(auto=True))
     record = take_record(ctx, host)
     read = NodeRecord.parse(record.to_line())
@@ -54,12 +64,17 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
 @SLOW
 @given(world=announced_worlds(rare=True), announced=announcements)
 def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
-    """Under rules of any kind, several tables and next hops, and a fabric that the agent or the config announces."""
+    """Under rules of any kind, several tables and next hops, and a fabric that the agent or the
+    config announces.
+    """
     with KernelNode.made() as node:
         announced.prepare(node)
         world.arrange(node)
         write_files(tmp_path, announced.as_fabric(NetlinkBackend(netns=node.name)))
-        section: dict[str, object] = {"expectedCidrs": world.cidrs, "allowedDevs": list(world.allowed)}
+        section: dict[str, object] = {
+            "expectedCidrs": world.cidrs,
+            "allowedDevs": list(world.allowed),
+        }
         if announced.networks:
             section["fabric"] = list(announced.networks)
         undecided = check(node, tmp_path, section)
@@ -67,14 +82,23 @@ def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
 
 
 def test_ipv6(tmp_path: Path) -> None:
-    """Of IPv6, too, and of both; where the model does not know the kernel's choice of a source, it says so."""
+    """Of IPv6, too, and of both; where the model does not know the kernel's choice of a source, it
+    says so.
+    """
     decided: Counter[bool] = Counter()
 
     @SLOW
-    @given(world=st.one_of(ipv6_worlds(unplugged=True), mixed_worlds()), expected=st.sampled_from([[], ["e0"]]))
+    @given(
+        world=st.one_of(ipv6_worlds(unplugged=True), mixed_worlds()),
+        expected=st.sampled_from([[], ["e0"]]),
+    )
     def compare(world: IPv6World, expected: list[str]) -> None:
         with arranged(world) as node:
-            section = {"expectedCidrs": world.cidrs, "allowedDevs": list(world.allowed), "expectedDevs": expected}
+            section = {
+                "expectedCidrs": world.cidrs,
+                "allowedDevs": list(world.allowed),
+                "expectedDevs": expected,
+            }
             undecided = check(node, tmp_path, section)
             assert not undecided or "source" in undecided, undecided
             decided[not undecided] += 1

@@ -1,4 +1,6 @@
-"""`check --format prometheus`: what it says of a node, and what promtool and the real node_exporter say of that."""
+"""`check --format prometheus`: what it says of a node, and what promtool and the real node_exporter
+say of that.
+"""
 
 import json
 import os
@@ -32,7 +34,11 @@ from phases.testing import ManualClock
 NSPAWN = "systemd-nspawn@.service"
 ROUTES = [{"destination": "172.16.8.0/22"}, {"destination": "172.20.0.0/16"}]
 CONFIG = HostRoutingConfig.from_mapping(
-    {"staticRoutes": {"enabled": True, "routes": ROUTES}, "routeOverlap": CHECKED["routeOverlap"], "gates": [NSPAWN]}
+    {
+        "staticRoutes": {"enabled": True, "routes": ROUTES},
+        "routeOverlap": CHECKED["routeOverlap"],
+        "gates": [NSPAWN],
+    }
 )
 
 
@@ -61,7 +67,9 @@ def of_routes(in_force: int, lost: int, left: int = 0) -> dict[str, str]:
 
 
 def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
-    """Nothing applied, right, another config, routes lost: the counts of `check`, and the gate is open or shut."""
+    """Nothing applied, right, another config, routes lost: the counts of `check`, and the gate is
+    open or shut.
+    """
     overlap = 'findings{cidr="172.16.8.0/22",kind="overlap",severity="error"}'
     shut, is_open = f'gate{{unit="{NSPAWN}",state="shut"}}', f'gate{{unit="{NSPAWN}",state="open"}}'
     not_applied = 'findings{cidr="",kind="not-applied",severity="warning"}'
@@ -78,19 +86,34 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
 
 
 def test_a_cidr_of_a_preset_is_labelled_by_its_address(host: FakeHost) -> None:
-    """The label is the CIDR alone, so that it joins with other metrics: the name of a preset is for reports."""
+    """The label is the CIDR alone, so that it joins with other metrics: the name of a preset is for
+    reports.
+    """
     host.routes.add_route("169.254.169.254/32", dev="ib0")
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expected": ["gcp"], "mode": "STRICT"}, "gates": []})
-    assert samples(host, config).get('findings{cidr="169.254.169.254/32",kind="overlap",severity="error"}') == "1"
+    config = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expected": ["gcp"], "mode": "STRICT"}, "gates": []}
+    )
+    assert (
+        samples(host, config).get(
+            'findings{cidr="169.254.169.254/32",kind="overlap",severity="error"}'
+        )
+        == "1"
+    )
 
 
 @given(subject=st.text(), kind=st.sampled_from(["held", "gate-down"]))
 def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
-    """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back, printable."""
+    """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back,
+    printable.
+    """
     nothing = OverlapReport(expected_devs=(), cidrs=())
-    report = NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding(kind, subject, "reason"),))
+    report = NodeReport(
+        overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding(kind, subject, "reason"),)
+    )
     told = exposition(report, HostRoutingConfig(gates=()), now=1)
-    label = re.search(r'^hostrouting_gate\{unit="((?:[^"\\\n]|\\["\\])*)",state="\w+"\} 1$', told, re.MULTILINE)
+    label = re.search(
+        r'^hostrouting_gate\{unit="((?:[^"\\\n]|\\["\\])*)",state="\w+"\} 1$', told, re.MULTILINE
+    )
     assert label is not None
     read = re.sub(r"\\(.)", r"\1", label[1])
     assert read.isprintable()
@@ -104,12 +127,18 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_writes_a_file_or_stdout(host: FakeHost, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status is that of check; the file is readable by all, and stays as it is if nothing could be asked."""
+def test_the_command_writes_a_file_or_stdout(
+    host: FakeHost, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status is that of check; the file is readable by all, and stays as it is if nothing could
+    be asked.
+    """
     words = ("check", config, "--format", "prometheus")
     told = run_here(*words)
     assert (told.returncode, told.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
-    assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == ["# HELP hostrouting_"] * 2
+    assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == [
+        "# HELP hostrouting_"
+    ] * 2
     monkeypatch.chdir(config.parent)
     written = run_here(*words, "--out", "routing.prom")
     assert (written.returncode, written.stdout) == (1, run_here("check", config).stdout)
@@ -124,20 +153,27 @@ def test_the_command_writes_a_file_or_stdout(host: FakeHost, config: Path, monke
 
 @pytest.mark.usefixtures("host")
 def test_only_a_file_is_replaced(config: Path) -> None:
-    """A device such as /dev/null stays, and so does a link such as /dev/stderr; the two here are a pipe and a link."""
+    """A device such as /dev/null stays, and so does a link such as /dev/stderr; the two here are a
+    pipe and a link.
+    """
     special, link = config.with_name("pipe"), config.with_name("link")
     os.mkfifo(special)
     link.symlink_to(config)
     for path in (special, link):
         refused = run_here("check", config, "--format", "prometheus", "--out", path)
-        assert (refused.returncode, f"{path} is not a plain file to replace" in refused.stderr) == (3, True)
+        assert (refused.returncode, f"{path} is not a plain file to replace" in refused.stderr) == (
+            3,
+            True,
+        )
     assert (special.is_fifo(), link.is_symlink()) == (True, True)
 
 
 METRICS = "--format=prometheus"
 
 
-@pytest.mark.parametrize("words", [["--out=f"], [METRICS, "--root=/"], [METRICS, "--fix"], [METRICS, "--json"]])
+@pytest.mark.parametrize(
+    "words", [["--out=f"], [METRICS, "--root=/"], [METRICS, "--fix"], [METRICS, "--json"]]
+)
 def test_options_that_contradict_each_other(words: list[str]) -> None:
     """Metrics are of a live node, and only they go to a file."""
     refused = run_here("check", *words)
@@ -147,7 +183,9 @@ def test_options_that_contradict_each_other(words: list[str]) -> None:
 
 @needs("kernel", "promtool", "prometheus-node-exporter")
 def test_node_exporter_takes_the_file(config: Path, tmp_path: Path) -> None:
-    """Nothing for promtool to say, and the collector shows the overlap of a node on the kernel, without an error."""
+    """Nothing for promtool to say, and the collector shows the overlap of a node on the kernel,
+    without an error.
+    """
     (out := tmp_path / "textfiles/hostrouting.prom").parent.mkdir()
     with KernelNode.made() as node:
         node.add_link("eth0")
@@ -157,7 +195,10 @@ def test_node_exporter_takes_the_file(config: Path, tmp_path: Path) -> None:
         node.add_address("ib0", "172.16.1.4/16")
         assert run("check", config, METRICS, "--out", out, inside=node).returncode == 1
         linted = subprocess.run(
-            ["promtool", "check", "metrics"], input=out.read_bytes(), capture_output=True, check=True
+            ["promtool", "check", "metrics"],
+            input=out.read_bytes(),
+            capture_output=True,
+            check=True,
         )
         assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
         options = [
@@ -166,7 +207,12 @@ def test_node_exporter_takes_the_file(config: Path, tmp_path: Path) -> None:
             f"--collector.textfile.directory={out.parent}",
         ]
         inside = ["nsenter", f"--net=/run/netns/{node.name}"]
-        words = [*inside, "prometheus-node-exporter", *options, "--web.listen-address=127.0.0.1:9100"]
+        words = [
+            *inside,
+            "prometheus-node-exporter",
+            *options,
+            "--web.listen-address=127.0.0.1:9100",
+        ]
         code = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
         with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as exporter:
             try:
@@ -175,4 +221,7 @@ def test_node_exporter_takes_the_file(config: Path, tmp_path: Path) -> None:
             finally:
                 exporter.kill()
     assert "\nnode_textfile_scrape_error 0\n" in scraped
-    assert '\nhostrouting_findings{cidr="172.16.8.0/22",kind="overlap",severity="error"} 1\n' in scraped
+    assert (
+        '\nhostrouting_findings{cidr="172.16.8.0/22",kind="overlap",severity="error"} 1\n'
+        in scraped
+    )

@@ -1,4 +1,6 @@
-"""A record is a line of JSON, whoever wrote it: it is read exactly, or it is refused by the place that is wrong."""
+"""A record is a line of JSON, whoever wrote it: it is read exactly, or it is refused by the place
+that is wrong.
+"""
 
 import json
 import re
@@ -21,7 +23,23 @@ from phases import Context
 
 #: No number, address or switch is any of these; names may be the texts.
 WRONG: list[Any] = [
-    *(None, 1.5, 1e400, -1 << 40, -1, 1 << 140, [], {}, [[]], {"a": 1}, ["x"], [None], [1, 2], [True], {"": {}}),
+    *(
+        None,
+        1.5,
+        1e400,
+        -1 << 40,
+        -1,
+        1 << 140,
+        [],
+        {},
+        [[]],
+        {"a": 1},
+        ["x"],
+        [None],
+        [1, 2],
+        [True],
+        {"": {}},
+    ),
     *(
         "",
         "x y",
@@ -62,7 +80,9 @@ def test_every_field_comes_back() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_value_is_refused_by_its_place() -> None:
-    """Each leaf of a record, replaced by a wrong value: the error names line and place, or it is a name."""
+    """Each leaf of a record, replaced by a wrong value: the error names line and place, or it is a
+    name.
+    """
     document = as_document(FULL)
     tried = 0
     for path, container, key in [*leaves(document)]:
@@ -79,7 +99,9 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
                 assert isinstance(right, str), (path, wrong)
                 written = {
                     where: within[name]
-                    for where, within, name in leaves(as_document(NodeRecord.parse(json.dumps(document).encode())))
+                    for where, within, name in leaves(
+                        as_document(NodeRecord.parse(json.dumps(document).encode()))
+                    )
                 }
                 assert written.get(path, "") == wrong
                 prove_record(NodeRecord.parse(json.dumps(document).encode()), CONFIG, planned=True)
@@ -111,7 +133,10 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
             b'{"version": 1, "routes": [{"network": "10.0.0.1", "prefix_length": 8}]}',
             ".routes[0].network: has host bits",
         ),
-        (b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}', ".rules[0].source: is of another family"),
+        (
+            b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}',
+            ".rules[0].source: is of another family",
+        ),
         (b" " * (LONGEST + 1), "it has more than 16 MiB"),
     ],
 )
@@ -124,12 +149,16 @@ def test_a_line_that_is_no_record_says_why(line: bytes, told: str) -> None:
 
 
 def test_a_node_is_taken_without_its_links() -> None:
-    """Link-local and multicast routes of IPv6 are left out, and neighbours; the config of a damaged file is none."""
+    """Link-local and multicast routes of IPv6 are left out, and neighbours; the config of a damaged
+    file is none.
+    """
     backend = MemoryBackend()
     backend.add_link("eth0")
     backend.add_address("eth0", "10.224.0.4/16")
     backend.add_address("eth0", "fd00::4/64")
-    backend.insert_route(ObservedRoute.parse("fe80::/64", "eth0", metric=256, protocol=2).to_route())
+    backend.insert_route(
+        ObservedRoute.parse("fe80::/64", "eth0", metric=256, protocol=2).to_route()
+    )
     host = FakeHost(backend)
     host.files.write("/proc/sys/kernel/hostname", b"node-7\n", mode=0o444)
     host.files.write(INTENT_PATH, b"{", mode=0o644)
@@ -139,5 +168,7 @@ def test_a_node_is_taken_without_its_links() -> None:
         "fd00::/64 dev eth0 proto kernel metric 256"
     }
     assert not [route for route in record.routes if str(route).startswith(("fe80", "ff00"))]
-    host.files.write(INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644)
+    host.files.write(
+        INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644
+    )
     assert take_record(Context(), host).config == CONFIG

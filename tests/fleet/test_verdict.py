@@ -1,4 +1,6 @@
-"""The verdict on a record: that of `check` and `plan`, from a function that needs no machine and fits into a pickle."""
+"""The verdict on a record: that of `check` and `plan`, from a function that needs no machine and
+fits into a pickle.
+"""
 
 import pickle
 import subprocess
@@ -29,7 +31,9 @@ def kinds(verdict: NodeVerdict) -> list[tuple[str, str]]:
 
 
 def test_it_loads_no_adapter_and_no_test_tool() -> None:
-    """A worker of a cluster needs this package and attrs; the function and its result are pickled to it and back."""
+    """A worker of a cluster needs this package and attrs; the function and its result are pickled
+    to it and back.
+    """
     program = (
         # Older releases of attrs load others, too.
         "import attrs, pickle, sys; known = {*sys.modules}; from hostrouting.fleet import prove_record;"
@@ -38,7 +42,15 @@ def test_it_loads_no_adapter_and_no_test_tool() -> None:
     )
     words = [sys.executable, "-c", program]
     loaded = set(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
-    adapters = {"netlink", "files", "imds", "pyroute", "systemd.systemctl", "packets.nft", "packets.ebtables"}
+    adapters = {
+        "netlink",
+        "files",
+        "imds",
+        "pyroute",
+        "systemd.systemctl",
+        "packets.nft",
+        "packets.ebtables",
+    }
     assert not {f"hostrouting.host.{name}" for name in adapters} & loaded
     tools = ("pytest", "hypothesis", "pyroute2", "hostrouting.testing", "subprocess", "ctypes")
     assert not [name for name in loaded if name.startswith(tools)]
@@ -52,7 +64,9 @@ def test_a_verdict_can_be_pickled(planned: bool) -> None:
 
 
 def test_without_a_config_the_nodes_own_counts() -> None:
-    """Then the routes that it has lost are errors, as in the live check; a config to be tried is not applied yet."""
+    """Then the routes that it has lost are errors, as in the live check; a config to be tried is
+    not applied yet.
+    """
     own, tried = prove_record(LOST), prove_record(LOST, STRICT)
     assert kinds(own) == [("172.16.8.0/22", "overlap"), ("", "lost-route")]
     assert kinds(tried) == [("172.16.8.0/22", "overlap")]
@@ -64,7 +78,9 @@ def test_without_a_config_the_nodes_own_counts() -> None:
 
 
 def test_a_node_without_a_config() -> None:
-    """It is an error of its own, and a damaged file is told apart; with a config to be tried it is proven."""
+    """It is an error of its own, and a damaged file is told apart; with a config to be tried it is
+    proven.
+    """
     bare = attrs.evolve(RIGHT, config=None, checksum="")
     assert kinds(prove_record(bare)) == [("", "not-applied")]
     assert str(prove_record(bare)) != str(prove_record(attrs.evolve(bare, checksum="0123456789ab")))
@@ -76,7 +92,11 @@ def test_what_a_record_cannot_answer_is_told() -> None:
     plain, dual = prove_record(RIGHT), prove_record(FULL)
     assert plain.report
     assert dual.report
-    assert {"units, gates and boot files", "silent routers"} <= {*plain.report.not_asked} < {*dual.report.not_asked}
+    assert (
+        {"units, gates and boot files", "silent routers"}
+        <= {*plain.report.not_asked}
+        < {*dual.report.not_asked}
+    )
     way_out = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024)
     rules = (*FULL.rules, Rule(5, table=9, source=(1, 128), family=IPV6))
     by_source = attrs.evolve(RIGHT, routes=(*RIGHT.routes, way_out), rules=rules)
@@ -87,7 +107,9 @@ def test_what_a_record_cannot_answer_is_told() -> None:
 
 
 def test_a_plan_is_proven() -> None:
-    """With the routes that an apply would change; what it cannot add is unknown, and what it makes worse an error."""
+    """With the routes that an apply would change; what it cannot add is unknown, and what it makes
+    worse an error.
+    """
     mended = prove_record(LOST, STRICT, planned=True)
     assert (kinds(mended), mended.changes, mended.overlaps_now) == ([], 1, True)
     already = prove_record(RIGHT, STRICT, planned=True)

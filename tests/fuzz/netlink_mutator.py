@@ -1,7 +1,7 @@
 """Changes rtnetlink messages as messages: bytes alone would seldom get past the first length.
 
-A message is cut into its header, its fixed part and its attributes; one of these is changed, and the lengths are made
-right again, or, now and then, are made to lie.
+A message is cut into its header, its fixed part and its attributes; one of these is changed, and
+the lengths are made right again, or, now and then, are made to lie.
 """
 
 import random
@@ -11,15 +11,45 @@ from typing import Final
 
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header
 
-#: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
-_FIXED: Final = {16: 16, 17: 16, 20: 8, 21: 8, 24: 12, 25: 12, 28: 12, 29: 12, 32: 12, 33: 12, 44: 20, 2: 20}
+#: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule,
+#: filter; an error's.
+_FIXED: Final = {
+    16: 16,
+    17: 16,
+    20: 8,
+    21: 8,
+    24: 12,
+    25: 12,
+    28: 12,
+    29: 12,
+    32: 12,
+    33: 12,
+    44: 20,
+    2: 20,
+}
 _attribute: Final = struct.Struct("=HH")
 _LIES: Final = (-17, -4, -1, 1, 3, 4, 1000, 1 << 16)
-_NUMBERS: Final = (0, 1, 4, 7, 8, 0x7F, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+_NUMBERS: Final = (
+    0,
+    1,
+    4,
+    7,
+    8,
+    0x7F,
+    0xFF,
+    0x100,
+    0x7FFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+)
 
 
 def mutate(data: bytes, most: int, seed: int, mutate_bytes: Callable[[bytes, int], bytes]) -> bytes:
-    """Another input like `data`, at most `most` bytes long; `mutate_bytes` is the fuzzer's own way to change bytes."""
+    """Another input like `data`, at most `most` bytes long; `mutate_bytes` is the fuzzer's own way
+    to change bytes.
+    """
     rng = random.Random(seed)
     messages = messages_of(data)
     if not messages or rng.random() < 0.1:
@@ -45,7 +75,9 @@ def messages_of(data: bytes) -> list[bytes]:
     return found
 
 
-def _changed(message: bytes, rng: random.Random, mutate_bytes: Callable[[bytes, int], bytes]) -> bytes:
+def _changed(
+    message: bytes, rng: random.Random, mutate_bytes: Callable[[bytes, int], bytes]
+) -> bytes:
     _, kind, flags, sequence, port = header.unpack_from(message)
     size = HEADER_LENGTH + _FIXED.get(kind, 12)
     fixed, attributes = message[HEADER_LENGTH:size], _attributes(message[size:])

@@ -1,4 +1,6 @@
-"""The readers of rtnetlink messages, up to the public method: each gets the bytes as the kernel's answer."""
+"""The readers of rtnetlink messages, up to the public method: each gets the bytes as the kernel's
+answer.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -33,8 +35,12 @@ def _shown(things: Sequence[object]) -> list[str]:
 
 
 _links: Final = _backend(lambda backend: _shown(backend.links()))
-_lookup: Final = _backend(lambda backend: _shown([each.route for each in backend.lookup([parse_ipv4("172.16.0.1")])]))
-_ipv6_lookup: Final = _backend(lambda backend: _shown([each.route for each in backend.lookup([5], family=IPV6)]))
+_lookup: Final = _backend(
+    lambda backend: _shown([each.route for each in backend.lookup([parse_ipv4("172.16.0.1")])])
+)
+_ipv6_lookup: Final = _backend(
+    lambda backend: _shown([each.route for each in backend.lookup([5], family=IPV6)])
+)
 _apply_route: Final = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
 _apply_ipv6: Final = _backend(lambda backend: backend.apply([RouteChange(None, _IPV6_ROUTE)]))
 _apply_neighbour: Final = _layer(lambda layer: layer.add_neighbours([_NEIGHBOUR]))
@@ -42,10 +48,17 @@ _apply_neighbour: Final = _layer(lambda layer: layer.add_neighbours([_NEIGHBOUR]
 #: The public methods, by the type of the request that they send.
 _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
     "links": ((played_kernel.LINKS,), (_links,)),
-    "addresses": ((played_kernel.ADDRESSES,), (_links, _layer(lambda layer: layer.newest_address("e0")))),
+    "addresses": (
+        (played_kernel.ADDRESSES,),
+        (_links, _layer(lambda layer: layer.newest_address("e0"))),
+    ),
     "neighbours": (
         (played_kernel.NEIGHBOURS,),
-        (_links, _layer(lambda layer: _shown(layer.neighbours())), _layer(lambda layer: layer.stations("br0"))),
+        (
+            _links,
+            _layer(lambda layer: _shown(layer.neighbours())),
+            _layer(lambda layer: layer.stations("br0")),
+        ),
     ),
     "rules": (
         (played_kernel.RULES,),
@@ -53,13 +66,19 @@ _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]
     ),
     "routes": (
         (played_kernel.ROUTES,),
-        (_backend(lambda backend: _shown(backend.routes())), _backend(lambda backend: _shown(backend.routes(IPV6)))),
+        (
+            _backend(lambda backend: _shown(backend.routes())),
+            _backend(lambda backend: _shown(backend.routes(IPV6))),
+        ),
     ),
     # Read before a change, and after it.
     "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_ipv6)),
     "lookups": ((played_kernel.ROUTES,), (_lookup, _ipv6_lookup)),
     "filters": ((played_kernel.FILTERS,), (_layer(lambda layer: layer.classifiers("e0")),)),
-    "acks": ((played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR), (_apply_route, _apply_ipv6, _apply_neighbour)),
+    "acks": (
+        (played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR),
+        (_apply_route, _apply_ipv6, _apply_neighbour),
+    ),
 }
 
 
@@ -83,6 +102,9 @@ def _events(data: bytes) -> list[str]:
 
 #: The readers of each sort of answer, and of announcements.
 READERS: Final = {
-    **{name: tuple(_reader(requests, ask) for ask in asked) for name, (requests, asked) in _ASKED.items()},
+    **{
+        name: tuple(_reader(requests, ask) for ask in asked)
+        for name, (requests, asked) in _ASKED.items()
+    },
     "events": (_events,),
 }

@@ -1,7 +1,7 @@
 """`make fuzz`: every parser and decoder against the inputs of a fuzzer, for a given time.
 
-An input that makes a reader fail is kept in `tests/fuzz/cases/TARGET/`, where the tests read it again; give it a name
-that describes it.
+An input that makes a reader fail is kept in `tests/fuzz/cases/TARGET/`, where the tests read it
+again; give it a name that describes it.
 """
 
 import argparse
@@ -19,10 +19,11 @@ from typing import IO, Any, Final
 
 from fuzz.targets import Target
 
-#: No reader gets more at once: quadratic costs show at this size. Netlink comes in datagrams, and small ones show
-#: as much as long ones.
+#: No reader gets more at once: quadratic costs show at this size. Netlink comes in datagrams, and
+#: small ones show as much as long ones.
 _MOST_BYTES, _MOST_BYTES_OF_NETLINK = 1 << 16, 1 << 12
-#: A reader that does not end is called a hang after so many seconds; of one that ends `Target.run` complains earlier.
+#: A reader that does not end is called a hang after so many seconds; of one that ends `Target.run`
+#: complains earlier.
 _HANG: Final = 20
 #: Exit statuses: no reader failed, a reader failed, there is no fuzzer.
 _FINE, _FAILED, _NO_FUZZER = 0, 1, 3
@@ -30,40 +31,61 @@ _LINES_OF_A_FAILURE: Final = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz for about the given time; 0 if no reader failed, 1 if one did, 3 if there is no fuzzer here."""
+    """Fuzz for about the given time; 0 if no reader failed, 1 if one did, 3 if there is no fuzzer
+    here.
+    """
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together (60)")
-    parser.add_argument("--seed", type=int, default=0, help="the same inputs each time, as far as the time allows")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same inputs each time, as far as the time allows"
+    )
     parser.add_argument("targets", nargs="*", help="names of targets, or how names begin (all)")
     options = parser.parse_args(arguments)
     try:
         import atheris
     except ImportError as error:
-        print(f"there is no fuzzer here ({error}): atheris has no wheel for every Python", file=sys.stderr)
+        print(
+            f"there is no fuzzer here ({error}): atheris has no wheel for every Python",
+            file=sys.stderr,
+        )
         return _NO_FUZZER
     logging.disable()
-    # Instrumented code tells the fuzzer which input leads to code that no other has led to; and prints its name.
-    with redirect_stderr(io.StringIO()), atheris.instrument_imports(include=["hostrouting", "phases"]):
+    # Instrumented code tells the fuzzer which input leads to code that no other has led to; and
+    # prints its name.
+    with (
+        redirect_stderr(io.StringIO()),
+        atheris.instrument_imports(include=["hostrouting", "phases"]),
+    ):
         from fuzz.targets import TARGETS
 
-    chosen = [one for one in TARGETS if not options.targets or one.name.startswith(tuple(options.targets))]
+    chosen = [
+        one for one in TARGETS if not options.targets or one.name.startswith(tuple(options.targets))
+    ]
     if not chosen:
         parser.error(f"no target begins with {' or '.join(options.targets)}")
     jobs = len(os.sched_getaffinity(0))
     seconds = max(1, options.seconds * min(jobs, len(chosen)) // len(chosen))
     found, parent = tempfile.mkdtemp(prefix="hostrouting-fuzz-"), os.getpid()
     try:
-        failed = _in_processes(chosen, jobs, lambda target: _fuzz(atheris, target, seconds, options.seed, found))
+        failed = _in_processes(
+            chosen, jobs, lambda target: _fuzz(atheris, target, seconds, options.seed, found)
+        )
     finally:
         # A child whose reader failed comes by here, too.
         if os.getpid() == parent:
             shutil.rmtree(found)
-    print(f"{len(chosen)} targets, {seconds} s each: {len(failed)} failed {' '.join(failed)}".rstrip())
+    print(
+        f"{len(chosen)} targets, {seconds} s each: {len(failed)} failed {' '.join(failed)}".rstrip()
+    )
     return _FAILED if failed else _FINE
 
 
-def _in_processes(targets: Sequence[Target], jobs: int, fuzz: Callable[[Target], None]) -> list[str]:
-    """Fuzz so many targets at a time, each in a child of this process, which the fuzzer ends; those that failed."""
+def _in_processes(
+    targets: Sequence[Target], jobs: int, fuzz: Callable[[Target], None]
+) -> list[str]:
+    """Fuzz so many targets at a time, each in a child of this process, which the fuzzer ends; those
+    that failed.
+    """
     waiting, failed = list(targets), []
     running: dict[int, tuple[Target, IO[bytes]]] = {}
     while waiting or running:
@@ -79,7 +101,8 @@ def _in_processes(targets: Sequence[Target], jobs: int, fuzz: Callable[[Target],
                 except Exception:  # noqa: BLE001 - whatever it is, this process ends here
                     traceback.print_exc()
                     sys.stderr.flush()
-                # Where a reader failed this is a SystemExit: on the way out libFuzzer writes down the input.
+                # Where a reader failed this is a SystemExit: on the way out libFuzzer writes down
+                # the input.
                 os._exit(_FAILED)
             running[child] = target, said
         child, status = os.waitpid(-1, 0)
@@ -102,7 +125,9 @@ def _show(target: Target, lines: Sequence[str], *, failed: bool) -> None:
 
 
 def _fuzz(atheris: Any, target: Target, seconds: int, seed: int, found: str) -> None:
-    """Fuzz one target in this process, without return; inputs that reach new code are written into `found`."""
+    """Fuzz one target in this process, without return; inputs that reach new code are written into
+    `found`.
+    """
     from fuzz import netlink_mutator
 
     is_netlink = target.name.startswith("netlink-")

@@ -1,7 +1,7 @@
 """The readers of foreign bytes: each parser and decoder, and the errors that it may raise.
 
-A new one is a line in `TARGETS` and a folder of examples under `cases/`. A target may have several readers of the same
-bytes; each has to stand them.
+A new one is a line in `TARGETS` and a folder of examples under `cases/`. A target may have several
+readers of the same bytes; each has to stand them.
 """
 
 import json
@@ -48,11 +48,14 @@ class Target(NamedTuple):
 
     name: str
     readers: Sequence[Callable[[bytes], object]]
-    #: All that a reader may raise; BaseException's other heirs (MemoryError, RecursionError, ...) are failures, too.
+    #: All that a reader may raise; BaseException's other heirs (MemoryError, RecursionError, ...)
+    #: are failures, too.
     documented: tuple[type[Exception], ...]
 
     def run(self, data: bytes) -> None:
-        """Give each reader the bytes; an error that is not documented passes through, and so does a slow answer."""
+        """Give each reader the bytes; an error that is not documented passes through, and so does a
+        slow answer.
+        """
         for read in self.readers:
             began = time.process_time()
             try:
@@ -79,7 +82,8 @@ class Target(NamedTuple):
 
 def _config(data: bytes) -> None:
     config = HostRoutingConfig.from_json(data)
-    # A value that was read is written and read again, or an agent that passes it on would lose a part.
+    # A value that was read is written and read again, or an agent that passes it on would lose a
+    # part.
     assert HostRoutingConfig.from_mapping(json.loads(json.dumps(config.to_mapping()))) == config
 
 
@@ -194,21 +198,32 @@ def _frame(data: bytes) -> None:
     assert address is None or len(address) in {4, 16}
 
 
-def _target(name: str, *readers: Callable[[bytes], object], raises: Sequence[type[Exception]] = ()) -> Target:
+def _target(
+    name: str, *readers: Callable[[bytes], object], raises: Sequence[type[Exception]] = ()
+) -> Target:
     return Target(name, readers, tuple(raises))
 
 
 TARGETS: Final = (
-    *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
+    *(
+        _target(f"netlink-{name}", *readers, raises=[BackendError])
+        for name, readers in netlink_readers.READERS.items()
+    ),
     _target("config", _config, raises=[InvalidConfigError]),
-    _target("addresses", *(_text(read) for read in (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
+    _target(
+        "addresses",
+        *(_text(read) for read in (parse_ipv4, parse_cidr, check_device_name)),
+        raises=[ValueError],
+    ),
     _target("networks", *map(_text, (addresses.parse_address, _as_shown))),
     _target("asked-addresses", _text(probes.pack_address), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
     _target("ebtables-save", _text(_ebtables_save), raises=[BackendError]),
     _target(
-        "ebtables-list", _text(lambda text: _ebtables_save(ebtables_rules.listing_to_save(text))), raises=[BackendError]
+        "ebtables-list",
+        _text(lambda text: _ebtables_save(ebtables_rules.listing_to_save(text))),
+        raises=[BackendError],
     ),
     _target("systemctl-show", _text(_systemctl_show), raises=[UnitError]),
     _target("unit-files", _unit_file),

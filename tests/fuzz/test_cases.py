@@ -8,14 +8,19 @@ from fuzz.targets import CASES, TARGETS, Target
 
 @pytest.mark.parametrize(
     ("target", "case"),
-    [pytest.param(target, case, id=f"{target.name}-{case.name}") for target in TARGETS for case in target.cases()],
+    [
+        pytest.param(target, case, id=f"{target.name}-{case.name}")
+        for target in TARGETS
+        for case in target.cases()
+    ],
 )
 def test_a_kept_input_raises_nothing_but_documented_errors(target: Target, case: Path) -> None:
     """Every kept input is read, or refused with a documented error."""
     target.run(case.read_bytes())
 
 
-#: Nothing, noise, and inputs that cost a careless reader quadratic time, or more stack than there is.
+#: Nothing, noise, and inputs that cost a careless reader quadratic time, or more stack than there
+#: is.
 NOISE = (
     b"",
     b"\0",

@@ -56,14 +56,25 @@ def node(request: pytest.FixtureRequest) -> Iterator[KernelNode]:
 
 
 def answers(node: KernelNode, user: int) -> list[object]:
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-I", "-c", PROGRAM, str(user), *CIDRS]
+    argv = [
+        "nsenter",
+        f"--net=/run/netns/{node.name}",
+        sys.executable,
+        "-I",
+        "-c",
+        PROGRAM,
+        str(user),
+        *CIDRS,
+    ]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     found: list[object] = json.loads(done.stdout)
     return found
 
 
 def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
-    """A rule on uidrange selects by user; both backends look up root's packets, with and without a source."""
+    """A rule on uidrange selects by user; both backends look up root's packets, with and without a
+    source.
+    """
     of_root = answers(node, 0)
     assert answers(node, 65534) == of_root
     assert of_root[0] == of_root[1]
@@ -72,7 +83,10 @@ def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
 def test_the_boot_script_asks_for_root(node: KernelNode) -> None:
     """The boot script reports the same with root and without, also if a rule selects by source."""
     as_nobody = ("setpriv", "--reuid=65534", "--clear-groups")
-    for command in ["rule", "show"], ["rule", "add", "from", "10.224.0.9", "lookup", "main", "priority", "60"]:
+    for command in (
+        ["rule", "show"],
+        ["rule", "add", "from", "10.224.0.9", "lookup", "main", "priority", "60"],
+    ):
         node.ip(*command)
         runs = []
         for through in (), as_nobody:

@@ -5,9 +5,16 @@ from support.ebtables_lines import cni_lines, rule_lines
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import insertions
-from hostrouting.host.packets.ebtables_rules import EbtablesRule, listing_to_save, matches, parse_save, why_unsafe
+from hostrouting.host.packets.ebtables_rules import (
+    EbtablesRule,
+    listing_to_save,
+    matches,
+    parse_save,
+    why_unsafe,
+)
 
-#: A listing of `ebtables -L --Lc` of the old tool: no leading zeros, counters, a blank at the end of each rule.
+#: A listing of `ebtables -L --Lc` of the old tool: no leading zeros, counters, a blank at the end
+#: of each rule.
 LEGACY_LISTING = (
     "Bridge table: nat\n"
     "\n"
@@ -28,17 +35,28 @@ def normal(words: str) -> dict[str, str]:
     return dict(EbtablesRule.parse(f"-A PREROUTING {words}", backend="nft").normal)
 
 
-@given(line=st.sampled_from(["nft", "legacy"]).flatmap(lambda backend: cni_lines(backend) | rule_lines(backend)))
+@given(
+    line=st.sampled_from(["nft", "legacy"]).flatmap(
+        lambda backend: cni_lines(backend) | rule_lines(backend)
+    )
+)
 def test_a_line_is_parsed_and_rendered_to_the_same_line(line: str) -> None:
-    """A line of either backend is rendered to the same characters, and normalising twice changes nothing."""
+    """A line of either backend is rendered to the same characters, and normalising twice changes
+    nothing.
+    """
     rule = EbtablesRule.parse(line, backend="nft")
     assert rule.line == line
     assert why_unsafe(rule) is None
     assert EbtablesRule.parse(rule.line, backend="nft").normal == rule.normal
 
 
-@given(lines=st.lists(rule_lines(), max_size=8), counters=st.sampled_from(["{}", "[3:84] {}", "{} -c 3 84"]))
-def test_a_save_is_parsed_with_positions_and_without_counters(lines: list[str], counters: str) -> None:
+@given(
+    lines=st.lists(rule_lines(), max_size=8),
+    counters=st.sampled_from(["{}", "[3:84] {}", "{} -c 3 84"]),
+)
+def test_a_save_is_parsed_with_positions_and_without_counters(
+    lines: list[str], counters: str
+) -> None:
     """Rules have their chain and position in any style of counters; other tables are left out."""
     chains = ("PREROUTING", "OUTPUT", "POSTROUTING")
     ordered = [line for chain in chains for line in lines if line.split()[1] == chain]
@@ -58,20 +76,31 @@ def test_a_save_is_parsed_with_positions_and_without_counters(lines: list[str], 
         assert positions == list(range(1, len(positions) + 1))
 
 
-@given(addresses=st.integers(1, 2**32 - 2), mac=st.lists(st.integers(0, 255), min_size=6, max_size=6))
+@given(
+    addresses=st.integers(1, 2**32 - 2), mac=st.lists(st.integers(0, 255), min_size=6, max_size=6)
+)
 def test_both_backends_print_one_normal_form(addresses: int, mac: list[int]) -> None:
     """Leading zeros, a full mask, a default and the order of the options make no difference."""
     ip = ".".join(str(addresses >> shift & 255) for shift in (24, 16, 8, 0))
     short, long = (":".join(form.format(group) for group in mac) for form in ("{:x}", "{:02X}"))
-    assert normal(f"-p ARP --arp-op Request --arp-ip-dst {ip}/32 -j arpreply --arpreply-mac {short}") == normal(
+    assert normal(
+        f"-p ARP --arp-op Request --arp-ip-dst {ip}/32 -j arpreply --arpreply-mac {short}"
+    ) == normal(
         f"-p 0x0806 --arp-ip-dst {ip} --arp-op Request -j arpreply --arpreply-target DROP --arpreply-mac {long}"
     )
 
 
 def test_a_legacy_listing_is_read_as_a_save() -> None:
-    """Chains, policies and rules of the old tool's listing become the text of ebtables-save, and mean the same."""
+    """Chains, policies and rules of the old tool's listing become the text of ebtables-save, and
+    mean the same.
+    """
     text = listing_to_save(LEGACY_LISTING)
-    assert text.split("\n")[:4] == ["*nat", ":PREROUTING ACCEPT", ":OUTPUT DROP", ":POSTROUTING ACCEPT"]
+    assert text.split("\n")[:4] == [
+        "*nat",
+        ":PREROUTING ACCEPT",
+        ":OUTPUT DROP",
+        ":POSTROUTING ACCEPT",
+    ]
     rules = parse_save(text, backend="legacy")
     assert [(rule.chain, rule.position) for rule in rules] == [
         ("PREROUTING", 1),
@@ -116,7 +145,10 @@ def test_a_legacy_listing_is_read_as_a_save() -> None:
         ('--log-prefix "-j x" --log-level info', {"--log-prefix": '"-j x"', "--log-level": "info"}),
         ("--logical-in br0", {"--logical-in": "br0"}),
         ("-j redirect", {"-j": "redirect", "--redirect-target": "ACCEPT"}),
-        ("-j dnat --to-dst 2:0:0:0:0:1 --dnat-target DROP", {"-j": "dnat", "--dnat-target": "DROP"}),
+        (
+            "-j dnat --to-dst 2:0:0:0:0:1 --dnat-target DROP",
+            {"-j": "dnat", "--dnat-target": "DROP"},
+        ),
         ("-j CONTINUE", {"-j": "CONTINUE"}),
         ("", {}),
     ],
@@ -128,14 +160,18 @@ def test_normal_forms(words: str, expected: dict[str, str]) -> None:
     assert len(found) in (len(expected), len(expected) + 1)
 
 
-@pytest.mark.parametrize("line", ["", "-A", "COMMIT", ":PREROUTING ACCEPT", "-D PREROUTING -j DROP", "-p ARP -j DROP"])
+@pytest.mark.parametrize(
+    "line", ["", "-A", "COMMIT", ":PREROUTING ACCEPT", "-D PREROUTING -j DROP", "-p ARP -j DROP"]
+)
 def test_only_rules_are_parsed(line: str) -> None:
     """Any other line is refused, and quoted."""
     with pytest.raises(ValueError, match="is not a rule as ebtables-save prints it"):
         EbtablesRule.parse(line, backend="nft")
 
 
-@pytest.mark.parametrize("word", ['"a"b"', 'a"b', '"a\\b"', '"', "a\x07b", '"a\u2028b"', "a\ufffdb", ""])
+@pytest.mark.parametrize(
+    "word", ['"a"b"', 'a"b', '"a\\b"', '"', "a\x07b", '"a\u2028b"', "a\ufffdb", ""]
+)
 def test_words_that_would_be_misread_are_unsafe(word: str) -> None:
     """A quote inside, a backslash between quotes, control characters, and bytes that were no text."""
     assert why_unsafe(EbtablesRule("nft", "OUTPUT", 1, ("--log-prefix", word))) is not None
@@ -148,10 +184,15 @@ def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
     assert why_unsafe(EbtablesRule("nft", "OUTPUT", 1, ("--log-prefix", word))) is None
 
 
-@given(present=st.lists(st.integers(0, 3), max_size=12), asked=st.lists(st.integers(0, 4), max_size=6))
+@given(
+    present=st.lists(st.integers(0, 3), max_size=12), asked=st.lists(st.integers(0, 4), max_size=6)
+)
 def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -> None:
     """The first rules of each kind match, in the order of the chain; a surplus request is refused."""
-    rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(present, 1)]
+    rules = [
+        EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark)))
+        for place, mark in enumerate(present, 1)
+    ]
     wanted = [EbtablesRule("nft", "OUTPUT", 99, ("--mark", str(mark))) for mark in asked]
     if any(asked.count(mark) > present.count(mark) for mark in asked):
         with pytest.raises(BackendError, match="is not there"):
@@ -161,14 +202,23 @@ def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -
     assert found == sorted(found, key=lambda rule: rule.position)
     for mark in range(5):
         places = [place for place, other in enumerate(present, 1) if other == mark]
-        assert [rule.position for rule in found if rule.spec[1] == str(mark)] == places[: asked.count(mark)]
+        assert [rule.position for rule in found if rule.spec[1] == str(mark)] == places[
+            : asked.count(mark)
+        ]
 
 
 @given(chain=st.lists(st.integers(0, 3), max_size=12), data=st.data())
-def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], data: st.DataObject) -> None:
+def test_insertions_are_placed_so_that_a_deletion_is_undone(
+    chain: list[int], data: st.DataObject
+) -> None:
     """Any choice of rules, deleted and restored in any order, has its old positions."""
-    rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(chain, 1)]
-    gone = data.draw(st.permutations(data.draw(st.lists(st.sampled_from(rules), unique=True)) if rules else []))
+    rules = [
+        EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark)))
+        for place, mark in enumerate(chain, 1)
+    ]
+    gone = data.draw(
+        st.permutations(data.draw(st.lists(st.sampled_from(rules), unique=True)) if rules else [])
+    )
     left = [rule for rule in rules if rule not in gone]
     for verb, rule, position in insertions(left, gone):
         assert (verb == "-A") == (position is None)
@@ -193,8 +243,12 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], da
     ],
 )
 def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: int) -> None:
-    """The error has the number and the beginning of the line, so that half of the rules never counts as all of them."""
-    with pytest.raises(BackendError, match=rf"ebtables \(nft\): line {number} of them is not a line of") as caught:
+    """The error has the number and the beginning of the line, so that half of the rules never
+    counts as all of them.
+    """
+    with pytest.raises(
+        BackendError, match=rf"ebtables \(nft\): line {number} of them is not a line of"
+    ) as caught:
         parse_save(text, backend="nft")
     assert repr(text.split("\n")[number - 1][:100])[:-1] in str(caught.value)
     assert len(str(caught.value)) < 300
@@ -208,11 +262,17 @@ def test_any_text_is_rules_or_an_error(text: str) -> None:
             rules = parse_save(start + text, backend="nft")
         except BackendError:
             continue
-        assert [EbtablesRule.parse(rule.line, backend="nft").spec for rule in rules] == [rule.spec for rule in rules]
+        assert [EbtablesRule.parse(rule.line, backend="nft").spec for rule in rules] == [
+            rule.spec for rule in rules
+        ]
 
 
-@pytest.mark.parametrize("piece", [" ", "\t ", "-c ", " -c 1", " -c 1 1", ", pcnt = 1", '"', "[1:1] ", "1", '" '])
+@pytest.mark.parametrize(
+    "piece", [" ", "\t ", "-c ", " -c 1", " -c 1 1", ", pcnt = 1", '"', "[1:1] ", "1", '" ']
+)
 def test_a_long_line_takes_its_time_once(piece: str) -> None:
-    """A long text that may begin a counter is read in one pass; matching from each blank took hours."""
+    """A long text that may begin a counter is read in one pass; matching from each blank took
+    hours.
+    """
     line = f"-A OUTPUT -j DROP{piece * (200_000 // len(piece))}x"
     assert parse_save(f"*nat\n{line}\n", backend="nft")[0].spec[:1] == ("-j",)

@@ -43,7 +43,9 @@ def announced(route: Route, kind: int = NEWROUTE, flags: int = 0x600) -> bytes:
 
 @given(st.lists(small_world.routes(), max_size=8), st.sampled_from(sorted(PLACED)))
 def test_a_route_is_read_as_in_a_dump(routes: Sequence[Route], verb: str) -> None:
-    """New or gone, alike or not: the event has the route that the decoder of dumps reads, and its place."""
+    """New or gone, alike or not: the event has the route that the decoder of dumps reads, and its
+    place.
+    """
     reader = EventReader(NAMES)
     for route in routes:
         expected = parse_route(pack_route(route, INDEXES), NAMES)
@@ -71,7 +73,10 @@ def gone(one: bytes) -> bytes:
 
 
 def all_names() -> dict[int, str]:
-    return {device.ifindex: device.name for device in parse_devices(payloads("netlink-links/kernel"), [])}
+    return {
+        device.ifindex: device.name
+        for device in parse_devices(payloads("netlink-links/kernel"), [])
+    }
 
 
 def payloads(kind: str) -> list[bytes]:
@@ -81,10 +86,14 @@ def payloads(kind: str) -> list[bytes]:
 def test_things_are_read_as_in_a_dump() -> None:
     """Devices, addresses and rules that a kernel showed are the same in events, new and gone."""
     names = all_names()
-    devices = parse_devices(payloads("netlink-links/kernel"), payloads("netlink-addresses/kernel-ipv4"))
+    devices = parse_devices(
+        payloads("netlink-links/kernel"), payloads("netlink-addresses/kernel-ipv4")
+    )
     expected: dict[str, list[tuple[object, ...]]] = {
         "netlink-links/kernel": [(device._replace(addresses=()), "") for device in devices],
-        "netlink-addresses/kernel-ipv4": [(device.name, own) for device in devices for own in device.addresses],
+        "netlink-addresses/kernel-ipv4": [
+            (device.name, own) for device in devices for own in device.addresses
+        ],
         "netlink-rules/kernel": [(parse_rule(one),) for one in payloads("netlink-rules/kernel")],
     }
     for kind, things in expected.items():
@@ -99,23 +108,34 @@ def test_things_are_read_as_in_a_dump() -> None:
 @pytest.mark.parametrize(
     ("datagram", "reason"),
     [
-        pytest.param(announced(ROUTE)[:-4], "an announcement is 60 bytes long, but 56 came", id="cut"),
-        pytest.param(announced(ROUTE) + bytes(4), "an announcement is 60 bytes long, but 64 came", id="more"),
         pytest.param(
-            message(NEWROUTE, 0x600, pack_route(ROUTE, {"e0": 99})), "no device has the index 99", id="device"
+            announced(ROUTE)[:-4], "an announcement is 60 bytes long, but 56 came", id="cut"
         ),
-        pytest.param(announced(ROUTE, flags=0), "the flags 0x0 name no place of a new route", id="no place"),
+        pytest.param(
+            announced(ROUTE) + bytes(4), "an announcement is 60 bytes long, but 64 came", id="more"
+        ),
+        pytest.param(
+            message(NEWROUTE, 0x600, pack_route(ROUTE, {"e0": 99})),
+            "no device has the index 99",
+            id="device",
+        ),
+        pytest.param(
+            announced(ROUTE, flags=0), "the flags 0x0 name no place of a new route", id="no place"
+        ),
         pytest.param(message(16, 0, bytes(16)), "a link has no name", id="no name"),
         pytest.param(message(20, 0, b"\2\41" + bytes(6)), "33 bits long", id="prefix"),
     ],
 )
 def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) -> None:
-    """Read as less than it is, it would spoil the caller's picture; the events after it are told again."""
+    """Read as less than it is, it would spoil the caller's picture; the events after it are told
+    again.
+    """
     with played({}):
         kernel = PlayedKernel({}, announced=[announced(ROUTE), datagram])
         listener = listener_of(kernel)
         with pytest.raises(
-            EventsLostError, match=f"^an event cannot be read, .*: .*{reason}.*; read everything anew"
+            EventsLostError,
+            match=f"^an event cannot be read, .*: .*{reason}.*; read everything anew",
         ) as told:
             listener.take()
         assert told.value.errno == errno.EBADMSG
@@ -127,25 +147,35 @@ def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) ->
 def test_a_removal_of_a_port_is_not_that_of_its_device() -> None:
     """A bridge announces the ports that leave it as removed links, of the family AF_BRIDGE."""
     assert [one[HEADER_LENGTH] for one in recorded("netlink-events/kernel-bridge")][-1:] == [7]
-    assert {header.unpack_from(one)[1] for one in recorded("netlink-events/kernel-bridge")} >= {16, 17}
+    assert {header.unpack_from(one)[1] for one in recorded("netlink-events/kernel-bridge")} >= {
+        16,
+        17,
+    }
     assert taken(*recorded("netlink-events/kernel-bridge")) == []
 
 
 def test_other_families_and_noise_are_passed_over() -> None:
     """Neighbours, an end or an acknowledgement mean nothing."""
-    others = [one for one in recorded("netlink-neighbours/kernel-both") if one[HEADER_LENGTH] != IPV4]
+    others = [
+        one for one in recorded("netlink-neighbours/kernel-both") if one[HEADER_LENGTH] != IPV4
+    ]
     others += recorded("netlink-neighbours/kernel-bridge")
     assert len(others) > 4
     assert taken(*others, b"", bytes(16), message(3, 2, bytes(4)), message(2, 0, bytes(20))) == []
 
 
 def test_names_that_cannot_be_read_after_a_loss_are_asked_for_again() -> None:
-    """The loss is told once the names are known: before, a rename among the lost events would be missed."""
+    """The loss is told once the names are known: before, a rename among the lost events would be
+    missed.
+    """
     kernel = PlayedKernel({}, announced=[announced(ROUTE, flags=0)])
     with played({}):
         listener = listener_of(kernel)
     for _ in range(2):
-        with played({18: message(16, 2, b"")}), pytest.raises(BackendError, match="cannot be read") as told:
+        with (
+            played({18: message(16, 2, b"")}),
+            pytest.raises(BackendError, match="cannot be read") as told,
+        ):
             listener.take()
         assert not isinstance(told.value, EventsLostError)
     kernel.announce(announced(ROUTE))

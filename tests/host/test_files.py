@@ -65,7 +65,9 @@ class TestRootedFiles(FileStoreContract):
             yield
 
     def test_the_other_kind_of_lock_is_seen(self, files: FileStore) -> None:
-        """A lock by fcntl, as newer programs take it, is seen; looking for it does not block another process."""
+        """A lock by fcntl, as newer programs take it, is seen; looking for it does not block
+        another process.
+        """
         files.write("/run/other/a", b"", mode=0o644)
         with self.outside(files, "/run/other/a").open("r+") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
@@ -128,7 +130,10 @@ class TestFolders:
             RootedFiles(str(tmp_path)).write("/etc/ours/deep/a", b"", mode=0o644)
         finally:
             os.umask(before)
-        modes = [(tmp_path / name).stat().st_mode & 0o7777 for name in ("etc", "etc/ours", "etc/ours/deep")]
+        modes = [
+            (tmp_path / name).stat().st_mode & 0o7777
+            for name in ("etc", "etc/ours", "etc/ours/deep")
+        ]
         assert modes == [0o755] * 3
         assert (tmp_path / "etc/ours/deep/a").stat().st_mode & 0o7777 == 0o644
 
@@ -148,14 +153,20 @@ class TestOddities:
         assert files.write("/a", b"", mode=0o644) is True
         assert (tmp_path / "a").is_file()
 
-    def test_a_loss_of_power_finds_all_on_the_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The content is synced before the rename and the folder after it, so that a name never has partial content."""
+    def test_a_loss_of_power_finds_all_on_the_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The content is synced before the rename and the folder after it, so that a name never has
+        partial content.
+        """
         steps: list[object] = []
         rename = os.rename
 
         def note_sync(descriptor: int) -> None:
             status = os.fstat(descriptor)
-            steps.append(("sync", "folder") if stat.S_ISDIR(status.st_mode) else ("sync", status.st_size))
+            steps.append(
+                ("sync", "folder") if stat.S_ISDIR(status.st_mode) else ("sync", status.st_size)
+            )
 
         def note_rename(before: str, after: str, **folders: Any) -> None:
             steps.append("rename")
@@ -173,7 +184,9 @@ class TestOddities:
         files.write("/etc/a", b"", mode=0o644)
         assert steps[5:] == [("sync", "folder"), ("sync", 0), "rename", ("sync", "folder")]
 
-    def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_leaves_the_old_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A write that fails midway leaves the old content and no other file."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
@@ -251,7 +264,9 @@ def entries(folder: Path) -> list[str]:
 @pytest.mark.slow
 class TestKilledWriters:
     def test_a_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
-        """A write that is killed before any line leaves the old file or the new one; the next write cleans up."""
+        """A write that is killed before any line leaves the old file or the new one; the next write
+        cleans up.
+        """
         files = RootedFiles(str(tmp_path))
         seen = set()
         for line in range(1, 1000):
@@ -274,12 +289,16 @@ class TestKilledWriters:
         assert seen == {(b"old\n", False), (b"old\n", True), (b"new\n", False)}
 
     def test_a_first_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
-        """Without an old file, a killed write leaves nothing or the whole file; the next write completes it."""
+        """Without an old file, a killed write leaves nothing or the whole file; the next write
+        completes it.
+        """
         for line in range(1, 1000):
             root = tmp_path / str(line)
             root.mkdir()
             files = RootedFiles(str(root))
-            finished = not killed_at(line, partial(files.write, "/etc/ours/a", b"new\n", mode=0o644))
+            finished = not killed_at(
+                line, partial(files.write, "/etc/ours/a", b"new\n", mode=0o644)
+            )
             assert files.read("/etc/ours/a") in {None, b"new\n"}
             files.write("/etc/ours/a", b"new\n", mode=0o644)
             assert entries(root / "etc/ours") == ["a"]
@@ -290,7 +309,9 @@ class TestKilledWriters:
             pytest.fail("the write never came to its end")
 
     def test_leftovers_go_with_the_file(self, tmp_path: Path) -> None:
-        """Removing a file removes the leftovers of its killed writers, so that the folder can be removed, too."""
+        """Removing a file removes the leftovers of its killed writers, so that the folder can be
+        removed, too.
+        """
         files = RootedFiles(str(tmp_path))
         (tmp_path / "ours").mkdir()
         (tmp_path / "ours/.a.hostrouting-0123456789abcdef").touch()
@@ -307,20 +328,30 @@ class TestKilledWriters:
         assert entries(tmp_path) == ["a"]
 
     def test_those_of_living_writers_and_of_others_stay(self, tmp_path: Path) -> None:
-        """A live writer holds a lock on its file; a name that only resembles ours belongs to another program."""
+        """A live writer holds a lock on its file; a name that only resembles ours belongs to
+        another program.
+        """
         files = RootedFiles(str(tmp_path))
         alive = tmp_path / ".a.hostrouting-0123456789abcdef"
-        theirs = [".b.hostrouting-0123", ".b.hostrouting-0123456789abcdeg", "b.hostrouting-0123456789abcdef"]
+        theirs = [
+            ".b.hostrouting-0123",
+            ".b.hostrouting-0123456789abcdeg",
+            "b.hostrouting-0123456789abcdef",
+        ]
         for name in (*theirs, ".b.hostrouting-0123456789abcdef"):
             (tmp_path / name).touch()
         (tmp_path / ".c.hostrouting-0123456789abcdef").mkdir()
         with alive.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             files.write("/a", b"one\n", mode=0o644)
-        assert entries(tmp_path) == sorted([alive.name, *theirs, ".c.hostrouting-0123456789abcdef", "a"])
+        assert entries(tmp_path) == sorted(
+            [alive.name, *theirs, ".c.hostrouting-0123456789abcdef", "a"]
+        )
 
     def test_a_folder_is_swept_of_files_and_links(self, tmp_path: Path) -> None:
-        """Files and links under way are removed; a folder without any, or that is absent, is no error."""
+        """Files and links under way are removed; a folder without any, or that is absent, is no
+        error.
+        """
         files = RootedFiles(str(tmp_path))
         files.write("/etc/ours/a", b"", mode=0o644)
         (tmp_path / "etc/ours/.gone.hostrouting-0123456789abcdef").touch()
@@ -339,7 +370,9 @@ class TestKilledWriters:
         assert theirs.exists()
 
     def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
-        """Threads that write the same file at the same time: each write succeeds whole, and nothing is left."""
+        """Threads that write the same file at the same time: each write succeeds whole, and nothing
+        is left.
+        """
         contents = [bytes([letter]) * 1000 for letter in b"abcd"]
         seen: list[bytes | None] = []
         errors: list[BaseException] = []
@@ -365,9 +398,12 @@ class TestKilledWriters:
 
 
 def killed_at(line: int, action: Callable[[], object]) -> bool:
-    """Run `action` in a child that is killed before a line of the file code; return False if it ended before."""
+    """Run `action` in a child that is killed before a line of the file code; return False if it
+    ended before.
+    """
     with warnings.catch_warnings():
-        # Python 3.12 warns of forks while threads run, as the test runner may have: the child touches none of them.
+        # Python 3.12 warns of forks while threads run, as the test runner may have: the child
+        # touches none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:

@@ -28,7 +28,9 @@ class TestLive:
     def test_other_adapters_are_made_on_first_use(self) -> None:
         """A part that a run does not need is not imported; each can be made."""
         code = "import sys; from hostrouting.host import Host; Host.live(); print(*sys.modules)"
-        shown = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(
+            [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+        ).stdout
         parts = "netlink.link_layer", "netlink.events", "packets.nft", "packets.ebtables", "imds"
         assert {f"hostrouting.host.{part}" for part in parts}.isdisjoint(shown.split())
         host = Host.live()
@@ -39,7 +41,9 @@ class TestLive:
             host.ebtables.read,
             host.metadata.network_interfaces,
         )
-        assert [method.__module__ for method in methods] == [f"hostrouting.host.{part}" for part in parts]
+        assert [method.__module__ for method in methods] == [
+            f"hostrouting.host.{part}" for part in parts
+        ]
 
 
 class TestOffline:
@@ -53,7 +57,9 @@ class TestOffline:
             assert (tmp_path / "run/hostrouting.lock").exists()
         assert (tmp_path / "etc/ours/a").read_bytes() == b"one\n"
 
-    def test_a_relative_root_stays_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_relative_root_stays_where_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A later change of the working directory does not move the image."""
         (tmp_path / "image").mkdir()
         monkeypatch.chdir(tmp_path)
@@ -68,7 +74,10 @@ class TestOffline:
         for name in ("typo", "file"):
             with pytest.raises(HostFileError) as caught:
                 Host.offline(tmp_path / name)
-            assert str(caught.value) == f"cannot prepare the image {tmp_path / name}: there is no such folder"
+            assert (
+                str(caught.value)
+                == f"cannot prepare the image {tmp_path / name}: there is no such folder"
+            )
 
     def test_it_has_no_kernel_to_ask(self, tmp_path: Path) -> None:
         """An offline host refuses every lookup and reading of routes, as no answer would be true."""
@@ -89,7 +98,9 @@ class TestOffline:
 
     def test_it_has_no_events(self, tmp_path: Path) -> None:
         """Nothing happens in an image; the error says which host has events."""
-        with pytest.raises(BackendError, match=r"^this Host has no events; make it with Host.live\(\)"):
+        with pytest.raises(
+            BackendError, match=r"^this Host has no events; make it with Host.live\(\)"
+        ):
             Host.offline(tmp_path).events.listen(Context())
 
 
@@ -105,7 +116,9 @@ def test_a_host_is_a_value(tmp_path: Path) -> None:
 def test_the_doorway_is_light() -> None:
     """Importing the package loads no adapter, no subprocess and no pyroute2."""
     code = "import sys, hostrouting.host; print(*sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     names = ("files.store", "files.lock", "systemd.systemctl", "netlink", "packets.nft", "imds")
     adapters = {f"hostrouting.host.{name}" for name in names}
     # attrs imports platform, which imports subprocess before Python 3.11.

@@ -66,7 +66,9 @@ def gone_threads() -> bool:
 class TestAnswers:
     @pytest.mark.parametrize("document", [WITH_IPV6, WITHOUT, [], {"error": "none"}, None, "é"])
     def test_a_document_passes_through(self, document: object) -> None:
-        """Any JSON is returned unchanged, after one request with the header and version that the cloud requires."""
+        """Any JSON is returned unchanged, after one request with the header and version that the
+        cloud requires.
+        """
         with FakeIMDS(IMDSAnswer.of(document)) as imds:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == document
         [request] = imds.requests
@@ -94,11 +96,20 @@ class TestTriesAgain:
     @pytest.mark.parametrize(
         "bad",
         [
-            *(IMDSAnswer(status=status, body=b"not now") for status in (404, 410, 429, 500, 502, 503, 599)),
+            *(
+                IMDSAnswer(status=status, body=b"not now")
+                for status in (404, 410, 429, 500, 502, 503, 599)
+            ),
             IMDSAnswer(closes=True),
             IMDSAnswer(body=b"[", headers={"Content-Length": "4000"}),
         ],
-        ids=lambda answer: "closes" if answer.closes else "truncated" if answer.status == 200 else str(answer.status),
+        ids=lambda answer: (
+            "closes"
+            if answer.closes
+            else "truncated"
+            if answer.status == 200
+            else str(answer.status)
+        ),
     )
     def test_a_temporary_fault_is_retried(self, bad: IMDSAnswer) -> None:
         """After two failures a good answer is returned; the pauses were half a second and a second."""
@@ -118,17 +129,22 @@ class TestTriesAgain:
         ]
 
     def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
-        """The tries end after a minute of growing pauses; the error has URL, reason, number of tries and next step."""
+        """The tries end after a minute of growing pauses; the error has URL, reason, number of
+        tries and next step.
+        """
         ctx, clock = hurried()
         with (
             FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds,
             pytest.raises(
-                BackendError, match=r"in 11 tries .* the last: 503 Service Unavailable: 'maintenance'"
+                BackendError,
+                match=r"in 11 tries .* the last: 503 Service Unavailable: 'maintenance'",
             ) as caught,
         ):
             InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
         assert f"at {imds.endpoint} gave no answer" in str(caught.value)
-        assert f"curl --noproxy '*' -i -H Metadata:true '{imds.endpoint}{PATH}'" in str(caught.value)
+        assert f"curl --noproxy '*' -i -H Metadata:true '{imds.endpoint}{PATH}'" in str(
+            caught.value
+        )
         # 0.5 + 1 + 2 + 4, then six of 8, and the rest of the minute.
         assert (len(imds.requests), clock.monotonic()) == (11, 60)
 
@@ -143,21 +159,29 @@ class TestTriesAgain:
         assert clock.monotonic() == 3.5
 
     @pytest.mark.parametrize(
-        "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999]
+        "said",
+        [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999],
     )
     def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
         """Bytes of another protocol are a documented error, not one of the HTTP library."""
         client = InstanceMetadataClient(saying(said))
-        with pytest.raises(BackendError, match="in 11 tries before the deadline; the last: no answer: "):
+        with pytest.raises(
+            BackendError, match="in 11 tries before the deadline; the last: no answer: "
+        ):
             client.network_interfaces(hurried()[0])
 
 
 class TestRefusals:
     @pytest.mark.parametrize("status", [204, 400, 401, 403, 405])
     def test_other_statuses_are_final(self, status: int) -> None:
-        """Any other status ends the call after one request, with an error that shows status and body."""
+        """Any other status ends the call after one request, with an error that shows status and
+        body.
+        """
         answer = IMDSAnswer(status=status, body=b"" if status == 204 else b"no\n")
-        with FakeIMDS(answer) as imds, pytest.raises(BackendError, match=f"answered with {status} ") as caught:
+        with (
+            FakeIMDS(answer) as imds,
+            pytest.raises(BackendError, match=f"answered with {status} ") as caught,
+        ):
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
         assert len(imds.requests) == 1
         assert "'no'" in str(caught.value) or status == 204
@@ -231,10 +255,15 @@ class TestTime:
         ids=["silent", "dripping headers", "dripping body"],
     )
     def test_a_slow_answer_is_given_up(self, slow: IMDSAnswer) -> None:
-        """A request that gets no byte, or one now and then, ends at its timeout, and the next try follows."""
+        """A request that gets no byte, or one now and then, ends at its timeout, and the next try
+        follows.
+        """
         ctx, _ = hurried()
         with FakeIMDS(slow, WITHOUT) as imds:
-            assert InstanceMetadataClient(imds.endpoint, timeout=0.15).network_interfaces(ctx) == WITHOUT
+            assert (
+                InstanceMetadataClient(imds.endpoint, timeout=0.15).network_interfaces(ctx)
+                == WITHOUT
+            )
             # On a loaded machine the good answer may be late at first, too.
             assert len(imds.requests) >= 2
             assert gone_threads()
@@ -254,13 +283,19 @@ class TestTime:
         """Cancelling ends the pause between two tries."""
         clock = ClockThatActs(1, lambda: ctx.cancel("maintenance"))
         ctx: Context = Context(clock=clock)
-        with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(CancelledError, match="maintenance"):
+        with (
+            FakeIMDS(IMDSAnswer(status=500)) as imds,
+            pytest.raises(CancelledError, match="maintenance"),
+        ):
             InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
         assert len(imds.requests) == 1
 
     def test_a_deadline_ends_the_first_try(self) -> None:
         """The error of a deadline during the first try says that no answer arrived."""
-        with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError, match=r"in 1 try .* not answered yet"):
+        with (
+            FakeIMDS(IMDSAnswer(delay=60)) as imds,
+            pytest.raises(BackendError, match=r"in 1 try .* not answered yet"),
+        ):
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.2))
 
     def test_a_context_that_is_over_asks_nothing(self) -> None:

@@ -57,7 +57,9 @@ def ip_route(node: KernelLinks, *words: str) -> str:
 
 
 def asked(backend: NetlinkBackend, *addresses: str, resolve: bool = False) -> list[Lookup]:
-    return backend.lookup([Address.parse(text).number for text in addresses], resolve=resolve, family=IPV6)
+    return backend.lookup(
+        [Address.parse(text).number for text in addresses], resolve=resolve, family=IPV6
+    )
 
 
 def _words(route: ObservedRoute) -> tuple[object, ...]:
@@ -90,8 +92,12 @@ class TestOnTheKernel:
     """Facts that the fake does not model."""
 
     @pytest.mark.parametrize("shown", ["1", "0"])
-    def test_nexthop_objects_are_followed(self, node: KernelLinks, backend: NetlinkBackend, shown: str) -> None:
-        """By default the kernel shows the gateways of an object; where it does not, the path of a packet has them."""
+    def test_nexthop_objects_are_followed(
+        self, node: KernelLinks, backend: NetlinkBackend, shown: str
+    ) -> None:
+        """By default the kernel shows the gateways of an object; where it does not, the path of a
+        packet has them.
+        """
         node.kernel.ip("nexthop", "add", "id", "7", "via", "fe80::1", "dev", "ib0")
         ip_route(node, "add", "fd00:7::/64", "nhid", "7")
         node.kernel.run("sysctl", "-qw", f"net.ipv4.nexthop_compat_mode={shown}")
@@ -104,7 +110,9 @@ class TestOnTheKernel:
     def test_a_removal_spares_a_foreign_route_by_a_nexthop_object(
         self, node: KernelLinks, backend: NetlinkBackend
     ) -> None:
-        """The kernel would take it for any gateway, and it does not merge with one: the removal is not sent."""
+        """The kernel would take it for any gateway, and it does not merge with one: the removal is
+        not sent.
+        """
         node.kernel.ip("nexthop", "add", "id", "7", "via", "fd00:a::7", "dev", "ib0")
         ip_route(node, "add", "fd00:7::/64", "nhid", "7", "metric", "1", "proto", "142")
         ip_route(node, "append", *OURS.split())
@@ -117,12 +125,28 @@ class TestOnTheKernel:
         ip_route(node, "delete", *OURS.split())
         assert backend.routes_of(142, IPV6) == [ours]
 
-    def test_a_merge_by_another_program_is_seen(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """It is one route with two next hops, of which ours is no more: neither is removed, and none is added to it."""
+    def test_a_merge_by_another_program_is_seen(
+        self, node: KernelLinks, backend: NetlinkBackend
+    ) -> None:
+        """It is one route with two next hops, of which ours is no more: neither is removed, and
+        none is added to it.
+        """
         ours = Route.parse("fd00:7::/64", gateway="fd00:1::7", dev="eth0", metric=1)
         backend.apply([RouteChange.add(ours)])
         [alone] = backend.routes_of(142, IPV6)
-        ip_route(node, "append", "fd00:7::/64", "via", "fd00:a::7", "dev", "ib0", "metric", "1", "proto", "142")
+        ip_route(
+            node,
+            "append",
+            "fd00:7::/64",
+            "via",
+            "fd00:a::7",
+            "dev",
+            "ib0",
+            "metric",
+            "1",
+            "proto",
+            "142",
+        )
         [merged] = backend.routes_of(142, IPV6)
         assert merged.devs == ("eth0", "ib0")
         with pytest.raises(RouteRejectedError, match="the kernel would remove"):
@@ -132,8 +156,12 @@ class TestOnTheKernel:
         backend.apply([RouteChange.remove(merged)])
         assert backend.routes_of(142, IPV6) == []
 
-    def test_a_rollback_never_makes_one_route_of_two(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """If another program takes the place of a removed route, that does not come back, and the error says so."""
+    def test_a_rollback_never_makes_one_route_of_two(
+        self, node: KernelLinks, backend: NetlinkBackend
+    ) -> None:
+        """If another program takes the place of a removed route, that does not come back, and the
+        error says so.
+        """
         ours = Route.parse("fd00:7::/64", gateway="fd00:1::7", dev="eth0", metric=1)
         backend.apply([RouteChange.add(ours)])
         [alone] = backend.routes_of(142, IPV6)
@@ -153,10 +181,14 @@ class TestOnTheKernel:
             with pytest.raises(RouteRejectedError) as caught:
                 backend.apply([RouteChange.remove(alone), RouteChange.add(beyond)])
         assert caught.value.left_behind == [f"missing: {alone}"]
-        assert [str(one) for one in backend.routes(IPV6) if one.prefix_length == 64 and one.metric == 1] == [theirs]
+        assert [
+            str(one) for one in backend.routes(IPV6) if one.prefix_length == 64 and one.metric == 1
+        ] == [theirs]
 
     def test_all_details_come_back(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """`ip -6 -d route` prints the same lines after a rollback: several next hops, tunnels, metrics, sources, ..."""
+        """`ip -6 -d route` prints the same lines after a rollback: several next hops, tunnels,
+        metrics, sources, ...
+        """
         variety(node)
         before = node.listed("-6", "-d", "route", "show", "table", "all")
         foreign = [one for one in backend.routes(IPV6) if one.table != 255 and one.protocol != 2]
@@ -174,13 +206,27 @@ class TestOnTheKernel:
         for one in node.shown("-6", "-d", "-N", "route", "show", "table", "all"):
             kind = KINDS[int(one["type"])]
             destination = "::/0" if one["dst"] == "default" else one["dst"]
-            fields = one["metric"], int(one.get("table", 254)), int(one["protocol"]), kind, one.get("prefsrc")
+            fields = (
+                one["metric"],
+                int(one.get("table", 254)),
+                int(one["protocol"]),
+                kind,
+                one.get("prefsrc"),
+            )
             dev = None if kind in DEVICELESS_KINDS else one.get("dev")
-            shown.append((Prefix.parse(destination if "/" in destination else f"{destination}/128"), dev, *fields))
+            shown.append(
+                (
+                    Prefix.parse(destination if "/" in destination else f"{destination}/128"),
+                    dev,
+                    *fields,
+                )
+            )
         assert sorted(shown, key=repr) == sorted(map(_words, backend.routes(IPV6)), key=repr)
         assert len(shown) >= 11
 
-    def test_a_route_that_ends_is_not_made_immortal(self, node: KernelLinks, backend: NetlinkBackend) -> None:
+    def test_a_route_that_ends_is_not_made_immortal(
+        self, node: KernelLinks, backend: NetlinkBackend
+    ) -> None:
         """A rollback restores a route with its remaining lifetime."""
         ip_route(node, "add", "fd00:c::/64", "dev", "eth0", "expires", "500")
         [ending] = [one for one in backend.routes(IPV6) if one.destination == "fd00:c::/64"]
@@ -194,11 +240,17 @@ class TestOnTheKernel:
         assert again.fulfils(ending)
         assert 490 < again.expires <= ending.expires
 
-    def test_without_ipv6_there_is_nothing(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """`disable_ipv6` of all devices leaves neither routes nor addresses, and the lookups have no route."""
+    def test_without_ipv6_there_is_nothing(
+        self, node: KernelLinks, backend: NetlinkBackend
+    ) -> None:
+        """`disable_ipv6` of all devices leaves neither routes nor addresses, and the lookups have
+        no route.
+        """
         node.kernel.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
         assert [one.destination for one in backend.routes(IPV6) if one.protocol != 2] == []
-        assert [answer.errno for answer in asked(backend, "2001:db8::1", "fd00:1::9", "::1")] == [errno.ENETUNREACH] * 3
+        assert [answer.errno for answer in asked(backend, "2001:db8::1", "fd00:1::9", "::1")] == [
+            errno.ENETUNREACH
+        ] * 3
 
     def test_events_of_ipv6_are_told(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """Routes, addresses and rules; a next hop that is added to a route is told with the others."""
@@ -206,22 +258,32 @@ class TestOnTheKernel:
             ip_route(node, "add", "fd00:7::/64", "via", "fd00:1::7", "dev", "eth0", "metric", "1")
             ip_route(node, "append", "fd00:7::/64", "via", "fd00:a::7", "dev", "ib0", "metric", "1")
             [merged] = [one for one in backend.routes(IPV6) if one.destination == "fd00:7::/64"]
-            ip_route(node, "replace", "fd00:7::/64", "via", "fd00:1::8", "dev", "eth0", "metric", "1")
+            ip_route(
+                node, "replace", "fd00:7::/64", "via", "fd00:1::8", "dev", "eth0", "metric", "1"
+            )
             ip_route(node, "delete", "fd00:7::/64", "metric", "1")
             told = [event for event in listener.take() if isinstance(event, RouteEvent)]
             assert [event.verb for event in told] == ["add", "append", "replace", "remove"]
             assert told[1].route == merged
             assert [str(event.route.gateway) for event in told[2:]] == ["fd00:1::8"] * 2
-            node.kernel.ip("-6", "rule", "add", "priority", "50", "from", "fd00:1::/64", "lookup", "88")
+            node.kernel.ip(
+                "-6", "rule", "add", "priority", "50", "from", "fd00:1::/64", "lookup", "88"
+            )
             [rule] = [event for event in listener.take() if isinstance(event, RuleEvent)]
             assert rule.rule in backend.rules(IPV6)
             node.kernel.ip("address", "delete", "fd00:1::4/64", "dev", "eth0")
             gone = [event for event in listener.take() if event.verb == "remove"]
-            assert [str(event.address) for event in gone if isinstance(event, AddressEvent)] == ["fd00:1::4/64"]
-            assert "fd00:1::/64" in {event.route.destination for event in gone if isinstance(event, RouteEvent)}
+            assert [str(event.address) for event in gone if isinstance(event, AddressEvent)] == [
+                "fd00:1::4/64"
+            ]
+            assert "fd00:1::/64" in {
+                event.route.destination for event in gone if isinstance(event, RouteEvent)
+            }
 
     @needs("bpf")
-    def test_the_name_is_that_of_the_attachment(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_the_name_is_that_of_the_attachment(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
         """The name is not that under which the program was loaded, which tc shows after it."""
         node.attach("eth0", "in", "ipv6_hp_ingress")
         node.attach("eth0", "in", "ipv6_hp.o:[classifier]")
@@ -232,7 +294,9 @@ class TestOnTheKernel:
 
     @needs("bpf")
     def test_programs_of_tcx_are_named(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Programs of tcx, which rtnetlink does not show, are named by the name of their load, in both directions."""
+        """Programs of tcx, which rtnetlink does not show, are named by the name of their load, in
+        both directions.
+        """
         if bpf.why_no_tcx() is not None:
             # Kernels before 6.6 have no tcx, and that is no error.
             assert layer.classifiers("eth0") == ()
@@ -242,17 +306,19 @@ class TestOnTheKernel:
         node.attach("eth0", "in", "by_tc")
         assert layer.classifiers("eth0") == ("by_tc", "cil_from_netdev", "ipv6_hp_egress")
         assert layer.classifiers("ib0") == ()
-        program = (
-            "from hostrouting.host.netlink.link_layer import NetlinkLinkLayer as N; print(N().classifiers('eth0'))"
+        program = "from hostrouting.host.netlink.link_layer import NetlinkLinkLayer as N; print(N().classifiers('eth0'))"
+        assert node.kernel.run(sys.executable, "-c", program) == (
+            "('by_tc', 'cil_from_netdev', 'ipv6_hp_egress')\n"
         )
-        assert node.kernel.run(sys.executable, "-c", program) == ("('by_tc', 'cil_from_netdev', 'ipv6_hp_egress')\n")
         assert node.kernel.run(*powerless(), sys.executable, "-c", program) == "('by_tc',)\n"
 
     @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
     def test_a_kernel_without_tcx_has_no_programs(
         self, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
-        """Before 6.6 bpf(2) refuses the query, and a sandbox may forbid the call: no names, and no error."""
+        """Before 6.6 bpf(2) refuses the query, and a sandbox may forbid the call: no names, and no
+        error.
+        """
 
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
@@ -261,9 +327,14 @@ class TestOnTheKernel:
         assert layer.classifiers("eth0") == ()
 
     def test_programs_that_may_not_be_read_are_logged(
-        self, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self,
+        layer: NetlinkLinkLayer,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Without privilege the programs of tcx are unknown, as the log says once; any other failure is an error."""
+        """Without privilege the programs of tcx are unknown, as the log says once; any other
+        failure is an error.
+        """
         caplog.set_level("INFO")
 
         def refuse(*_: object) -> int:
@@ -272,7 +343,9 @@ class TestOnTheKernel:
         monkeypatch.setattr("hostrouting.host.netlink.classifiers._bpf", refuse)
         number = errno.EPERM
         assert [layer.classifiers("eth0") for _ in range(2)] == [(), ()]
-        assert caplog.messages == ["which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"]
+        assert caplog.messages == [
+            "which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"
+        ]
         number = errno.EIO
         with pytest.raises(BackendError, match="bpf: refused"):
             layer.classifiers("eth0")
@@ -284,13 +357,16 @@ class TestOnTheKernel:
 @pytest.mark.parametrize(("added", "age"), [(1000, 90.0), (10_001, 0.0), (2**32 - 500, 105.0)])
 def test_the_age_of_an_address(added: int, age: float) -> None:
     """The creation time of an address may be a tick ahead of our clock, and wraps after 497 days."""
-    packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(6, struct.pack("=IIII", 1, 1, added, added))
+    packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(
+        6, struct.pack("=IIII", 1, 1, added, added)
+    )
     assert parse_youngest([packed], 3, 100.0) == age
     assert parse_youngest([packed], 4, 100.0) is None
 
 
 @pytest.mark.parametrize(
-    ("flags", "usable"), [(0x80, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)]
+    ("flags", "usable"),
+    [(0x80, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)],
 )
 def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> None:
     """A tentative address is usable only if it is optimistic; one with dadfailed never is."""
@@ -303,7 +379,9 @@ def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> Non
 def test_other_families_are_passed_over() -> None:
     """Messages of other families are skipped: a kernel with `ipv6.disable=1` answers with those."""
     to, by = attribute(1, bytes([10, 0, 0, 0])), attribute(4, struct.pack("=I", 3))
-    routes = [struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by for family in (2, 7, 28)]
+    routes = [
+        struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by for family in (2, 7, 28)
+    ]
     assert parse_ipv6_routes(routes, {3: "eth0"}) == []
     added = attribute(6, struct.pack("=IIII", 1, 1, 1000, 1000))
     address = struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + added

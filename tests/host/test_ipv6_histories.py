@@ -1,4 +1,6 @@
-"""Random histories of IPv6 routes: ours beside those of a program that adds, appends, replaces and deletes."""
+"""Random histories of IPv6 routes: ours beside those of a program that adds, appends, replaces and
+deletes.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +18,14 @@ from hostrouting.testing import KernelNode
 
 HISTORIES = 25
 STEPS = 20
-WAYS = ("via fd00:1::7 dev eth0", "via fd00:1::8 dev eth0", "via fd00:a::7 dev ib0", "dev eth0", "dev ib0", "nhid 5")
+WAYS = (
+    "via fd00:1::7 dev eth0",
+    "via fd00:1::8 dev eth0",
+    "via fd00:a::7 dev ib0",
+    "dev eth0",
+    "dev ib0",
+    "nhid 5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +54,22 @@ def ours(backend: NetlinkBackend, random: Random) -> list[RouteChange]:
     for number in range(2):
         words = random.choice(WAYS[:5]).split()
         given = dict(zip(words[::2], words[1::2], strict=True))
-        wanted = Route.parse(f"fd00:9:{number}::/48", gateway=given.get("via"), dev=given["dev"], metric=1)
-        held = [route for route in standing if route.destination == wanted.destination and route.metric == 1]
+        wanted = Route.parse(
+            f"fd00:9:{number}::/48", gateway=given.get("via"), dev=given["dev"], metric=1
+        )
+        held = [
+            route
+            for route in standing
+            if route.destination == wanted.destination and route.metric == 1
+        ]
         if held and random.random() < 0.5 and RouteChange.remove(held[0]) not in changes:
             changes.append(RouteChange.replace(held[0], wanted))
         elif random.random() < 0.7:
             changes.append(RouteChange.add(wanted))
     if random.random() < 0.3:
-        changes.append(RouteChange.add(Route.parse("fd00:8::/48", gateway="fd00:99::1", dev="eth0", metric=1)))
+        changes.append(
+            RouteChange.add(Route.parse("fd00:8::/48", gateway="fd00:99::1", dev="eth0", metric=1))
+        )
     return changes
 
 
@@ -71,8 +88,11 @@ def applied(backend: NetlinkBackend, changes: Sequence[RouteChange]) -> RouteRej
 
 @needs_kernel
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_no_change_of_ours_merges_routes_or_takes_a_foreign_one(node: KernelNode, seed: int) -> None:
-    """A batch makes no route with several next hops, and leaves what it does not name as it is; refused, it is none.
+def test_no_change_of_ours_merges_routes_or_takes_a_foreign_one(
+    node: KernelNode, seed: int
+) -> None:
+    """A batch makes no route with several next hops, and leaves what it does not name as it is;
+    refused, it is none.
 
     A route that stood between two next hops, which the kernel does not show, may come to light.
     """
@@ -84,7 +104,11 @@ def test_no_change_of_ours_merges_routes_or_takes_a_foreign_one(node: KernelNode
         after = backend.routes(IPV6)
         named = [change.before for change in changes]
         lost = [route for route in before if route not in after and (route not in named or error)]
-        told = [line for line in error.left_behind if not line.startswith("now the last")] if error else []
+        told = (
+            [line for line in error.left_behind if not line.startswith("now the last")]
+            if error
+            else []
+        )
         assert sorted(told) == sorted(f"missing: {route}" for route in lost), error
         assert hops(after) <= hops(before), changes
         for change in changes:

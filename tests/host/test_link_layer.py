@@ -1,4 +1,6 @@
-"""The contract of `LinkLayer` on the fake and on the kernel, and facts that only the kernel can show."""
+"""The contract of `LinkLayer` on the fake and on the kernel, and facts that only the kernel can
+show.
+"""
 
 import errno
 import json
@@ -72,7 +74,12 @@ class TestNetlinkLinkLayer(LinkLayerContract):
 def node() -> Iterator[KernelLinks]:
     with KernelNode.made() as made:
         links = KernelLinks(made)
-        links.add_device("azure0", kind="bridge", mac="02:00:00:00:0a:00", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        links.add_device(
+            "azure0",
+            kind="bridge",
+            mac="02:00:00:00:0a:00",
+            addresses=["10.240.0.4/16", "fd00:1::4/64"],
+        )
         links.add_device("azv1", kind="veth", master="azure0")
         links.add_device("azv2", kind="veth")
         yield links
@@ -85,12 +92,25 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
 
 def variety(node: KernelLinks) -> None:
     """Neighbours with every detail that `ip` can give them."""
-    node.kernel.ip("neigh", "add", "10.240.0.9", "lladdr", POD_MAC, "dev", "azure0", "nud", "permanent")
+    node.kernel.ip(
+        "neigh", "add", "10.240.0.9", "lladdr", POD_MAC, "dev", "azure0", "nud", "permanent"
+    )
     node.kernel.ip(
         *("neigh", "add", "10.240.0.10", "lladdr", POD_MAC, "dev", "azure0"),
         *("nud", "permanent", "extern_learn", "protocol", "44"),
     )
-    node.kernel.ip("neigh", "add", "fd00:1::9", "lladdr", POD_MAC, "dev", "azure0", "nud", "permanent", "router")
+    node.kernel.ip(
+        "neigh",
+        "add",
+        "fd00:1::9",
+        "lladdr",
+        POD_MAC,
+        "dev",
+        "azure0",
+        "nud",
+        "permanent",
+        "router",
+    )
     node.kernel.ip("neigh", "add", "10.240.0.11", "lladdr", POD_MAC, "dev", "azv2", "nud", "stale")
 
 
@@ -114,10 +134,14 @@ class TestAgainstIproute2:
             for link in node.shown("-d", "address")
         ]
         links = NetlinkBackend(netns=node.name).links()
-        assert [(*device[:6], tuple(map(str, device.addresses)), device.carrier) for device in links] == shown
+        assert [
+            (*device[:6], tuple(map(str, device.addresses)), device.carrier) for device in links
+        ] == shown
 
     def test_neighbours_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Neighbours with a hardware address are read in any state; failed and incomplete ones are left out."""
+        """Neighbours with a hardware address are read in any state; failed and incomplete ones are
+        left out.
+        """
         variety(node)
         node.kernel.ip("neigh", "add", "10.240.0.12", "dev", "azure0", "nud", "failed")
         node.kernel.ip("neigh", "add", "10.240.0.13", "dev", "azure0", "nud", "incomplete")
@@ -137,7 +161,12 @@ class TestAgainstIproute2:
         node.learn(POD_MAC, "azv1")
         node.learn("02:00:00:00:00:07", "azv1", permanent=True)
         shown = [
-            Station(one["mac"], one["ifname"], one["state"] in {"permanent", "static"}, one.get("vlan", 0))
+            Station(
+                one["mac"],
+                one["ifname"],
+                one["state"] in {"permanent", "static"},
+                one.get("vlan", 0),
+            )
             for one in json.loads(node.kernel.run("bridge", "-j", "fdb", "show"))
             if one.get("master") == "azure0"
         ]
@@ -146,8 +175,12 @@ class TestAgainstIproute2:
 
 
 def test_a_station_has_its_vlan() -> None:
-    """The VLAN of a station is read from a message that is packed here, as not every kernel has VLANs."""
-    entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(2, bytes.fromhex(POD_MAC.replace(":", "")))
+    """The VLAN of a station is read from a message that is packed here, as not every kernel has
+    VLANs.
+    """
+    entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(
+        2, bytes.fromhex(POD_MAC.replace(":", ""))
+    )
     packed = entry + attribute(9, struct.pack("=I", 3)) + attribute(5, struct.pack("=H", 33))
     names = {3: "azure0", 5: "azv1"}
     assert parse_stations([packed], names, "azure0") == [Station(POD_MAC, "azv1", vlan=33)]
@@ -168,8 +201,12 @@ class TestPuttingBack:
         layer.add_neighbours(known)
         assert node.listed("-d", "neigh") == before
 
-    def test_a_place_that_traffic_has_asked_for_is_free(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A packet to a removed neighbour leaves an entry without hardware address, which does not block a restore."""
+    def test_a_place_that_traffic_has_asked_for_is_free(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
+        """A packet to a removed neighbour leaves an entry without hardware address, which does not
+        block a restore.
+        """
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         before = layer.neighbours()
         layer.remove_neighbours(before)
@@ -178,8 +215,12 @@ class TestPuttingBack:
         layer.add_neighbours(before)
         assert layer.neighbours() == before
 
-    def test_a_neighbour_in_use_is_removed_and_put_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The kernel keeps a referenced entry as failed; it counts as removed, and is replaced at a restore."""
+    def test_a_neighbour_in_use_is_removed_and_put_back(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
+        """The kernel keeps a referenced entry as failed; it counts as removed, and is replaced at a
+        restore.
+        """
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         node.kernel.run(
             *(sys.executable, "-c"),

@@ -30,7 +30,9 @@ def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) ->
     with pytest.raises(NeighbourRejectedError) as caught:
         layer.remove_neighbours(PODS)
     failed = PODS[change - 1]
-    assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [(f"- {failed}", errno.ENOBUFS)]
+    assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [
+        (f"- {failed}", errno.ENOBUFS)
+    ]
     assert caught.value.made == [pod for pod in PODS if pod != failed]
     assert layer.neighbours() == [failed]
 
@@ -52,5 +54,7 @@ def test_a_refusal_that_another_program_made_good() -> None:
 
 def test_without_privilege() -> None:
     """If each change is refused for it, the error says so."""
-    with pytest.raises(PermissionDeniedError, match="needs root or CAP_NET_ADMIN; nothing was changed"):
+    with pytest.raises(
+        PermissionDeniedError, match="needs root or CAP_NET_ADMIN; nothing was changed"
+    ):
         check_changes("remove", [POD], {0: Failure(errno.EPERM, "Operation not permitted")}, [POD])

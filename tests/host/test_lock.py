@@ -45,7 +45,9 @@ with FileLock(root=sys.argv[1]).hold(Context()):
 def another_run(root: Path) -> Generator[subprocess.Popen[str]]:
     """Another process that holds the lock until its stdin is closed."""
     argv = [sys.executable, "-I", "-c", HOLDER, str(root)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         try:
@@ -56,7 +58,9 @@ def another_run(root: Path) -> Generator[subprocess.Popen[str]]:
 
 @contextmanager
 def _interrupted_at(line: int) -> Generator[list[int]]:
-    """Raise KeyboardInterrupt at the `line`-th line of the lock's module; the list is empty if there were fewer."""
+    """Raise KeyboardInterrupt at the `line`-th line of the lock's module; the list is empty if
+    there were fewer.
+    """
     left = [line]
     interrupted: list[int] = []
 
@@ -89,8 +93,12 @@ class TestFileLock(RunLockContract):
         """The lock of another run."""
         return FileLock(root=str(tmp_path))
 
-    def test_another_process_is_named(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """The error names the process and the file; the log has one line at the begin of the wait, not one each try."""
+    def test_another_process_is_named(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The error names the process and the file; the log has one line at the begin of the wait,
+        not one each try.
+        """
         with (
             another_run(tmp_path) as holder,
             caplog.at_level("INFO"),
@@ -105,15 +113,32 @@ class TestFileLock(RunLockContract):
         assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
 
     def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path) -> None:
-        """A direct or indirect child of a run waits until its deadline, and its error names the holder."""
+        """A direct or indirect child of a run waits until its deadline, and its error names the
+        holder.
+        """
         child = HOLDER.replace("Context()", "Context(timeout=0.2)")
-        argv = ["sh", "-c", 'true; "$@"; exit $?', "sh", sys.executable, "-I", "-c", child, str(tmp_path)]
+        argv = [
+            "sh",
+            "-c",
+            'true; "$@"; exit $?',
+            "sh",
+            sys.executable,
+            "-I",
+            "-c",
+            child,
+            str(tmp_path),
+        ]
         with FileLock(root=str(tmp_path)).hold(Context()):
             told = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert f"(process {os.getpid()}, which started this process and may wait for it) holds" in told.stderr
+        assert (
+            f"(process {os.getpid()}, which started this process and may wait for it) holds"
+            in told.stderr
+        )
 
     def test_one_lock_by_two_names(self, tmp_path: Path) -> None:
-        """A context that holds the lock of an image holds it by each name of the folder, and no other image's."""
+        """A context that holds the lock of an image holds it by each name of the folder, and no
+        other image's.
+        """
         (tmp_path / "image").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "image")
         with FileLock(root=str(tmp_path / "image")).hold(Context()) as held:
@@ -140,7 +165,12 @@ class TestFileLock(RunLockContract):
             ! echo more > {tmp_path}/more || exit 1
             exec {sys.executable} -I -c '{HOLDER}' {tmp_path} < /dev/null
         """
-        told = subprocess.run(["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=False)
+        told = subprocess.run(
+            ["unshare", "--mount", "bash", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (told.returncode, told.stdout) == (0, "held\n"), told.stderr
 
     def test_children_do_not_hold_it(self, tmp_path: Path) -> None:
@@ -148,7 +178,9 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path)).hold(Context()):
             daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
         try:
-            with FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True))):
+            with FileLock(root=str(tmp_path)).hold(
+                Context(timeout=1, clock=ManualClock(auto=True))
+            ):
                 pass
         finally:
             daemon.kill()
@@ -160,7 +192,9 @@ class TestFileLock(RunLockContract):
             assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
 
     def test_a_fifo_in_its_place_is_refused(self, tmp_path: Path) -> None:
-        """A fifo in place of the lock file is an error with its path, and no run waits for its writer."""
+        """A fifo in place of the lock file is an error with its path, and no run waits for its
+        writer.
+        """
         (tmp_path / "run").mkdir()
         os.mkfifo(tmp_path / "run/hostrouting.lock")
         lock = FileLock(root=str(tmp_path))
@@ -178,19 +212,25 @@ class TestFileLock(RunLockContract):
         assert list((tmp_path / "run").iterdir()) == []
 
     def test_an_interrupt_at_any_line_frees_it(self, tmp_path: Path) -> None:
-        """A run that is interrupted while it takes the lock leaves it free, whichever line it has reached."""
+        """A run that is interrupted while it takes the lock leaves it free, whichever line it has
+        reached.
+        """
         for line in count(1):
             with ExitStack() as held:
                 with _interrupted_at(line) as was_interrupted, suppress(KeyboardInterrupt):
                     held.enter_context(FileLock(root=str(tmp_path)).hold(Context()))
                 if not was_interrupted:
                     break
-            with FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True))):
+            with FileLock(root=str(tmp_path)).hold(
+                Context(timeout=1, clock=ManualClock(auto=True))
+            ):
                 pass
         assert line > 20
 
     def test_another_program_may_remove_it(self, tmp_path: Path) -> None:
-        """If another program cleans up /run, the run still succeeds, and leaves the lock of another run alone."""
+        """If another program cleans up /run, the run still succeeds, and leaves the lock of another
+        run alone.
+        """
         third = FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True)))
         with FileLock(root=str(tmp_path)).hold(Context()):
             (tmp_path / "run/hostrouting.lock").unlink()
@@ -207,11 +247,16 @@ class TestFileLock(RunLockContract):
         (tmp_path / "run/hostrouting.lock").symlink_to(tmp_path / "precious")
         with pytest.raises(HostFileError) as caught, FileLock(root=str(tmp_path)).hold(Context()):
             pytest.fail("that is no lock")
-        assert str(caught.value) == f"cannot open the lock {tmp_path}{LOCK}: Too many levels of symbolic links"
+        assert (
+            str(caught.value)
+            == f"cannot open the lock {tmp_path}{LOCK}: Too many levels of symbolic links"
+        )
         assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_a_lock_without_a_name_is_tried_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_without_a_name_is_tried_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its holder ended between our opening and our locking: nobody holds it, so there is no wait."""
     (tmp_path / "run").mkdir()
     flock, tries = fcntl.flock, []

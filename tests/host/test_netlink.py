@@ -1,4 +1,6 @@
-"""Facts of `NetlinkBackend` that only the kernel shows: privileges, lost answers, details that no value models."""
+"""Facts of `NetlinkBackend` that only the kernel shows: privileges, lost answers, details that no
+value models.
+"""
 
 import errno
 import socket
@@ -50,7 +52,9 @@ def big_sends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give sockets room for few answers; return a list with an entry for each socket that is opened."""
+    """Give sockets room for few answers; return a list with an entry for each socket that is
+    opened.
+    """
     numbers: list[int] = []
 
     class Short(Conversation):
@@ -99,7 +103,10 @@ def test_a_missing_namespace_is_a_clear_error() -> None:
     backend = NetlinkBackend(netns="no-such-namespace")
     with pytest.raises(BackendError) as caught:
         backend.links()
-    assert str(caught.value) == "rtnetlink in network namespace no-such-namespace: No such file or directory"
+    assert (
+        str(caught.value)
+        == "rtnetlink in network namespace no-such-namespace: No such file or directory"
+    )
     assert caught.value.errno == errno.ENOENT
 
 
@@ -118,7 +125,10 @@ def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -
         "from hostrouting.host.netlink import NetlinkBackend as B; b = B();"
         "print(len(b.links()), len(b.routes()), len(b.rules()), b.lookup([0x0AE00009])[0].route)",
     )
-    assert seen == f"3 {len(backend.routes())} 3 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4\n"
+    assert (
+        seen
+        == f"3 {len(backend.routes())} 3 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4\n"
+    )
 
 
 def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
@@ -130,7 +140,10 @@ def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> 
         "try: B().apply([RouteChange.add(Route.parse('9.0.0.0/8', dev='eth0'))])\n"
         "except Exception as error: print(type(error).__name__, error)",
     )
-    assert seen == "PermissionDeniedError changing routes needs root or CAP_NET_ADMIN; nothing was changed\n"
+    assert (
+        seen
+        == "PermissionDeniedError changing routes needs root or CAP_NET_ADMIN; nothing was changed\n"
+    )
     assert ours(backend) == 0
 
 
@@ -140,7 +153,9 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
     with pytest.raises(RouteRejectedError) as caught:
         backend.apply(many(2000, every=2))
     assert len(caught.value.refusals) == 1000
-    assert {refusal.reason for refusal in caught.value.refusals} == {"not refused, but not there on reading back"}
+    assert {refusal.reason for refusal in caught.value.refusals} == {
+        "not refused, but not there on reading back"
+    }
     assert caught.value.rolled_back
     assert ours(backend) == 0
 
@@ -152,14 +167,16 @@ def test_lost_lookups_are_asked_again(backend: NetlinkBackend, short_queues: lis
     answers = backend.lookup(asked)
     assert len(short_queues) > 1
     assert [answer.destination for answer in answers] == asked
-    assert {str(answer.route) for answer in answers if answer.route and answer.route.kind == "unicast"} == {
-        "10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"
-    }
+    assert {
+        str(answer.route) for answer in answers if answer.route and answer.route.kind == "unicast"
+    } == {"10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"}
 
 
 def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
     """A route with two hundred legs is read whole, in a dump and in a lookup."""
-    hops = tuple(NextHop(GATEWAY._replace(number=GATEWAY.number + number), "eth0") for number in range(200))
+    hops = tuple(
+        NextHop(GATEWAY._replace(number=GATEWAY.number + number), "eth0") for number in range(200)
+    )
     backend.apply([RouteChange.add(Route(network=9 << 24, prefix_length=8, nexthops=hops))])
     (answer,) = backend.lookup([9 << 24 | 1])
     assert answer.route is not None
@@ -182,8 +199,12 @@ def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
     ],
 )
 @pytest.mark.parametrize("is_pyroute2", [False, True])
-def test_a_rollback_restores_details_without_a_field(node: KernelNode, words: str, is_pyroute2: bool) -> None:
-    """A foreign route is restored with metrics, realms, IPv6 gateway or nexthop object; `ip` prints it unchanged."""
+def test_a_rollback_restores_details_without_a_field(
+    node: KernelNode, words: str, is_pyroute2: bool
+) -> None:
+    """A foreign route is restored with metrics, realms, IPv6 gateway or nexthop object; `ip` prints
+    it unchanged.
+    """
     from pyroute2 import NetNS
 
     node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
@@ -211,14 +232,17 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
     ):
         node.ip("route", "add", *words.split())
     printed = [
-        " ".join(line.split()) for line in node.ip("-4", "-oneline", "route", "show", "table", "all").splitlines()
+        " ".join(line.split())
+        for line in node.ip("-4", "-oneline", "route", "show", "table", "all").splitlines()
     ]
     printed = [line.replace("\\ ", "").replace("\\", "") for line in printed]
     assert sorted(map(str, backend.routes())) == sorted(printed)
 
 
 def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend) -> None:
-    """And it names its selectors that a lookup by address does not cover: mark, interface, protocol, port or user."""
+    """And it names its selectors that a lookup by address does not cover: mark, interface,
+    protocol, port or user.
+    """
     for words in (
         "priority 10 fwmark 7/0xff lookup 88",
         "priority 11 iif eth0 lookup 88",
@@ -248,12 +272,18 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
     node.ip("rule", "add", "priority", "10", "from", "10.224.0.4", "fwmark", "7", "lookup", "88")
     with NetNS(node.name, flags=0) as netns:
         plain = Pyroute2Backend(netns)
-        assert (plain.links(), plain.rules(), plain.routes()) == (backend.links(), backend.rules(), backend.routes())
+        assert (plain.links(), plain.rules(), plain.routes()) == (
+            backend.links(),
+            backend.rules(),
+            backend.routes(),
+        )
     [own] = [own for link in backend.links() for own in link.addresses if str(own) == "10.5.0.1/24"]
     assert (own.broadcast, own.scope) == (parse_ipv4("10.5.0.255"), 253)
 
 
-def test_over_pyroute2_an_interrupted_dump_is_read_again(node: KernelNode, backend: NetlinkBackend) -> None:
+def test_over_pyroute2_an_interrupted_dump_is_read_again(
+    node: KernelNode, backend: NetlinkBackend
+) -> None:
     """A table that another program changes during the dump is read again, and is no error."""
     from pyroute2 import NetNS
     from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
@@ -270,7 +300,9 @@ def test_over_pyroute2_an_interrupted_dump_is_read_again(node: KernelNode, backe
         assert Pyroute2Backend(Busy()).routes() == backend.routes()
 
 
-def test_tables_that_change_while_they_are_read_are_read(node: KernelNode, backend: NetlinkBackend) -> None:
+def test_tables_that_change_while_they_are_read_are_read(
+    node: KernelNode, backend: NetlinkBackend
+) -> None:
     """Each reading during the changes of another process has every route that stays."""
     backend.apply(many(3000))
     stop = threading.Event()
@@ -294,7 +326,9 @@ def test_tables_that_change_while_they_are_read_are_read(node: KernelNode, backe
 
 
 def test_no_heavy_library_is_loaded() -> None:
-    """Routes load neither pyroute2 nor a module that slows a boot down. An old attrs loads one by itself."""
+    """Routes load neither pyroute2 nor a module that slows a boot down. An old attrs loads one by
+    itself.
+    """
     program = (
         "import attrs, sys; before = set(sys.modules);"
         "from hostrouting.host.netlink import NetlinkBackend as B; B().routes();"

@@ -1,4 +1,6 @@
-"""The contract of `NetworkEvents` on the fake and on the kernel, and facts that only the kernel can show."""
+"""The contract of `NetworkEvents` on the fake and on the kernel, and facts that only the kernel can
+show.
+"""
 
 import errno
 import socket
@@ -114,7 +116,9 @@ def small_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 def many(count: int) -> list[RouteChange]:
     gateway = Address.parse("10.224.0.1")
     return [
-        RouteChange.add(Route(network=20 << 24 | number << 8, prefix_length=24, gateway=gateway, dev="eth0"))
+        RouteChange.add(
+            Route(network=20 << 24 | number << 8, prefix_length=24, gateway=gateway, dev="eth0")
+        )
         for number in range(count)
     ]
 
@@ -156,7 +160,9 @@ def churn(node: KernelNode, seed: int) -> None:
 class TestInTheKernel:
     """Bursts, losses, privileges, and what is no event."""
 
-    def test_a_storm_wakes_the_caller_every_five_milliseconds(self, node: KernelNode, backend: NetlinkBackend) -> None:
+    def test_a_storm_wakes_the_caller_every_five_milliseconds(
+        self, node: KernelNode, backend: NetlinkBackend
+    ) -> None:
         """Announcements that follow each other at once are received together."""
 
         class Counted(Context):
@@ -184,16 +190,22 @@ class TestInTheKernel:
         assert len(listener.take()) == 15_000
 
     @pytest.mark.usefixtures("small_socket")
-    def test_a_socket_that_overflowed_says_so(self, backend: NetlinkBackend, listener: NetlinkListener) -> None:
+    def test_a_socket_that_overflowed_says_so(
+        self, backend: NetlinkBackend, listener: NetlinkListener
+    ) -> None:
         """Nothing of before the loss is told after it, and no event is missed from then on."""
         with listener._lock:
             backend.apply(many(250), verify=False)
-        with pytest.raises(EventsLostError, match="in the socket's buffer; read everything anew") as told:
+        with pytest.raises(
+            EventsLostError, match="in the socket's buffer; read everything anew"
+        ) as told:
             listener.take()
         assert told.value.errno == errno.ENOBUFS
         assert listener.take() == []
         backend.apply([RouteChange.add(Route.parse("9.0.0.0/8", dev="eth0"))], verify=False)
-        assert [str(event[1]) for event in listener.take()] == ["9.0.0.0/8 dev eth0 proto 142 scope link"]
+        assert [str(event[1]) for event in listener.take()] == [
+            "9.0.0.0/8 dev eth0 proto 142 scope link"
+        ]
 
     def test_a_caller_that_does_not_take_bounds_the_memory(
         self, backend: NetlinkBackend, listener: NetlinkListener, monkeypatch: pytest.MonkeyPatch
@@ -207,7 +219,9 @@ class TestInTheKernel:
             listener.take()
 
     def test_listening_needs_no_privilege(self, node: KernelNode) -> None:
-        """A process without capabilities hears the rest, with a buffer as large as the system permits."""
+        """A process without capabilities hears the rest, with a buffer as large as the system
+        permits.
+        """
         program = (
             "from hostrouting.host.netlink.events import NetlinkEvents\n"
             "from phases import Context\n"
@@ -215,18 +229,28 @@ class TestInTheKernel:
         )
         assert node.run(*powerless(), sys.executable, "-c", program) == "[]\n"
 
-    def test_a_port_that_leaves_its_bridge_is_still_there(self, node: KernelNode, listener: NetlinkListener) -> None:
+    def test_a_port_that_leaves_its_bridge_is_still_there(
+        self, node: KernelNode, listener: NetlinkListener
+    ) -> None:
         """The bridge announces a removed link for it; the events of the device show its master."""
         node.ip("link", "add", "br0", "type", "bridge")
         node.ip("link", "set", "eth0", "master", "br0")
         node.ip("link", "set", "eth0", "nomaster")
-        told = [event for event in listener.take() if isinstance(event, DeviceEvent) and event.device.name == "eth0"]
+        told = [
+            event
+            for event in listener.take()
+            if isinstance(event, DeviceEvent) and event.device.name == "eth0"
+        ]
         assert [event.verb for event in told] == ["set"] * len(told)
         assert "br0" in {event.device.master for event in told}
         assert told[-1].device.master is None
 
-    def test_other_announcements_wake_nobody(self, node: KernelNode, listener: NetlinkListener) -> None:
-        """Neighbours of IPv6 and stations of bridges come by the same groups, and there may be many."""
+    def test_other_announcements_wake_nobody(
+        self, node: KernelNode, listener: NetlinkListener
+    ) -> None:
+        """Neighbours of IPv6 and stations of bridges come by the same groups, and there may be
+        many.
+        """
         node.ip("link", "add", "br0", "type", "bridge")
         node.ip("link", "set", "eth0", "master", "br0")
         listener.take()
@@ -250,7 +274,9 @@ class TestInTheKernel:
         standing = [route for route in backend.routes() if route.network == 9 << 24]
         assert event == RouteEvent("replace", standing[1])
 
-    def test_a_failure_of_the_thread_is_told(self, node: KernelNode, listener: NetlinkListener, ctx: Context) -> None:
+    def test_a_failure_of_the_thread_is_told(
+        self, node: KernelNode, listener: NetlinkListener, ctx: Context
+    ) -> None:
         """Each call raises it: no event will come any more."""
         with socket.socket() as closed:
             pass
@@ -258,14 +284,18 @@ class TestInTheKernel:
         node.add_route("9.0.0.0/8", dev="eth0")
         assert ctx.wait(lambda: listener.has_news, until=ctx.clock.monotonic() + 30)
         for _ in range(2):
-            with pytest.raises(BackendError, match=r"^listening to network events has ended: .*Bad file") as told:
+            with pytest.raises(
+                BackendError, match=r"^listening to network events has ended: .*Bad file"
+            ) as told:
                 listener.take()
             assert isinstance(told.value.__cause__, OSError)
 
     def test_replayed_events_end_in_the_reading(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend, ctx: Context
     ) -> None:
-        """While two programs change the same places, no event is missed, and the verbs keep the order of each place."""
+        """While two programs change the same places, no event is missed, and the verbs keep the
+        order of each place.
+        """
         standing = by_place(backend.routes())
         assert listener.take() == []
         events: list[NetworkEvent] = []
@@ -281,7 +311,9 @@ class TestInTheKernel:
         for event in events:
             assert isinstance(event, RouteEvent)
             replay(standing, event)
-        assert {key: routes for key, routes in standing.items() if routes} == by_place(backend.routes())
+        assert {key: routes for key, routes in standing.items() if routes} == by_place(
+            backend.routes()
+        )
 
     def test_a_reading_between_two_takes_without_news_is_exact(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend

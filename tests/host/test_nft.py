@@ -33,11 +33,16 @@ class TestMemoryNftables(NftablesContract):
         return MemoryNftables()
 
     @pytest.mark.parametrize(
-        "rule", ["jump elsewhere", "iifname eth0 accept", "icmpv6 type 133 accept", "log prefix 'x'"]
+        "rule",
+        ["jump elsewhere", "iifname eth0 accept", "icmpv6 type 133 accept", "log prefix 'x'"],
     )
-    def test_it_refuses_rules_that_it_does_not_know(self, nftables: MemoryNftables, rule: str) -> None:
+    def test_it_refuses_rules_that_it_does_not_know(
+        self, nftables: MemoryNftables, rule: str
+    ) -> None:
         """The error names the first part of the script that it cannot list."""
-        with pytest.raises(BackendError, match=f"the nft in memory refuses '{rule[:4]}|\"log prefix"):
+        with pytest.raises(
+            BackendError, match=f"the nft in memory refuses '{rule[:4]}|\"log prefix"
+        ):
             nftables.load(Context(), f"table ip6 ours {{\nchain a {{\n{rule}\n}}\n}}")
 
 
@@ -58,10 +63,14 @@ class TestNftCommand(NftablesContract):
         """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
         before = loaded.table(Context(), "inet", "theirs")
         loaded.load(Context(), "flush table inet theirs")
-        assert loaded.table(Context(), "inet", "theirs") == [entry for entry in before or [] if "rule" not in entry]
+        assert loaded.table(Context(), "inet", "theirs") == [
+            entry for entry in before or [] if "rule" not in entry
+        ]
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
-        """A table of another process exists; the refusal of a change names the owner, and does not ask for root."""
+        """A table of another process exists; the refusal of a change names the owner, and does not
+        ask for root.
+        """
         with owned_table(node, "ours"):
             listed = nftables.table(Context(), "ip6", "ours")
             # nft before 1.0.0 does not know owners.
@@ -78,19 +87,38 @@ class TestNftCommand(NftablesContract):
         assert nftables.table(Context(), "ip6", "ours") is None
 
     def test_ranges_and_sets_are_listed(self, nftables: Nftables) -> None:
-        """Ranges and sets of another program's rules are listed, and numbers that nft prints by name."""
+        """Ranges and sets of another program's rules are listed, and numbers that nft prints by
+        name.
+        """
         nftables.load(
-            Context(), "table inet t {\nchain c {\nmeta l4proto { udp, tcp } drop\nicmpv6 type 133-137 return\n}\n}"
+            Context(),
+            "table inet t {\nchain c {\nmeta l4proto { udp, tcp } drop\nicmpv6 type 133-137 return\n}\n}",
         )
-        listed = [one["rule"]["expr"] for one in nftables.table(Context(), "inet", "t") or [] if "rule" in one]
+        listed = [
+            one["rule"]["expr"]
+            for one in nftables.table(Context(), "inet", "t") or []
+            if "rule" in one
+        ]
         icmpv6 = {"payload": {"protocol": "icmpv6", "field": "type"}}
         assert listed == [
             [
-                {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": {"set": ["tcp", "udp"]}}},
+                {
+                    "match": {
+                        "op": "==",
+                        "left": {"meta": {"key": "l4proto"}},
+                        "right": {"set": ["tcp", "udp"]},
+                    }
+                },
                 {"drop": None},
             ],
             [
-                {"match": {"op": "==", "left": icmpv6, "right": {"range": ["nd-router-solicit", "nd-redirect"]}}},
+                {
+                    "match": {
+                        "op": "==",
+                        "left": icmpv6,
+                        "right": {"range": ["nd-router-solicit", "nd-redirect"]},
+                    }
+                },
                 {"return": None},
             ],
         ]
@@ -108,14 +136,19 @@ class TestNftCommand(NftablesContract):
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
         """An error has the exit status, the place and the reason, from nft or from the kernel."""
         with pytest.raises(
-            BackendError, match=r"cannot load the ruleset: nft failed \(status 1\)\n.*1:10-10: Error: syntax"
+            BackendError,
+            match=r"cannot load the ruleset: nft failed \(status 1\)\n.*1:10-10: Error: syntax",
         ):
             nftables.load(Context(), "bogus one")
-        with pytest.raises(BackendError, match=r"cannot accept the ruleset: (?s:.*)No such file or directory"):
+        with pytest.raises(
+            BackendError, match=r"cannot accept the ruleset: (?s:.*)No such file or directory"
+        ):
             nftables.check(Context(), "delete table ip6 absent")
 
     def test_reading_and_changing_need_privilege(self, node: KernelNode) -> None:
-        """Without privilege every method raises a `PermissionDeniedError`: reading, changing and checking."""
+        """Without privilege every method raises a `PermissionDeniedError`: reading, changing and
+        checking.
+        """
         nobody = ("setpriv", "--reuid=65534", "--clear-groups")
         # Through a pipe that the user owns: nft 0.9.8 opens its input by name.
         piped = ("bash", "-c", 'cat | nft "$@"', "bash")
@@ -125,7 +158,9 @@ class TestNftCommand(NftablesContract):
             (nftables.load, ("flush ruleset",)),
             (nftables.check, ("table ip6 ours",)),
         ):
-            with pytest.raises(PermissionDeniedError, match=r"(?s)needs root or CAP_NET_ADMIN.*not permitted"):
+            with pytest.raises(
+                PermissionDeniedError, match=r"(?s)needs root or CAP_NET_ADMIN.*not permitted"
+            ):
                 call(Context(), *words)
 
     def test_counters_that_count_do_not_differ(self, node: KernelNode, nftables: Nftables) -> None:
@@ -160,15 +195,19 @@ def rules() -> st.SearchStrategy[str]:
     matches = st.one_of(
         st.sampled_from(["eth0", "bond0.100", "fifteen-letters"]).map('iifname "{}"'.format),
         addresses.map("ip6 saddr {}".format),
-        st.sampled_from([names, names[1:]]).map(lambda types: f"icmpv6 type {{ {', '.join(types)} }}"),
+        st.sampled_from([names, names[1:]]).map(
+            lambda types: f"icmpv6 type {{ {', '.join(types)} }}"
+        ),
     )
-    ends = st.sampled_from(["accept", "return", "drop", "counter", ""]) | addresses.map("ip6 daddr set {}".format)
+    ends = st.sampled_from(["accept", "return", "drop", "counter", ""]) | addresses.map(
+        "ip6 daddr set {}".format
+    )
     # A field that is matched twice is printed as one match or as none.
     unique = st.lists(matches, max_size=3, unique_by=lambda match: match.split()[0])
     comment = st.sampled_from(["", 'comment "why # {"'])
-    return st.builds(lambda first, *rest: " ".join([*first, *filter(None, rest)]), unique, ends, comment).filter(
-        lambda rule: not rule.startswith("comment") and rule != ""
-    )
+    return st.builds(
+        lambda first, *rest: " ".join([*first, *filter(None, rest)]), unique, ends, comment
+    ).filter(lambda rule: not rule.startswith("comment") and rule != "")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +220,9 @@ def shared_node() -> Iterator[KernelNode]:
 @needs("kernel", "nft")
 @settings(max_examples=FEW)
 @given(chains=st.lists(st.lists(rules(), max_size=5), min_size=1, max_size=3))
-def test_a_script_means_the_same_to_the_fake_and_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:
+def test_a_script_means_the_same_to_the_fake_and_to_nft(
+    shared_node: KernelNode, chains: list[list[str]]
+) -> None:
     """The fake lists the rules of any script as nft does."""
     fake, real = MemoryNftables(), inside(shared_node)
     hook = "type filter hook prerouting priority -150; policy drop;\n"
@@ -210,7 +251,8 @@ class TestNftCommandAlone:
             nftables.table(Context(), "ip6", "ours")
         assert (caught.value.tool, caught.value.package) == ("nft", "nftables")
         with pytest.raises(
-            ToolNotFoundError, match="to load the ruleset, but not installed; install the package nftables"
+            ToolNotFoundError,
+            match="to load the ruleset, but not installed; install the package nftables",
         ):
             nftables.load(Context(), "")
         with pytest.raises(ToolNotFoundError, match="to accept the ruleset, but not installed"):
@@ -226,7 +268,9 @@ class TestNftCommandAlone:
     def test_a_file_that_is_no_programme(self, tmp_path: Path) -> None:
         """A file that exists and cannot be started does not lack a package."""
         (tmp_path / "nft").touch()
-        with pytest.raises(BackendError, match=r"could not be started: .*Permission denied") as caught:
+        with pytest.raises(
+            BackendError, match=r"could not be started: .*Permission denied"
+        ) as caught:
             NftCommand((str(tmp_path / "nft"),)).load(Context(), "")
         assert not isinstance(caught.value, ToolNotFoundError)
 
@@ -248,25 +292,38 @@ class TestNftCommandAlone:
     def test_an_answer_that_is_no_listing(self, answer: str, tmp_path: Path) -> None:
         """Output other than a listing, with status 0, is an error that shows its start."""
         (tmp_path / "answer").write_text(answer)
-        with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft printed no listing"):
+        with pytest.raises(
+            BackendError, match="cannot list the table ip6 ours: nft printed no listing"
+        ):
             self.ask(f"cat {tmp_path}/answer")
 
     def test_flags_of_uninitialised_memory(self) -> None:
         """The JSON of flags, damaged or whole, is ignored; they are read from the text."""
-        for said in '{"nftables": [{"table": {"flags": ', '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}':
+        for said in (
+            '{"nftables": [{"table": {"flags": ',
+            '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}',
+        ):
             script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"
-            assert self.ask(script) == [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
+            assert self.ask(script) == [
+                {"table": {"family": "ip6", "name": "ours", "unreadable": True}}
+            ]
 
     def test_a_newer_nft_has_a_suggestion(self) -> None:
-        """Nft's message with a suggestion still means an absent table; a missing namespace does not."""
+        """Nft's message with a suggestion still means an absent table; a missing namespace does
+        not.
+        """
         said = "Error: No such file or directory; did you mean table 'hours' in family ip6?"
         assert self.ask(f'echo "{said}" >&2; exit 1') is None
         with pytest.raises(BackendError, match="Cannot open network namespace"):
-            self.ask("echo 'Cannot open network namespace \"x\": No such file or directory' >&2; exit 1")
+            self.ask(
+                "echo 'Cannot open network namespace \"x\": No such file or directory' >&2; exit 1"
+            )
 
     def test_nft_that_dies_says_how(self) -> None:
         """The error of a crash without output names the signal."""
-        with pytest.raises(BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"):
+        with pytest.raises(
+            BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"
+        ):
             self.ask("kill -ABRT $$")
 
     def test_a_context_that_ends(self) -> None:

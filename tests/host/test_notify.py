@@ -69,8 +69,12 @@ class TestMemorySupervisor(SupervisorContract):
         return lambda: supervisor.heard
 
 
-@pytest.mark.parametrize("address", ["/nowhere/at/all", "@", "/" + 200 * "x", "vsock:2:1", "/nul\0"])
-def test_a_manager_that_cannot_be_told_ends_nothing(address: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "address", ["/nowhere/at/all", "@", "/" + 200 * "x", "vsock:2:1", "/nul\0"]
+)
+def test_a_manager_that_cannot_be_told_ends_nothing(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A sign that cannot be delivered is a line in the log for debugging, and no error."""
     with caplog.at_level("DEBUG"):
         NotifySocket(address).ready("fine")
@@ -101,7 +105,9 @@ def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) ->
     ],
 )
 def test_the_environment_says_how_often(environment: dict[str, str], seconds: float | None) -> None:
-    """Signs are due in half of the manager's time, if they are due from this process; nonsense is no time."""
+    """Signs are due in half of the manager's time, if they are due from this process; nonsense is
+    no time.
+    """
     supervisor = supervisor_of({"NOTIFY_SOCKET": "/run/systemd/notify", **environment})
     assert supervisor.seconds_between_signs == seconds
 

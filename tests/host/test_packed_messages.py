@@ -1,4 +1,6 @@
-"""Packed messages: what is read is what was packed; `ip` is the second opinion on them, in test_netlink.py."""
+"""Packed messages: what is read is what was packed; `ip` is the second opinion on them, in
+test_netlink.py.
+"""
 
 import errno
 import os
@@ -25,7 +27,9 @@ NAMES = {index: name for name, index in INDEXES.items()}
 
 
 def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
-    return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps(routes, verb), echoes={}))
+    return b"".join(
+        bytes(batch) for batch in RouteWriter(INDEXES).batches(steps(routes, verb), echoes={})
+    )
 
 
 def steps(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> list[Step]:
@@ -38,27 +42,39 @@ def read(message: bytes) -> list[ObservedRoute | int]:
 
 @given(st.lists(small_world.routes(), max_size=8), st.integers(1, 30))
 def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> None:
-    """Runs of equal and of different routes are read as they were packed, by either way of unpacking."""
+    """Runs of equal and of different routes are read as they were packed, by either way of
+    unpacking.
+    """
     wanted = [route for route in routes for _ in range(times)]
     observed = read(packed(wanted))
     assert len(observed) == len(wanted)
-    assert all(isinstance(o, ObservedRoute) and o.fulfils(w) for o, w in zip(observed, wanted, strict=True))
+    assert all(
+        isinstance(o, ObservedRoute) and o.fulfils(w) for o, w in zip(observed, wanted, strict=True)
+    )
 
 
 @given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=16, max_size=40), small_world.routes())
-def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[int], route: Route) -> None:
+def test_a_run_that_differs_in_its_networks_only_is_read_whole(
+    networks: list[int], route: Route
+) -> None:
     """The fast path for a uniform table gives the result of the slow one."""
-    wanted = [attrs.evolve(route, network=network, prefix_length=32, tos=0, extra=()) for network in networks]
+    wanted = [
+        attrs.evolve(route, network=network, prefix_length=32, tos=0, extra=())
+        for network in networks
+    ]
     assert [o[0] if isinstance(o, ObservedRoute) else o for o in read(packed(wanted))] == networks
 
 
 def test_the_echo_of_a_route_equals_its_message() -> None:
     """A dump strikes the echo of each route that it shows, and leaves the others."""
     routes = [
-        Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0") for number in range(1, 5)
+        Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0")
+        for number in range(1, 5)
     ]
     echoes: dict[tuple[bytes, bytes], set[int]] = {}
-    (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps(routes), echoes=echoes))
+    (batch,) = (
+        bytes(batch) for batch in RouteWriter(INDEXES).batches(steps(routes), echoes=echoes)
+    )
     assert list(echoes.values()) == [{route.network for route in routes}]
     dump = batch[: len(batch) // 4 * 3] + frames.message(frames.DONE, 2, bytes(4))
     assert strike_seen(memoryview(dump), echoes) is True
@@ -66,31 +82,45 @@ def test_the_echo_of_a_route_equals_its_message() -> None:
 
 
 def test_batches_end_at_their_size_and_number_their_messages() -> None:
-    """No batch has more messages than the queue has room for answers, and each message has its number."""
+    """No batch has more messages than the queue has room for answers, and each message has its
+    number.
+    """
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
     sizes, numbers = [], []
     for batch in RouteWriter(INDEXES).batches(steps(routes), echoes={}):
         length = struct.unpack_from("=I", batch)[0]
         sizes.append(len(batch) // length)
-        numbers += [struct.unpack_from(">I", batch, offset + 8)[0] for offset in range(0, len(batch), length)]
+        numbers += [
+            struct.unpack_from(">I", batch, offset + 8)[0]
+            for offset in range(0, len(batch), length)
+        ]
     assert sizes == [200, 200, 50]
     assert numbers == list(range(1, 451))
 
 
 @pytest.mark.parametrize(
-    ("verb", "kind", "flags"), [("add", 24, 0x601), ("prepend", 24, 0x401), ("append", 24, 0xC01), ("remove", 25, 0x1)]
+    ("verb", "kind", "flags"),
+    [("add", 24, 0x601), ("prepend", 24, 0x401), ("append", 24, 0xC01), ("remove", 25, 0x1)],
 )
 def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
-    """An addition is exclusive, others stand before or after the routes that are there; nothing replaces (0x100)."""
+    """An addition is exclusive, others stand before or after the routes that are there; nothing
+    replaces (0x100).
+    """
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")], verb)
     assert struct.unpack_from("=HH", message, 4) == (kind, flags)
 
 
 def test_a_dump_can_be_of_one_table_and_protocol() -> None:
-    """The kernel filters a dump by table and protocol, so that a verification does not read all foreign routes."""
+    """The kernel filters a dump by table and protocol, so that a verification does not read all
+    foreign routes.
+    """
     request = rtmsg(dump_request(table=1000, protocol=142).packed(frames.DUMP))
     request.decode()
-    assert (request["header"]["flags"], request["proto"], request.get_attr("RTA_TABLE")) == (0x301, 142, 1000)
+    assert (request["header"]["flags"], request["proto"], request.get_attr("RTA_TABLE")) == (
+        0x301,
+        142,
+        1000,
+    )
 
 
 def refusal(number: int, flags: int, tail: bytes) -> bytes:
@@ -104,7 +134,9 @@ def test_an_acknowledgement_is_no_refusal() -> None:
 
 
 def test_an_interrupted_dump_is_read_again() -> None:
-    """A dump that the kernel marks as interrupted by a change raises InterruptedError, and so is read again."""
+    """A dump that the kernel marks as interrupted by a change raises InterruptedError, and so is
+    read again.
+    """
     message = frames.message(NEWROUTE, 2 | frames.DUMP_INTERRUPTED, bytes(12))
     with pytest.raises(InterruptedError):
         RouteReader({}).read_dump(memoryview(message), [])
@@ -118,7 +150,9 @@ def test_a_dump_that_fails_midway_is_an_error() -> None:
 
 
 def test_an_unknown_device_is_asked_for_again() -> None:
-    """A route by a device that is newer than the link dump raises an error, and the links are read again."""
+    """A route by a device that is newer than the link dump raises an error, and the links are read
+    again.
+    """
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
     with pytest.raises(UnknownDeviceError, match=f"no device has the index {INDEXES['e0']}"):
         RouteReader({}).read_answers(memoryview(message))
@@ -126,31 +160,53 @@ def test_an_unknown_device_is_asked_for_again() -> None:
 
 def test_more_signatures_than_are_kept_are_read_all_the_same() -> None:
     """A table in which every route has its own metric overflows the cache and nothing else."""
-    wanted = [Route(network=9 << 24, prefix_length=8, dev="e0", metric=metric) for metric in range(1, 5001)]
-    assert [o.metric for o in read(packed(wanted)) if isinstance(o, ObservedRoute)] == list(range(1, 5001))
+    wanted = [
+        Route(network=9 << 24, prefix_length=8, dev="e0", metric=metric)
+        for metric in range(1, 5001)
+    ]
+    assert [o.metric for o in read(packed(wanted)) if isinstance(o, ObservedRoute)] == list(
+        range(1, 5001)
+    )
 
 
-#: Numbers far above those that any kernel has given away, with and without the bits for nesting and byte order.
+#: Numbers far above those that any kernel has given away, with and without the bits for nesting and
+#: byte order.
 unknown = st.lists(
-    st.tuples(st.integers(200, 0x3FFF) | st.integers(0x8000 + 200, 0x8FFF), st.binary(max_size=23)), max_size=4
+    st.tuples(st.integers(200, 0x3FFF) | st.integers(0x8000 + 200, 0x8FFF), st.binary(max_size=23)),
+    max_size=4,
 )
 
 
-@given(st.integers(1, 133), st.none() | st.text(min_size=1, max_size=40).filter(lambda text: "\0" not in text), unknown)
-def test_a_refusal_is_told_in_the_kernels_words(number: int, said: str | None, more: list[tuple[int, bytes]]) -> None:
+@given(
+    st.integers(1, 133),
+    st.none() | st.text(min_size=1, max_size=40).filter(lambda text: "\0" not in text),
+    unknown,
+)
+def test_a_refusal_is_told_in_the_kernels_words(
+    number: int, said: str | None, more: list[tuple[int, bytes]]
+) -> None:
     """The sentence is read also if the acknowledgement has an offset or a policy."""
     sentence = [] if said is None else [frames.attribute(1, said.encode() + b"\0")]
     request = struct.pack("=IHHII", 16, 24, 5, 1, 0)
-    words = b"".join([frames.attribute(2, struct.pack("=I", 40)), *(frames.attribute(*one) for one in more), *sentence])
+    words = b"".join(
+        [
+            frames.attribute(2, struct.pack("=I", 40)),
+            *(frames.attribute(*one) for one in more),
+            *sentence,
+        ]
+    )
     payload = struct.pack("=i", -number) + request + words
     assert frames.error_of(frames.message(frames.ERROR, 0x300, payload)) == (
         number,
-        os.strerror(number) if said is None else f"{said.removeprefix('Error: ')} ({os.strerror(number)})",
+        os.strerror(number)
+        if said is None
+        else f"{said.removeprefix('Error: ')} ({os.strerror(number)})",
     )
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"\0", struct.pack("=i", -errno.EINVAL), struct.pack("=i", -errno.EINVAL) + bytes(20)]
+    "payload",
+    [b"", b"\0", struct.pack("=i", -errno.EINVAL), struct.pack("=i", -errno.EINVAL) + bytes(20)],
 )
 def test_a_refusal_that_is_cut_off_is_an_error_or_a_number(payload: bytes) -> None:
     """Existing fields are read; missing ones are not made up."""

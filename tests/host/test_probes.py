@@ -1,4 +1,6 @@
-"""Asking on the link: the packets, and facts that only the kernel shows; the contract is in test_link_layer.py."""
+"""Asking on the link: the packets, and facts that only the kernel shows; the contract is in
+test_link_layer.py.
+"""
 
 import errno
 import re
@@ -30,7 +32,10 @@ macs = st.binary(min_size=6, max_size=6)
 ipv4s = st.binary(min_size=4, max_size=4)
 ipv6s = st.binary(min_size=16, max_size=16)
 options = st.lists(
-    st.tuples(st.integers(0, 255), st.integers(1, 3)).map(lambda one: bytes([*one]) + bytes(one[1] * 8 - 2)), max_size=3
+    st.tuples(st.integers(0, 255), st.integers(1, 3)).map(
+        lambda one: bytes([*one]) + bytes(one[1] * 8 - 2)
+    ),
+    max_size=3,
 ).map(b"".join)
 
 
@@ -40,11 +45,17 @@ def reply(address: bytes, mac: bytes = OTHER_MAC) -> bytes:
     return head + mac + address + MAC + bytes(4)
 
 
-def advertisement(address: bytes, options: bytes = b"\2\1" + OTHER_MAC, *, hops: int = 255, checksum: int = 0) -> bytes:
+def advertisement(
+    address: bytes, options: bytes = b"\2\1" + OTHER_MAC, *, hops: int = 255, checksum: int = 0
+) -> bytes:
     """A neighbour advertisement to all nodes; with `checksum` a wrong one."""
     body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + address + options
     to = bytes.fromhex("ff020000000000000000000000000001")
-    total = sum(struct.unpack(f"!{(len(body) + 40) // 2}H", address + to + struct.pack("!II", len(body), 58) + body))
+    total = sum(
+        struct.unpack(
+            f"!{(len(body) + 40) // 2}H", address + to + struct.pack("!II", len(body), 58) + body
+        )
+    )
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     body = body[:2] + struct.pack("!H", checksum or 0xFFFF - total) + body[4:]
@@ -64,7 +75,9 @@ def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
 
 
 def test_the_question_for_an_ipv6_address_has_an_unused_sender() -> None:
-    """The question goes to the solicited-node group, hop limit 255; answers to a group that no bridge forwards."""
+    """The question goes to the solicited-node group, hop limit 255; answers to a group that no
+    bridge forwards.
+    """
     assert question(MAC, pack_address("fd00:1::12:3456")).hex(" ") == (
         "33 33 ff 12 34 56 02 00 00 00 0a 01 86 dd "
         "60 00 00 00 00 20 3a ff fe 80 00 00 00 00 00 00 03 80 c2 ff fe 00 00 01 "
@@ -106,7 +119,11 @@ def test_an_advertisement_names_its_target(address: bytes, options: bytes, paddi
 def test_no_bytes_raise(frame: bytes) -> None:
     """Any other bytes are no answer and raise nothing, also after the beginning of an answer."""
     assert answered_address(frame) is None or len(frame) >= 42
-    for start in (reply(bytes(4))[:14], advertisement(bytes(16))[:14], advertisement(bytes(16))[:62]):
+    for start in (
+        reply(bytes(4))[:14],
+        advertisement(bytes(16))[:14],
+        advertisement(bytes(16))[:62],
+    ):
         answered_address(start + frame)
 
 
@@ -131,10 +148,15 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
     [
         pytest.param(advertisement(bytes(16), hops=64), id="that came from elsewhere"),
         pytest.param(advertisement(bytes(16), checksum=0x1234), id="with a wrong checksum"),
-        pytest.param(advertisement(bytes(16), b"\2\0" + bytes(6)), id="with an option without length"),
+        pytest.param(
+            advertisement(bytes(16), b"\2\0" + bytes(6)), id="with an option without length"
+        ),
         pytest.param(advertisement(bytes(16), b"\2\2" + bytes(6)), id="with an option that is cut"),
         pytest.param(advertisement(bytes(16), b"\2\1\0\0"), id="with half an option"),
-        pytest.param(reply(bytes(4)).replace(b"\x08\x00\x06\x04", b"\x08\x00\x06\x10"), id="of long addresses"),
+        pytest.param(
+            reply(bytes(4)).replace(b"\x08\x00\x06\x04", b"\x08\x00\x06\x10"),
+            id="of long addresses",
+        ),
     ],
 )
 def test_an_invalid_advertisement_is_no_answer(frame: bytes) -> None:
@@ -163,7 +185,12 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
 
 
 NOISE = re.compile(" NOARP|^fe80::380:c2ff:fe00:1 .* lladdr 01:80:c2:00:00:01 ")
-THERE = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+THERE = [
+    ("azv1", "10.240.0.9"),
+    ("azv2", "10.240.0.10"),
+    ("azv1", "fd00:1::9"),
+    ("azv2", "fd00:1::10"),
+]
 
 
 @needs_kernel
@@ -172,16 +199,28 @@ class TestOnTheKernel:
 
     def shown(self, node: KernelLinks) -> list[list[str]]:
         """The neighbours, addresses and routes of the node and of its pods."""
-        listings = (("neigh", "show", "nud", "all"), ("-o", "address"), ("-4", "route"), ("-6", "route"))
+        listings = (
+            ("neigh", "show", "nud", "all"),
+            ("-o", "address"),
+            ("-4", "route"),
+            ("-6", "route"),
+        )
         return [
-            # NOARP are the multicast groups to which the kernel reports when it likes; it may take a second to notice
-            # that a link has come up. And a pod remembers the sender of a question.
-            sorted(line.replace("linkdown", "") for line in one.ip(*words).splitlines() if not NOISE.search(line))
+            # NOARP are the multicast groups to which the kernel reports when it likes; it may take
+            # a second to notice that a link has come up. And a pod remembers the sender of a
+            # question.
+            sorted(
+                line.replace("linkdown", "")
+                for line in one.ip(*words).splitlines()
+                if not NOISE.search(line)
+            )
             for one in (node.kernel, *node.pods.values())
             for words in listings
         ]
 
-    def test_a_question_changes_no_neighbour(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_question_changes_no_neighbour(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
         """A question and its answer change no neighbour of node or pods, and invalidate no address."""
         wrong = "02:00:00:00:00:99"
         for dev, address in [*THERE, ("azure0", "10.240.0.9"), ("azure0", "fd00:1::9")]:
@@ -190,7 +229,9 @@ class TestOnTheKernel:
             pod.ip("neigh", "add", "10.240.0.4", "lladdr", wrong, "nud", "permanent", "dev", "eth0")
         before = self.shown(node)
         assert layer.answering(Context(), THERE) == set(THERE)
-        assert layer.answering(Context(), [("azv2", "10.240.0.77"), ("azv1", "fd00:1::77")]) == set()
+        assert (
+            layer.answering(Context(), [("azv2", "10.240.0.77"), ("azv1", "fd00:1::77")]) == set()
+        )
         assert self.shown(node) == before
 
     def test_an_answer_adds_no_neighbour(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
@@ -202,27 +243,44 @@ class TestOnTheKernel:
     def test_multicast_answers_are_heard_on_every_sort_of_device(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """Answers are heard if the bridge snoops with a querier, and if the node has no IPv6 on the device."""
-        node.kernel.ip("link", "set", "azure0", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1")
-        node.kernel.run("sysctl", "-qw", "net.ipv6.conf.azv1.disable_ipv6=1", "net.ipv6.conf.azv2.disable_ipv6=1")
+        """Answers are heard if the bridge snoops with a querier, and if the node has no IPv6 on the
+        device.
+        """
+        node.kernel.ip(
+            "link", "set", "azure0", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1"
+        )
+        node.kernel.run(
+            "sysctl",
+            "-qw",
+            "net.ipv6.conf.azv1.disable_ipv6=1",
+            "net.ipv6.conf.azv2.disable_ipv6=1",
+        )
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
 
-    def test_a_pod_whose_end_is_down_does_not_answer(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_pod_whose_end_is_down_does_not_answer(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
         """A pod whose device has no carrier does not answer; the pod next to it does."""
         node.pods["azv1"].set_up("eth0", up=False)
         node.pods["azv2"].ip("address", "add", "fd00:1::10/64", "dev", "lo", "nodad")
         assert layer.answering(Context(), THERE) == {place for place in THERE if place[0] == "azv2"}
 
     def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
-        """A device that vanishes or goes down before its question is skipped, and the others are asked."""
+        """A device that vanishes or goes down before its question is skipped, and the others are
+        asked.
+        """
         node.kernel.set_up("azv1", up=False)
         asked = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]
-        answers = probes.ask(Context(), asked, dict.fromkeys(("azv1", "azv2", "azv9"), MAC), netns=node.name)
+        answers = probes.ask(
+            Context(), asked, dict.fromkeys(("azv1", "azv2", "azv9"), MAC), netns=node.name
+        )
         assert answers == {place for place in THERE if place[0] == "azv2"}
 
     @pytest.mark.parametrize("filtered", [True, False])
     def test_only_the_asked_device_counts(self, node: KernelLinks, filtered: bool) -> None:
-        """An answer on another device does not count, nor one that is sent; with the kernel's filter and without."""
+        """An answer on another device does not count, nor one that is sent; with the kernel's
+        filter and without.
+        """
         ipv4, ipv6 = pack_address("10.240.0.77"), pack_address("fd00:1::77")
         places = [("azv1", ipv4), ("azv1", ipv6)]
         with (
@@ -246,16 +304,27 @@ class TestOnTheKernel:
 
     def test_a_silent_pod_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A silent pod is asked a second time, as a frame may be lost; a pod that answered is not."""
-        asked = [("azv2", "10.240.0.10"), ("azv2", "10.240.0.77"), ("azv2", "fd00:1::77"), ("azv2", "fd00:1::10")]
+        asked = [
+            ("azv2", "10.240.0.10"),
+            ("azv2", "10.240.0.77"),
+            ("azv2", "fd00:1::77"),
+            ("azv2", "fd00:1::10"),
+        ]
         with tap(node.pods["azv2"]) as heard:
             layer.answering(Context(), asked)
             heard.setblocking(False)
-            frames = [frame for frame, (_, _, kind, *_) in received(heard) if kind != socket.PACKET_OUTGOING]
+            frames = [
+                frame
+                for frame, (_, _, kind, *_) in received(heard)
+                if kind != socket.PACKET_OUTGOING
+            ]
         (mac,) = {frame[6:12] for frame in frames}
         for (_, address), times in zip(asked, (1, 2, 2, 1), strict=True):
             assert frames.count(question(mac, pack_address(address))) == times
 
-    def test_a_device_that_takes_nothing_is_an_error(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_device_that_takes_nothing_is_an_error(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
         """If a device takes no frame, the error says so: silence does not mean that no pod answers."""
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("1kbit", 30))
         with pytest.raises(BackendError) as caught:
@@ -265,7 +334,9 @@ class TestOnTheKernel:
             f"asking for addresses on the link in network namespace {node.name}: No buffer space available"
         )
 
-    def test_a_device_that_is_slow_is_waited_for(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_device_that_is_slow_is_waited_for(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
         """Every pod is asked over a device that takes only two frames at a time."""
         node.pods["azv2"].ip("route", "add", "local", "10.200.0.0/16", "dev", "lo")
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("100kbit", 100))
@@ -278,7 +349,9 @@ class TestOnTheKernel:
             layer.answering(Context(timeout=0.1), [("azv1", "10.240.0.77")])
 
     @pytest.mark.slow
-    def test_an_address_that_is_being_tried_out_stays(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_an_address_that_is_being_tried_out_stays(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
         """A pod with a tentative address keeps it, and answers as soon as the address is valid."""
         asked = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
         for pod in node.pods.values():
@@ -287,10 +360,13 @@ class TestOnTheKernel:
             pod.ip("address", "add", "fd00:1::77/64", "dev", "eth0")
         assert layer.answering(Context(), asked) == set()
         shows = [
-            partial(pod.ip, "-6", "address", "show", "dev", "eth0", "to", "fd00:1::77") for pod in node.pods.values()
+            partial(pod.ip, "-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
+            for pod in node.pods.values()
         ]
         assert all("tentative" in show() for show in shows)
-        wait_until(lambda: not any(" tentative" in show() for show in shows), "the address stays tentative")
+        wait_until(
+            lambda: not any(" tentative" in show() for show in shows), "the address stays tentative"
+        )
         assert all("fd00:1::77" in show() and "dadfailed" not in show() for show in shows)
         assert layer.answering(Context(), asked) == set(asked)
 
@@ -299,7 +375,8 @@ class TestOnTheKernel:
     def test_the_answers_do_not_concern_the_node(
         self, node: KernelLinks, layer: NetlinkLinkLayer, forwarding: int, addr_gen_mode: int
     ) -> None:
-        """The node neither forwards nor refuses the answers, with or without forwarding and link-local addresses.
+        """The node neither forwards nor refuses the answers, with or without forwarding and
+        link-local addresses.
 
         Either would make it look for the pod, or for us, and so give it a new neighbour.
         """
@@ -327,7 +404,9 @@ except PermissionDeniedError as error:
     print(error.errno, error)
 """
 ANSWERED = "[('azv1', '10.240.0.9'), ('azv2', 'fd00:1::10')]\n"
-REFUSED = f"{errno.EPERM} asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked\n"
+REFUSED = (
+    f"{errno.EPERM} asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked\n"
+)
 
 
 @needs_kernel
@@ -348,7 +427,9 @@ def shaped(rate: str, size: int) -> tuple[str, ...]:
 
 def tap(node: KernelNode) -> socket.socket:
     """A socket that hears everything, and sends anything, in a namespace."""
-    return inside(node, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+    return inside(
+        node, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    )
 
 
 def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int, int, bytes]]]:

@@ -41,7 +41,8 @@ class TestSystemctl(LiveServiceManagerContract):
     ) -> None:
         """The call ends at its deadline; systemd continues the job until a stop."""
         units.install("ct-slow.service", program="/bin/sleep infinity")
-        # The job exists already: on a slow machine the time might end before systemctl has asked for it.
+        # The job exists already: on a slow machine the time might end before systemctl has asked
+        # for it.
         box.run("systemctl", "start", "--no-block", "ct-slow.service")
         with pytest.raises(DeadlineExceededError):
             services.start(Context(timeout=0.5), "ct-slow.service")
@@ -74,16 +75,24 @@ class TestOfflineUnits(ServiceManagerContract):
     def test_nothing_is_started(self, image: Path, files: FileStore, ctx: Context) -> None:
         """Reload, start and stop do nothing in an image."""
         services = OfflineUnits(str(image))
-        Units(services, files, ctx).install("ct-offline.service", program=f"/bin/touch {image}/started")
+        Units(services, files, ctx).install(
+            "ct-offline.service", program=f"/bin/touch {image}/started"
+        )
         services.daemon_reload(ctx)
         services.start(ctx, "ct-offline.service")
         services.stop(ctx, "ct-offline.service")
         assert not (image / "started").exists()
         assert services.loaded(ctx, "ct-offline.service") == []
 
-    def test_units_of_the_distribution_are_found(self, files: FileStore, image: Path, ctx: Context) -> None:
+    def test_units_of_the_distribution_are_found(
+        self, files: FileStore, image: Path, ctx: Context
+    ) -> None:
         """A gate may lie in any folder that systemd reads, over a link or not."""
-        files.write("/usr/lib/systemd/system/ct-vendor@.service", b"[Unit]\nBefore=network.target\n", mode=0o644)
+        files.write(
+            "/usr/lib/systemd/system/ct-vendor@.service",
+            b"[Unit]\nBefore=network.target\n",
+            mode=0o644,
+        )
         (image / "lib").symlink_to("usr/lib")
         services = OfflineUnits(str(image))
         assert services.state(ctx, "ct-vendor@.service").exists
@@ -97,7 +106,16 @@ class TestErrors:
         if not Path("/run/systemd/system").exists():
             return Systemctl()
         require("root")  # to hide the systemd that runs here
-        return Systemctl(("unshare", "--mount", "sh", "-c", 'umount --lazy /run; exec systemctl "$@"', "systemctl"))
+        return Systemctl(
+            (
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                'umount --lazy /run; exec systemctl "$@"',
+                "systemctl",
+            )
+        )
 
     @needs("systemctl")
     def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
@@ -113,14 +131,20 @@ class TestErrors:
         """Without systemctl the error names the program, and says so once."""
         with pytest.raises(UnitError) as caught:
             Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
-        assert str(caught.value) == "`no-such-systemctl daemon-reload` was not found: is it installed, and on PATH?"
+        assert (
+            str(caught.value)
+            == "`no-such-systemctl daemon-reload` was not found: is it installed, and on PATH?"
+        )
 
 
 @pytest.mark.parametrize(
-    "said", ["", "nonsense", "Id=a.service", 'LoadState=loaded\nDropInPaths="', "Id=a.service\nMainPID=x"]
+    "said",
+    ["", "nonsense", "Id=a.service", 'LoadState=loaded\nDropInPaths="', "Id=a.service\nMainPID=x"],
 )
 def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(said: str) -> None:
-    """A systemctl that is another program, or one that was cut off, was an IndexError, KeyError or ValueError."""
+    """A systemctl that is another program, or one that was cut off, was an IndexError, KeyError or
+    ValueError.
+    """
     services = Systemctl(("sh", "-c", 'printf "%s" "$0"', said))
     with pytest.raises(UnitError, match=r"cannot read the output of .*systemctl status"):
         services.state(Context(), "a.service")

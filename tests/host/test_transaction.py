@@ -36,7 +36,9 @@ def with_eth0(backend: MemoryBackend) -> MemoryBackend:
 
 
 def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> None:
-    """If a step of the rollback fails, the error names the differences, and does not say 'as before'."""
+    """If a step of the rollback fails, the error names the differences, and does not say 'as
+    before'.
+    """
     node.add_route("7.0.0.0/8", dev="eth0")
     seven = next(route for route in node.routes() if route.network >> 24 == 7)
     node.fail_at(3)
@@ -55,7 +57,9 @@ def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> Non
 
 
 def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) -> None:
-    """The kernel limits the mtu; if it does not remove the route that it changed, the error names that route."""
+    """The kernel limits the mtu; if it does not remove the route that it changed, the error names
+    that route.
+    """
     metrics = (8, struct.pack("=HHI", 8, 2, 70_000))
     node.fail_at(3)
     with pytest.raises(RouteRejectedError) as caught:
@@ -65,7 +69,9 @@ def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) ->
 
 
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:
-    """If a link vanishes midway, the later changes are refused, and the earlier routes are gone with the link."""
+    """If a link vanishes midway, the later changes are refused, and the earlier routes are gone
+    with the link.
+    """
     node.steps.plan(2, lambda: node.remove_link("eth0"))
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])

@@ -32,7 +32,9 @@ FIXED = {"links": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes": 1
 
 def said(kind: str, case: str) -> list[bytes]:
     """Return answers that were recorded from a real kernel."""
-    return [bytes(one) for one in messages(memoryview((CASES / f"netlink-{kind}" / case).read_bytes()))]
+    return [
+        bytes(one) for one in messages(memoryview((CASES / f"netlink-{kind}" / case).read_bytes()))
+    ]
 
 
 def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
@@ -52,7 +54,10 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
         "links": {"ip -d link": backend.links},
         "names": {"ip -d link": backend.routes},
         "addresses": {"ip address": backend.links},
-        "neighbours": {"ip neighbour": layer.neighbours, "bridge fdb": lambda: layer.stations("br0")},
+        "neighbours": {
+            "ip neighbour": layer.neighbours,
+            "bridge fdb": lambda: layer.stations("br0"),
+        },
         "rules": {"ip -4 rule": backend.rules, "ip -6 rule": lambda: backend.rules(IPV6)},
         "routes": {
             "ip -4 route show table all": backend.routes,
@@ -80,9 +85,13 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("lie", ["longer than all", "no length", "cut", "another kind"])
-@pytest.mark.parametrize(("kind", "command"), [(kind, command) for kind in REQUESTS for command in asked(kind)])
+@pytest.mark.parametrize(
+    ("kind", "command"), [(kind, command) for kind in REQUESTS for command in asked(kind)]
+)
 def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
-    """A wrong length is an error that names the request and a next step, also 0, which could make a reader loop."""
+    """A wrong length is an error that names the request and a next step, also 0, which could make a
+    reader loop.
+    """
     answer_kind = REQUESTS[kind] - 2
     answer = {
         "longer than all": struct.pack("=IHHII", 4000, answer_kind, 2, 1, 0) + bytes(40),
@@ -92,7 +101,10 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
     }[lie]
     with played({REQUESTS[kind]: answer}), pytest.raises(BackendError) as raised:
         asked(kind)[command]()
-    assert f"rtnetlink: the kernel's answer to the request that `{command}` sends cannot be read: " in str(raised.value)
+    assert (
+        f"rtnetlink: the kernel's answer to the request that `{command}` sends cannot be read: "
+        in str(raised.value)
+    )
     assert "`uname -a`" in str(raised.value)
     assert raised.value.errno == errno.EBADMSG
 
@@ -129,8 +141,13 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
             tried.add(number)
             for wrong in (payload[:-1], payload + b"\0", b""):
                 changed = [*fields[:place], (number, wrong), *fields[place + 1 :]]
-                packed = message(answer_kind, flags, fixed + b"".join(attribute(*field) for field in changed))
-                with played({REQUESTS[kind]: packed}), pytest.raises(BackendError, match="cannot be read"):
+                packed = message(
+                    answer_kind, flags, fixed + b"".join(attribute(*field) for field in changed)
+                )
+                with (
+                    played({REQUESTS[kind]: packed}),
+                    pytest.raises(BackendError, match="cannot be read"),
+                ):
                     asked(kind)[command]()
     assert tried == numbers
 
@@ -145,8 +162,12 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
         ("routes", "kernel-ipv6", "ip -6 route show table all"),
     ],
 )
-def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(kind: str, case: str, command: str) -> None:
-    """Of any length, with and without the bits for nesting and byte order; those of a route travel along."""
+def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(
+    kind: str, case: str, command: str
+) -> None:
+    """Of any length, with and without the bits for nesting and byte order; those of a route travel
+    along.
+    """
     new = [(200, b""), (0x3FFF, b"1"), (0x80C9, b"four"), (0x8FFF, bytes(23))]
     carried = ((200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23)))
     more = b"".join(attribute(*one) for one in new)
@@ -156,42 +177,67 @@ def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(kind: str, case:
     longer = [message(number, flags, one[16:] + more) for number, flags, one in heads]
     with played({REQUESTS[kind]: b"".join(longer)}):
         after = asked(kind)[command]()
-    assert after == ([one._replace(extra=one.extra + carried) for one in before] if kind == "routes" else before)
+    assert after == (
+        [one._replace(extra=one.extra + carried) for one in before] if kind == "routes" else before
+    )
     assert before
 
 
 @pytest.mark.parametrize(
     ("kind", "case", "byte", "most"),
-    [("routes", "kernel-ipv4", 1, 32), ("routes", "kernel-ipv6", 1, 128), ("addresses", "kernel-ipv4", 1, 32)],
+    [
+        ("routes", "kernel-ipv4", 1, 32),
+        ("routes", "kernel-ipv6", 1, 128),
+        ("addresses", "kernel-ipv4", 1, 32),
+    ],
 )
-def test_a_prefix_longer_than_an_address_is_noticed(kind: str, case: str, byte: int, most: int) -> None:
+def test_a_prefix_longer_than_an_address_is_noticed(
+    kind: str, case: str, byte: int, most: int
+) -> None:
     """The length of a prefix is one byte, which may hold up to 255."""
     [one, *_] = (bytearray(one) for one in said(kind, case))
     one[16 + byte] = most + 1
     commands = [command for command in asked(kind) if ("-6" in command) == (most == 128)]
     for command in commands:
-        with played({REQUESTS[kind]: bytes(one)}), pytest.raises(BackendError, match=f"{most + 1} bits long"):
+        with (
+            played({REQUESTS[kind]: bytes(one)}),
+            pytest.raises(BackendError, match=f"{most + 1} bits long"),
+        ):
             asked(kind)[command]()
     assert commands
 
 
 @pytest.mark.parametrize("length", [0, 7, 9, 200])
 def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
-    """The rest of the hops was left out in silence, and a fabric among them would not have been seen."""
+    """The rest of the hops was left out in silence, and a fabric among them would not have been
+    seen.
+    """
     hop = struct.pack("=HBBI", 8, 0, 0, DEVICES["e0"])
     assert [index for _, _, index, _ in next_hops(hop + hop)] == [DEVICES["e0"]] * 2
     lying = hop + struct.pack("=HBBI", length, 0, 0, DEVICES["e0"])
     with pytest.raises((ValueError, struct.error)):
         list(next_hops(lying))
-    route = struct.pack("=8BI", 2, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(15, word.pack(254)) + attribute(9, lying)
-    with played({played_kernel.ROUTES: message(24, 2, route)}), pytest.raises(BackendError, match="cannot be read"):
+    route = (
+        struct.pack("=8BI", 2, 0, 0, 0, 254, 3, 0, 1, 0)
+        + attribute(15, word.pack(254))
+        + attribute(9, lying)
+    )
+    with (
+        played({played_kernel.ROUTES: message(24, 2, route)}),
+        pytest.raises(BackendError, match="cannot be read"),
+    ):
         NetlinkBackend().routes()
 
 
 def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
-    """An answer that is neither route nor refusal is an error; an acknowledgement once counted as 'no route'."""
+    """An answer that is neither route nor refusal is an error; an acknowledgement once counted as
+    'no route'.
+    """
     acknowledged = message(ERROR, 0, word.pack(0) + bytes(16))
-    with played({played_kernel.ROUTES: acknowledged}), pytest.raises(BackendError, match="acknowledged, and not"):
+    with (
+        played({played_kernel.ROUTES: acknowledged}),
+        pytest.raises(BackendError, match="acknowledged, and not"),
+    ):
         NetlinkBackend().lookup([1])
 
 
@@ -201,25 +247,42 @@ def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
         pytest.param(message(ERROR, 0, b"\0"), id="cut"),
         pytest.param(message(24, 0, bytes(12)), id="no acknowledgement"),
         pytest.param(
-            message(ERROR, 0x300, struct.pack("=i", -22) + bytes(16) + b"\x20\0\1\0", sequence=1 << 24),
+            message(
+                ERROR, 0x300, struct.pack("=i", -22) + bytes(16) + b"\x20\0\1\0", sequence=1 << 24
+            ),
             id="cut sentence",
         ),
-        pytest.param(message(ERROR, 0, struct.pack("=i", -(2**31)) + bytes(16), sequence=1 << 24), id="no errno"),
-        pytest.param(message(ERROR, 0, struct.pack("=i", -22) + bytes(16), sequence=0x63000000), id="of no change"),
+        pytest.param(
+            message(ERROR, 0, struct.pack("=i", -(2**31)) + bytes(16), sequence=1 << 24),
+            id="no errno",
+        ),
+        pytest.param(
+            message(ERROR, 0, struct.pack("=i", -22) + bytes(16), sequence=0x63000000),
+            id="of no change",
+        ),
     ],
 )
 def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: bytes) -> None:
-    """After an unreadable answer to a change the routes are read back, since some changes may have been made."""
+    """After an unreadable answer to a change the routes are read back, since some changes may have
+    been made.
+    """
     kernel = PlayedKernel({played_kernel.NEW_ROUTE: answer})
     with pytest.raises(AnswersLostError):
         Conversation(kernel).deliver([message(24, 1, bytes(12), sequence=1 << 24)], 1)  # type: ignore[arg-type]
-    with played({played_kernel.NEW_ROUTE: answer}), pytest.raises(RouteRejectedError, match="are as before"):
-        NetlinkBackend().apply([RouteChange(None, Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0"))])
+    with (
+        played({played_kernel.NEW_ROUTE: answer}),
+        pytest.raises(RouteRejectedError, match="are as before"),
+    ):
+        NetlinkBackend().apply(
+            [RouteChange(None, Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0"))]
+        )
 
 
 @given(st.data())
 def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
-    """Any recorded answer that is cut off or overwritten raises a documented error in each method that reads it."""
+    """Any recorded answer that is cut off or overwritten raises a documented error in each method
+    that reads it.
+    """
     kind = data.draw(st.sampled_from(sorted(READERS)))
     case = data.draw(st.sampled_from(sorted((CASES / f"netlink-{kind}").iterdir())))
     answer = bytearray(case.read_bytes())
@@ -232,7 +295,9 @@ def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
 
 
 def test_a_sandbox_that_forbids_netlink_is_told() -> None:
-    """A unit with `RestrictAddressFamilies=` and without AF_NETLINK gets EAFNOSUPPORT from `socket`."""
+    """A unit with `RestrictAddressFamilies=` and without AF_NETLINK gets EAFNOSUPPORT from
+    `socket`.
+    """
     refused = OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
     message = r"^rtnetlink: Address family .*; a sandbox forbids it: allow AF_NETLINK "
     with pytest.raises(BackendError, match=message), Adapter()._open():

@@ -1,4 +1,5 @@
-"""`make mutants`: change one piece of the code, run the tests of its room, and expect a failure; again for each mutant.
+"""`make mutants`: change one piece of the code, run the tests of its room, and expect a failure;
+again for each mutant.
 
 A file `ROOM.txt` beside this one has mutants in blocks:
 
@@ -6,8 +7,9 @@ A file `ROOM.txt` beside this one has mutants in blocks:
     - the text of today, which only one file has
     + the text instead of it
 
-A block that begins with `?` is known to survive. A mutant whose text is not found, or not once, is an error: move or
-replace it together with the code. The tests of a room are those of its line in ROOMS.
+A block that begins with `?` is known to survive. A mutant whose text is not found, or not once, is
+an error: move or replace it together with the code. The tests of a room are those of its line in
+ROOMS.
 """
 
 import argparse
@@ -79,14 +81,22 @@ def _parsed(room: str) -> Iterator[Mutant]:
         head, *lines = block.split("\n")
         marks = {line[:2] for line in lines}
         if head[:2] not in {"# ", "? "} or not {"- "} <= marks <= {"- ", "+ "}:
-            raise SystemExit(f"{path.name}: a block has lines '# name', '- before' and '+ after', not:\n{block}")
-        before, after = ("\n".join(line[2:] for line in lines if line[:2] == mark) for mark in ("- ", "+ "))
+            raise SystemExit(
+                f"{path.name}: a block has lines '# name', '- before' and '+ after', not:\n{block}"
+            )
+        before, after = (
+            "\n".join(line[2:] for line in lines if line[:2] == mark) for mark in ("- ", "+ ")
+        )
         yield Mutant(room, head[2:], before, after, head[0] == "?")
 
 
 def sources(tree: Path) -> dict[Path, str]:
     """Return the texts of all files that the packages ship."""
-    files = (path for package in ("hostrouting", "phases") for path in sorted((tree / package).rglob("*")))
+    files = (
+        path
+        for package in ("hostrouting", "phases")
+        for path in sorted((tree / package).rglob("*"))
+    )
     wanted = {".py", ".sh", ".service", ".timer", ".conf", ".socket", ".nft"}
     return {path: path.read_text(encoding="utf-8") for path in files if path.suffix in wanted}
 
@@ -96,33 +106,61 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
     places = [path for path, text in texts.items() for _ in range(text.count(mutant.before))]
     if len(places) != 1:
         found = ", ".join(str(path.relative_to(ROOT)) for path in places) or "no file"
-        raise SystemExit(f"{mutant.room}: {mutant.name}: its text is once in one file, but here in {found}")
+        raise SystemExit(
+            f"{mutant.room}: {mutant.name}: its text is once in one file, but here in {found}"
+        )
     return places[0]
 
 
 def _run(tree: Path, tests: Sequence[str], profile: str) -> tuple[int, str]:
-    argv = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "--no-header", "--tb=no", "-rfE", *tests]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-qx",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--tb=no",
+        "-rfE",
+        *tests,
+    ]
     environment = os.environ | {"PYTHONPATH": str(tree), "HYPOTHESIS_PROFILE": profile}
     try:
         done = subprocess.run(
-            argv, cwd=tree, env=environment, capture_output=True, text=True, timeout=_LONGEST, check=False
+            argv,
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return 1, "it did not end"
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
     if done.returncode == 1 and not failed:
-        raise SystemExit(f"the tests of {tree} cannot run: {done.stdout[-500:]}{done.stderr[-500:]}")
-    return done.returncode, failed[1] if failed else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
+        raise SystemExit(
+            f"the tests of {tree} cannot run: {done.stdout[-500:]}{done.stderr[-500:]}"
+        )
+    return done.returncode, failed[1] if failed else done.stdout.strip().rpartition("\n")[
+        2
+    ] or done.stderr[-200:]
 
 
 def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
-    """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then all of the room."""
+    """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then
+    all of the room.
+    """
     room = ROOMS[mutant.room].split()
     file, begun = tree / path.relative_to(ROOT), time.monotonic()
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
     try:
-        for tests, profile in [([first], "default")] * bool(first) + [(room, "quick"), (room, "default")]:
+        for tests, profile in [([first], "default")] * bool(first) + [
+            (room, "quick"),
+            (room, "default"),
+        ]:
             status, killer = _run(tree, tests, profile)
             # 4 and 5: the first one is not there any more.
             if status not in {0, 4, 5}:
@@ -134,13 +172,22 @@ def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
 
 def main() -> int:
     """Judge the mutants, and list those that survive though none of them should."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--room", action="append", choices=ROOMS, help="only the mutants of this room; may be repeated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--room",
+        action="append",
+        choices=ROOMS,
+        help="only the mutants of this room; may be repeated",
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, taken at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
     parser.add_argument(
-        "--list", action="store_true", help="find the texts, count the mutants of each room, and run nothing"
+        "--list",
+        action="store_true",
+        help="find the texts, count the mutants of each room, and run nothing",
     )
     arguments = parser.parse_args()
     chosen = [mutant for mutant in mutants() if mutant.room in (arguments.room or ROOMS)]
@@ -156,13 +203,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(arguments.jobs):
-            ignored = shutil.ignore_patterns(".git", ".venv*", ".tools", "__pycache__", ".hypothesis")
-            trees.put(Path(shutil.copytree(ROOT, Path(folder, str(number)), ignore=ignored, symlinks=True)))
+            ignored = shutil.ignore_patterns(
+                ".git", ".venv*", ".tools", "__pycache__", ".hypothesis"
+            )
+            trees.put(
+                Path(
+                    shutil.copytree(ROOT, Path(folder, str(number)), ignore=ignored, symlinks=True)
+                )
+            )
 
         def in_a_tree(mutant: Mutant) -> Outcome:
             tree = trees.get()
             try:
-                return judge(mutant, tree, places[mutant], killers.get(f"{mutant.room}: {mutant.name}", ""))
+                return judge(
+                    mutant, tree, places[mutant], killers.get(f"{mutant.room}: {mutant.name}", "")
+                )
             finally:
                 trees.put(tree)
 
@@ -171,11 +226,15 @@ def main() -> int:
             for outcome in pool.map(in_a_tree, chosen):
                 outcomes.append(outcome)
                 mutant, name = outcome.mutant, f"{outcome.mutant.room}: {outcome.mutant.name}"
-                print(f"{outcome.seconds:6.1f} s  {name}: {outcome.killer or 'SURVIVES'}", flush=True)
+                print(
+                    f"{outcome.seconds:6.1f} s  {name}: {outcome.killer or 'SURVIVES'}", flush=True
+                )
                 killers[name] = outcome.killer
                 NOTES.write_text(json.dumps(killers, indent=1))
     killed = sum(bool(outcome.killer) for outcome in outcomes)
-    lost = [outcome.mutant for outcome in outcomes if not outcome.killer and not outcome.mutant.survives]
+    lost = [
+        outcome.mutant for outcome in outcomes if not outcome.killer and not outcome.mutant.survives
+    ]
     print(f"{killed} of {len(outcomes)} mutants were killed")
     for mutant in lost:
         print(f"not killed: {mutant.room}: {mutant.name}")

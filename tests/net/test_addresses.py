@@ -1,4 +1,6 @@
-"""IPv4 text and device names are read strictly: against the standard library, and against the kernel's own rule."""
+"""IPv4 text and device names are read strictly: against the standard library, and against the
+kernel's own rule.
+"""
 
 import ipaddress
 import re
@@ -7,13 +9,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import IPV4, Prefix, check_device_name, format_ipv4, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import (
+    IPV4,
+    Prefix,
+    check_device_name,
+    format_ipv4,
+    netmask,
+    parse_cidr,
+    parse_ipv4,
+)
 
 #: Text near enough to addresses that random changes hit the edges.
-NEARLY_ADDRESSES = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){2,4}", fullmatch=True) | st.text("0123456789./ +x٣\n")
-NEARLY_CIDRS = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{0,3})?", fullmatch=True) | st.text(
-    "0123456789./ +٣\n"
+NEARLY_ADDRESSES = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){2,4}", fullmatch=True) | st.text(
+    "0123456789./ +x٣\n"
 )
+NEARLY_CIDRS = st.from_regex(
+    r"[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{0,3})?", fullmatch=True
+) | st.text("0123456789./ +٣\n")
 
 
 def _accepts(function: object, text: str) -> bool:
@@ -40,7 +52,9 @@ def test_addresses_survive_writing_and_reading(address: int) -> None:
 @example("1.2.3.٣")
 @example("")
 def test_addresses_are_those_that_the_standard_library_accepts(text: str) -> None:
-    """parse_ipv4 accepts exactly the texts that ipaddress.IPv4Address accepts, and reads the same number."""
+    """parse_ipv4 accepts exactly the texts that ipaddress.IPv4Address accepts, and reads the same
+    number.
+    """
     assert _accepts(parse_ipv4, text) == _accepts(ipaddress.IPv4Address, text)
     if _accepts(parse_ipv4, text):
         assert parse_ipv4(text) == int(ipaddress.IPv4Address(text))
@@ -56,7 +70,9 @@ def test_addresses_are_those_that_the_standard_library_accepts(text: str) -> Non
 @example("10.0.0.0/8/8")
 @example("10.0.0.0/" + "1" * 5000)
 def test_a_cidr_is_an_address_and_a_decimal_length(text: str) -> None:
-    """parse_cidr accepts the texts of ipaddress.IPv4Interface, minus missing lengths, netmasks and leading zeros."""
+    """parse_cidr accepts the texts of ipaddress.IPv4Interface, minus missing lengths, netmasks and
+    leading zeros.
+    """
     length = text.partition("/")[2]
     strict = re.fullmatch("[0-9]|[1-9][0-9]", length) is not None
     assert _accepts(parse_cidr, text) == (strict and _accepts(ipaddress.IPv4Interface, text))
@@ -74,7 +90,18 @@ def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int
 
 
 @pytest.mark.parametrize(
-    "text", ["\x00", "1.2.3.4\x00", "\ud800", "1.2.3.4%eth0", "::1", "1.2.3.4\n", "0x7f.1", "1.2.3.256", "-1.2.3.4"]
+    "text",
+    [
+        "\x00",
+        "1.2.3.4\x00",
+        "\ud800",
+        "1.2.3.4%eth0",
+        "::1",
+        "1.2.3.4\n",
+        "0x7f.1",
+        "1.2.3.256",
+        "-1.2.3.4",
+    ],
 )
 def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None:
     """NUL, surrogates, zones, other families and other notations are refused with the one message."""
@@ -127,12 +154,18 @@ def test_device_names_are_refused_with_the_reason(name: str, problem: str) -> No
 
 def _kernel_accepts(name: bytes) -> bool:
     """dev_valid_name() of net/core/dev.c, with the kernel's isspace(), which reads Latin-1."""
-    return 0 < len(name) < 16 and name not in {b".", b".."} and not set(name) & set(b"/:\t\n\v\f\r \xa0")
+    return (
+        0 < len(name) < 16
+        and name not in {b".", b".."}
+        and not set(name) & set(b"/:\t\n\v\f\r \xa0")
+    )
 
 
 @given(st.text(max_size=17) | st.text("ab.-_+@é/: \t$à语", max_size=17))
 def test_no_name_is_accepted_that_the_kernel_refuses(name: str) -> None:
-    """Whatever is accepted is a device name in the kernel's eyes, holds no shell's special character, and prints."""
+    """Whatever is accepted is a device name in the kernel's eyes, holds no shell's special
+    character, and prints.
+    """
     if _accepts(check_device_name, name):
         assert _kernel_accepts(name.encode())
         assert name.isprintable()
@@ -143,4 +176,6 @@ def test_no_name_is_accepted_that_the_kernel_refuses(name: str) -> None:
 @given(st.text("abXY01._+@-é语", max_size=17))
 def test_harmless_names_are_accepted_exactly_if_the_kernel_does(name: str) -> None:
     """Among names without special characters, the kernel's rule and the leading '-' alone decide."""
-    assert _accepts(check_device_name, name) == (_kernel_accepts(name.encode()) and not name.startswith("-"))
+    assert _accepts(check_device_name, name) == (
+        _kernel_accepts(name.encode()) and not name.startswith("-")
+    )

@@ -24,7 +24,14 @@ LOW, HIGH = ((20, b"\3"),), ((20, b"\1"),)
         ([ETH0._replace(table=77), IB0], ("ib0",)),
         ([ETH0._replace(protocol=142), IB0], ("ib0",)),
         ([ETH0._replace(flags=1), IB0], ("ib0",)),
-        ([ETH0._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0", dead=True), *IB0.hops))], ("ib0",)),
+        (
+            [
+                ETH0._replace(
+                    gateway=None, dev=None, nexthops=(NextHop(None, "eth0", dead=True), *IB0.hops)
+                )
+            ],
+            ("ib0",),
+        ),
     ],
 )
 def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, ...]) -> None:
@@ -33,8 +40,12 @@ def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, 
 
 
 def test_the_default_route_that_decides() -> None:
-    """A dead next hop does not end a route that has a living one; a route of dead ones alone is passed over."""
+    """A dead next hop does not end a route that has a living one; a route of dead ones alone is
+    passed over.
+    """
     dead = NextHop(None, "eth0", dead=True)
-    all_dead, half_dead = (ObservedRoute(0, 0, nexthops=hops) for hops in ((dead, dead), (dead, NextHop(None, "ib0"))))
+    all_dead, half_dead = (
+        ObservedRoute(0, 0, nexthops=hops) for hops in ((dead, dead), (dead, NextHop(None, "ib0")))
+    )
     assert default_route([all_dead]) is None
     assert default_route([all_dead, half_dead, ETH0]) == half_dead

@@ -1,4 +1,6 @@
-"""The default route: the task, the proof and both boot scripts against the kernel, with dead next hops."""
+"""The default route: the task, the proof and both boot scripts against the kernel, with dead next
+hops.
+"""
 
 import json
 import re
@@ -26,7 +28,9 @@ pytestmark = needs_kernel
 CIDR = "10.96.0.0/16"
 OPEN = StaticRoute(destination="172.16.1.0/24")
 VIA = {f"eth{n}": f"10.22{n}.0.1" for n in range(3)}
-NO_CARRIER_ON_ETH1 = "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1; ip link set wire1 down"
+NO_CARRIER_ON_ETH1 = (
+    "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1; ip link set wire1 down"
+)
 CUT_ETH2 = "ip link set wire2 down"
 
 
@@ -62,7 +66,9 @@ def default(*legs: str, options: str = "") -> str:
 
 def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p"]
-    done = subprocess.run(argv, input=impatient(config_of([route])), capture_output=True, check=False)
+    done = subprocess.run(
+        argv, input=impatient(config_of([route])), capture_output=True, check=False
+    )
     lines = node.ip("route", "show", "proto", "142").splitlines()
     return done.returncode, [line.strip() for line in lines]
 
@@ -78,7 +84,11 @@ def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
         (default("eth1", "eth0"), ("eth1", "eth0"), "eth1"),
         (f"{default('eth1', 'eth0')}; ip link set eth1 down", ("eth1", "eth0"), "eth0"),
         (f"{default('eth1', 'eth0')}; {NO_CARRIER_ON_ETH1}", ("eth1", "eth0"), "eth0"),
-        (f"{default('eth1')}; {default('eth0', options='metric 100')}; {NO_CARRIER_ON_ETH1}", ("eth0",), "eth0"),
+        (
+            f"{default('eth1')}; {default('eth0', options='metric 100')}; {NO_CARRIER_ON_ETH1}",
+            ("eth0",),
+            "eth0",
+        ),
         (
             f"{default('eth1', 'eth2')}; {default('eth0', options='metric 1')}; {NO_CARRIER_ON_ETH1}; {CUT_ETH2}",
             ("eth0",),
@@ -100,16 +110,26 @@ def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
 def test_all_use_the_default_route_that_the_kernel_uses(
     node: KernelNode, tmp_path: Path, commands: str, expected: tuple[str, ...], leaves_by: str
 ) -> None:
-    """Where `ip route get` leads out, the proof and both scripts do, and an open route is completed there."""
+    """Where `ip route get` leads out, the proof and both scripts do, and an open route is completed
+    there.
+    """
     arrange(node, commands)
     assert any(f" dev {dev} " in node.ip("route", "get", "10.96.0.1") for dev in expected)
     report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
     # The kernel still sends flows to a leg without carrier, where they end.
-    ends = "linkdown" in node.ip("route", "show", "default") and "dead" not in node.ip("route", "show", "default")
+    ends = "linkdown" in node.ip("route", "show", "default") and "dead" not in node.ip(
+        "route", "show", "default"
+    )
     kinds = ["dead-end"] if ends else []
-    assert (report.expected_devs, [finding.kind for _, finding in report.findings]) == (expected, kinds)
+    assert (report.expected_devs, [finding.kind for _, finding in report.findings]) == (
+        expected,
+        kinds,
+    )
     ran = run_script(node, tmp_path, [CIDR])
-    assert (ran.status, [line.split()[1] for line in ran.markers.get("route-overlap.detected", "").splitlines()]) == (
+    assert (
+        ran.status,
+        [line.split()[1] for line in ran.markers.get("route-overlap.detected", "").splitlines()],
+    ) == (
         len(kinds),
         kinds,
     )
@@ -131,7 +151,9 @@ def test_all_use_the_default_route_that_the_kernel_uses(
     ],
     ids=["ours", "tos", "other table", "blackhole", "dead", "all dead"],
 )
-def test_all_ignore_routes_that_are_no_default_route(node: KernelNode, tmp_path: Path, commands: str) -> None:
+def test_all_ignore_routes_that_are_no_default_route(
+    node: KernelNode, tmp_path: Path, commands: str
+) -> None:
     """A route that is ours, is for few packets, or sends nothing anywhere is no default route."""
     arrange(node, commands)
     assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).expected_devs == ()
@@ -140,12 +162,16 @@ def test_all_ignore_routes_that_are_no_default_route(node: KernelNode, tmp_path:
     assert ran.output.startswith("the node has no IPv4 default route")
     assert routes_of_task(node, OPEN) == []
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p"]
-    done = subprocess.run(argv, input=impatient(config_of([OPEN])), capture_output=True, check=False)
+    done = subprocess.run(
+        argv, input=impatient(config_of([OPEN])), capture_output=True, check=False
+    )
     assert done.returncode == 1
     assert b": table main has no IPv4 default route; see " in done.stderr
 
 
-@pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"], ids=["no carrier", "down"])
+@pytest.mark.parametrize(
+    "trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"], ids=["no carrier", "down"]
+)
 def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
     """The kernel judges the device; the error does not claim that there is no gateway."""
     arrange(node, f"{default('eth1', 'eth0')}; {trouble}")
@@ -153,7 +179,9 @@ def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trou
     assert routes_of_task(node, route) == ["172.16.1.0/24 via 10.221.0.1 dev eth1"]
     status, routes = routes_of_script(node, route)
     is_down = trouble.endswith("eth1 down")
-    assert (status, routes) == ((1, []) if is_down else (0, ["172.16.1.0/24 via 10.221.0.1 dev eth1 dead linkdown"]))
+    assert (status, routes) == (
+        (1, []) if is_down else (0, ["172.16.1.0/24 via 10.221.0.1 dev eth1 dead linkdown"])
+    )
 
 
 def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode, tmp_path: Path) -> None:
@@ -192,9 +220,13 @@ def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["-x", "*"])
 class TestNames:
-    """Devices with names that mean something to bash or to ip; none of them can be told in a config."""
+    """Devices with names that mean something to bash or to ip; none of them can be told in a
+    config.
+    """
 
-    def test_the_default_routes_device_may_have_any_name(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+    def test_the_default_routes_device_may_have_any_name(
+        self, node: KernelNode, tmp_path: Path, odd: str
+    ) -> None:
         """Task, proof and scripts find it alike; a second run of the script has nothing to do."""
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
         assert (report.expected_devs, report.ok) == ((odd,), True)
@@ -208,25 +240,60 @@ class TestNames:
     def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
         """One next hop, or several: a route that the config no longer has is removed."""
         node.ip("route", "add", "172.16.9.0/24", "dev", odd, "proto", "142")
-        legs = ("nexthop", "via", VIA["eth0"], "dev", odd, "nexthop", "via", VIA["eth1"], "dev", "eth1")
+        legs = (
+            "nexthop",
+            "via",
+            VIA["eth0"],
+            "dev",
+            odd,
+            "nexthop",
+            "via",
+            VIA["eth1"],
+            "dev",
+            "eth1",
+        )
         node.ip("route", "add", "172.16.8.0/24", "proto", "142", *legs)
         assert routes_of_script(node, OPEN) == (0, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
 
-    def test_sources_of_next_hops_are_asked_for(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+    def test_sources_of_next_hops_are_asked_for(
+        self, node: KernelNode, tmp_path: Path, odd: str
+    ) -> None:
         """With several next hops the script asks by device which source each has."""
-        legs = ("nexthop", "via", VIA["eth0"], "dev", odd, "nexthop", "via", VIA["eth1"], "dev", "eth1")
+        legs = (
+            "nexthop",
+            "via",
+            VIA["eth0"],
+            "dev",
+            odd,
+            "nexthop",
+            "via",
+            VIA["eth1"],
+            "dev",
+            "eth1",
+        )
         node.ip("route", "replace", "default", *legs)
         node.ip("route", "add", "10.96.0.0/24", "dev", "eth2", "table", "101")
         node.ip("rule", "add", "from", "10.220.0.4", "lookup", "101")
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
-        lines = [f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link)"]
+        lines = [
+            f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link)"
+        ]
         assert report.lines() == lines
-        assert run_script(node, tmp_path, [CIDR]).markers["route-overlap.detected"].splitlines() == lines
+        assert (
+            run_script(node, tmp_path, [CIDR]).markers["route-overlap.detected"].splitlines()
+            == lines
+        )
 
-    def test_a_suggested_route_can_be_configured(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
-        """The check suggests a route by such a device, which the script names, too, and it repairs the finding."""
+    def test_a_suggested_route_can_be_configured(
+        self, node: KernelNode, tmp_path: Path, odd: str
+    ) -> None:
+        """The check suggests a route by such a device, which the script names, too, and it repairs
+        the finding.
+        """
         node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
-        assert f"\nexpected: dev {odd} via 10.220.0.1; " in run_script(node, tmp_path, [CIDR]).output
+        assert (
+            f"\nexpected: dev {odd} via 10.220.0.1; " in run_script(node, tmp_path, [CIDR]).output
+        )
         [proposed] = pasted(str(prove_egress(NetlinkBackend(netns=node.name), [CIDR])))
         [route] = HostRoutingConfig.from_mapping(proposed).static_routes.routes
         assert routes_of_script(node, route) == (0, [f"10.96.0.0/16 via 10.220.0.1 dev {odd}"])
@@ -243,4 +310,8 @@ class TestNames:
 def pasted(output: str) -> list[dict[str, Any]]:
     """The sections that an output proposes for a config."""
     lines = [line.strip() for line in output.splitlines()]
-    return [json.loads(f"{{{line}}}") for line in lines if line.startswith(('"staticRoutes"', '"routeOverlap"'))]
+    return [
+        json.loads(f"{{{line}}}")
+        for line in lines
+        if line.startswith(('"staticRoutes"', '"routeOverlap"'))
+    ]

@@ -56,7 +56,9 @@ HOPS = st.fixed_dictionaries(
     )
 )
 def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
-    """The reader refuses whatever the kernel cannot be asked for, with an error that the journal knows."""
+    """The reader refuses whatever the kernel cannot be asked for, with an error that the journal
+    knows.
+    """
     form = FORMS[ObservedRoute]
     try:
         route = form.read(mapping)
@@ -65,7 +67,9 @@ def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
         return
     indexes = {"eth0": 1, "lo": 2}
     if route.family == IPV4:
-        assert sum(map(len, RouteWriter(indexes).batches([("add", route.to_route(), 0)], echoes={})))
+        assert sum(
+            map(len, RouteWriter(indexes).batches([("add", route.to_route(), 0)], echoes={}))
+        )
     else:
         assert pack_route(route, indexes)
     assert form.read(json.loads(json.dumps(form.brief(route)))) == route

@@ -37,21 +37,27 @@ def test_coverage_is_that_of_the_standard_library(
     """A network is covered exactly when `ipaddress` calls it a subnet; families never mix."""
     network = ipaddress.ip_network((base, min(length, base.max_prefixlen)), strict=False)
     # Of networks at random hardly any would lie in one another.
-    inner = data.draw(st.sampled_from([base, network.network_address, network.broadcast_address, other]))
+    inner = data.draw(
+        st.sampled_from([base, network.network_address, network.broadcast_address, other])
+    )
     subnet = ipaddress.ip_network((inner, min(other_length, inner.max_prefixlen)), strict=False)
     expected = subnet.version == network.version and subnet.subnet_of(network)  # type: ignore[arg-type]
     assert Prefix.parse(str(network)).covers(Prefix.parse(str(subnet))) == expected
 
 
 @given(st.ip_addresses())
-def test_spelling_is_that_of_the_standard_library(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_spelling_is_that_of_the_standard_library(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
     """However an address is written, it comes out compressed, as the kernel's tools print it."""
     expected = Address(IPV4 if address.version == 4 else IPV6, int(address))
     assert parse_address(address.exploded) == expected
     assert parse_address(str(parse_address(address.exploded))) == expected
 
 
-@pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/32", "fd00::1%eth0", "\0", "\ud800", "1::2::3", "pod"])
+@pytest.mark.parametrize(
+    "text", ["", "10.0.0", "10.0.0.1/32", "fd00::1%eth0", "\0", "\ud800", "1::2::3", "pod"]
+)
 def test_a_text_that_is_no_address_is_none(text: str) -> None:
     """A text that is not an address raises nothing."""
     assert parse_address(text) is None

@@ -37,7 +37,9 @@ def test_a_wrong_route_cannot_be_made(fields: dict[str, Any], message: str) -> N
 
 def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
     """A typing mistake meets the list."""
-    with pytest.raises(ValueError, match="kind 'blakchole' is not one of unicast, local, broadcast"):
+    with pytest.raises(
+        ValueError, match="kind 'blakchole' is not one of unicast, local, broadcast"
+    ):
         Route(**{**NINE, "kind": "blakchole"})
 
 

@@ -47,7 +47,9 @@ def in_time() -> Context:
 @pytest.fixture
 def host() -> FakeHost:
     host = FakeHost()
-    host.files.write(f"/lib/systemd/system/{NSPAWN}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+    host.files.write(
+        f"/lib/systemd/system/{NSPAWN}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644
+    )
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
@@ -75,7 +77,9 @@ def told(report: NodeReport) -> list[tuple[str, str, str]]:
 
 
 def lose_our_routes(host: FakeHost) -> None:
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if route.protocol == 142])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if route.protocol == 142]
+    )
 
 
 def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
@@ -108,7 +112,9 @@ def test_routes_alone_are_looked_at(host: FakeHost) -> None:
 def test_a_script_without_its_run_bit(host: FakeHost) -> None:
     """A script that is not executable would hold every gate (203/EXEC), so check reports it."""
     config = applied(host, **ROUTES)
-    host.files.write(SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644)
+    host.files.write(
+        SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644
+    )
     assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
     applied(host, **ROUTES)
     assert told(check(host, config)) == []
@@ -127,7 +133,9 @@ def test_files_that_were_exchanged_under_their_links(host: FakeHost) -> None:
     """Foreign scripts open all gates unseen: check reports them, and apply repairs them."""
     config = applied(host, **ROUTES, **OVERLAP)
     for name in GENERATION:
-        host.files.write(f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755)
+        host.files.write(
+            f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755
+        )
     host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
     assert set(told(check(host, config))) == {
         ("error", "boot-file", f"/etc/aks-flex-node/{each}") for each in GENERATION
@@ -149,19 +157,25 @@ def test_files_that_are_right_in_another_folder(host: FakeHost) -> None:
 
 
 def test_a_foreign_route_before_ours(host: FakeHost) -> None:
-    """One finding, which names it: ours is of this config, and stands after it; an apply puts ours first again."""
+    """One finding, which names it: ours is of this config, and stands after it; an apply puts ours
+    first again.
+    """
     config = applied(host, **ROUTES)
     host.routes.insert_route(
         Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=16), verb="prepend"
     )
-    [finding] = [finding for finding in check(host, config).findings if finding.kind == "lost-route"]
+    [finding] = [
+        finding for finding in check(host, config).findings if finding.kind == "lost-route"
+    ]
     assert "(hides '172.16.8.0/22 via 10.224.0.9" in finding.reason
     applied(host, **ROUTES)
     assert [finding.kind for finding in check(host, config).findings] == []
 
 
 def test_a_connected_route_after_ours(host: FakeHost) -> None:
-    """A device got an address in the place of ours later: a warning names both routes, and ours stays."""
+    """A device got an address in the place of ours later: a warning names both routes, and ours
+    stays.
+    """
     config = applied(host, **ROUTES)
     host.routes.add_link("ib7")
     host.routes.add_address("ib7", "172.16.8.4/22")
@@ -175,19 +189,29 @@ def test_a_connected_route_after_ours(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("address", [None, "172.16.8.4/22"])
 def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str | None) -> None:
-    """It does not compare the routes that the run has read back, and yet finds one that comes before the kernel's."""
+    """It does not compare the routes that the run has read back, and yet finds one that comes
+    before the kernel's.
+    """
     config = applied(host, **ROUTES)
     if address:
         host.routes.add_link("ib7")
         host.routes.add_address("ib7", address)
         applied(host, **ROUTES)
-    assert node_status(in_time(), host, config).to_mapping() == node_status(in_time(), host).to_mapping()
+    assert (
+        node_status(in_time(), host, config).to_mapping()
+        == node_status(in_time(), host).to_mapping()
+    )
 
 
 def test_a_plan_after_a_run_that_was_killed(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    host: FakeHost,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    """Files that systemd has yet to read are read with the rest: the plan and the apply that follows say the same."""
+    """Files that systemd has yet to read are read with the rest: the plan and the apply that
+    follows say the same.
+    """
     applied(host, **ROUTES)
     execute(Reset(HostRoutingConfig(), host=host), in_time())
     host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
@@ -208,7 +232,9 @@ def test_a_plan_after_a_run_that_was_killed(
 
 
 def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
-    """An apply that installs nothing, for no rules are needed, is one: `check` does not ask for it again and again."""
+    """An apply that installs nothing, for no rules are needed, is one: `check` does not ask for it
+    again and again.
+    """
     config = config_of(**PROBES)
     assert told(check(host, config)) == [("warning", "not-applied", "hostRouting")]
     host.link_layer.remove_address("eth0", "2001:db8::4/64")
@@ -223,7 +249,9 @@ def test_probes_alone_are_no_reason_to_mention_gates(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """On a node without IPv6 a plan or an apply installs no gate, so no notice announces what one will do."""
+    """On a node without IPv6 a plan or an apply installs no gate, so no notice announces what one
+    will do.
+    """
     monkeypatch.setattr(Host, "live", lambda: host)
     monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
     host.services.start(in_time(), "systemd-nspawn@kube1.service")
@@ -243,11 +271,15 @@ def test_probes_alone_are_no_reason_to_mention_gates(
 def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
     """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason."""
     host.metadata.error = BackendError("no answer")
-    assert told(check(host, config_of(probeSnat={"enabled": True}))) == [("warning", "not-applied", "hostRouting")]
+    assert told(check(host, config_of(probeSnat={"enabled": True}))) == [
+        ("warning", "not-applied", "hostRouting")
+    ]
 
 
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
-    """On a node before its first apply the proof decides, and it does not propose routes that the config has."""
+    """On a node before its first apply the proof decides, and it does not propose routes that the
+    config has.
+    """
     config = config_of(**ROUTES, **OVERLAP, **PROBES)
     report = check(host, config)
     assert told(report) == [("warning", "not-applied", "hostRouting")]
@@ -264,7 +296,9 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     config = applied(host, **ROUTES, **OVERLAP)
     lose_our_routes(host)
     report = check(host, config)
-    assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
+    assert told(report) == [
+        ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")
+    ]
     [finding] = report.findings
     assert finding.sentence == "is not in force; apply the config"
     assert "add these routes" not in report.overlap.advice
@@ -280,18 +314,27 @@ def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None
     [cidr] = report.to_mapping()["cidrs"]
     assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/24"]
     assert "not in force" not in report.overlap.advice
-    suggested = [{key: route[key] for key in ("destination", "gateway", "dev")} for route in cidr["suggested_routes"]]
+    suggested = [
+        {key: route[key] for key in ("destination", "gateway", "dev")}
+        for route in cidr["suggested_routes"]
+    ]
     routes = [{"destination": "172.16.8.0/22"}, *suggested]
-    assert check(host, applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)).ok
+    assert check(
+        host, applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)
+    ).ok
 
 
 def test_pasted_advice_converges(host: FakeHost) -> None:
-    """The section that it prints has the routes of the config, too: pasted and applied, nothing is lost."""
+    """The section that it prints has the routes of the config, too: pasted and applied, nothing is
+    lost.
+    """
     wrong = {"destination": "172.16.8.0/22", "gateway": "172.16.0.9", "dev": "ib0"}
     routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}, wrong]}
     config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
     ConfigureStaticRoutes(config, host=host).act(in_time())
-    [line] = [line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line]
+    [line] = [
+        line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line
+    ]
     pasted = HostRoutingConfig.from_mapping({**config.to_mapping(), **json.loads(f"{{{line}}}")})
     mended = "192.0.2.0/24 metric 7, 172.16.8.0/22 via 10.224.0.1 dev eth0"
     assert ", ".join(map(str, pasted.static_routes.routes)) == mended
@@ -301,29 +344,44 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("hiding", [{"kind": "blackhole"}, {"dev": "ib0"}])
-def test_our_hidden_route_needs_an_apply_and_no_other_route(host: FakeHost, hiding: dict[str, Any]) -> None:
-    """Also where a blackhole stands before ours, and where a narrower one of ours has the same first address."""
+def test_our_hidden_route_needs_an_apply_and_no_other_route(
+    host: FakeHost, hiding: dict[str, Any]
+) -> None:
+    """Also where a blackhole stands before ours, and where a narrower one of ours has the same
+    first address.
+    """
     routes = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.8.0/24"}]
     config = applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)
     host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", protocol=4, **hiding))])
     report = check(host, config).overlap
-    assert [(cidr.configured_routes, cidr.suggested_routes) for cidr in report.cidrs] == [(("172.16.8.0/22",), ())]
+    assert [(cidr.configured_routes, cidr.suggested_routes) for cidr in report.cidrs] == [
+        (("172.16.8.0/22",), ())
+    ]
     assert fixed(in_time(), config, host) == config
 
 
 def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
     """An apply cannot add it now, and neither the fix nor a finding says that it could."""
     applied(host, **ROUTES)
-    config = config_of(staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]})
+    config = config_of(
+        staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]}
+    )
     reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
     assert reason in str(fixed(in_time(), config, host))
-    assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].sentence
+    assert (
+        f"{reason}); when that is there, apply the config"
+        in check(host, config).findings[0].sentence
+    )
 
 
 def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
-    """What the config leaves open is as it was when a default route named it; an apply changes nothing, or waits."""
+    """What the config leaves open is as it was when a default route named it; an apply changes
+    nothing, or waits.
+    """
     config = applied(host, **ROUTES)
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
     assert told(check(host, config)) == []
     task, ctx = Configure(config, host=host), in_time()
     assert not task.plan(ctx)
@@ -332,7 +390,9 @@ def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
 
 
 def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
-    """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of InfiniBand."""
+    """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of
+    InfiniBand.
+    """
     config = config_of(routeOverlap={**OVERLAP["routeOverlap"], "allowedDevs": ["mesh*"]})
     offer = '"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT", "allowedDevs": ["mesh*", "ib0"]'
     assert offer in "\n".join(check(host, config).lines(verbose=True))
@@ -345,12 +405,16 @@ def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
     devices = {name: one._replace(mac=macs.get(name, "")) for name, one in node.fib.devices.items()}
     node.fib = attrs.evolve(node.fib, devices=devices)
     assert '"allowedDevs": ["mesh*", "eth1"]' in check(host, config).overlap.allowance
-    pool = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("172.16.1.5")),), source="the pool")
+    pool = Fabric(
+        addresses=(FabricAddress("020000000007", parse_ipv4("172.16.1.5")),), source="the pool"
+    )
     assert prove_config(config, pool, node).allowance == ""
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
-    """A better default route came after the apply: the route still goes by the first one, and check reports that."""
+    """A better default route came after the apply: the route still goes by the first one, and check
+    reports that.
+    """
     config = applied(host, **ROUTES)
     host.routes.add_link("eth1")
     host.routes.add_address("eth1", "10.9.0.4/16")
@@ -359,7 +423,10 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=200)
     host.routes.add_route("default", gateway="10.9.0.1", dev="eth1", metric=100)
     [finding] = check(host, config).findings
-    assert (finding.kind, finding.subject) == ("lost-route", "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142")
+    assert (finding.kind, finding.subject) == (
+        "lost-route",
+        "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142",
+    )
     assert "was '172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'" in finding.reason
 
 
@@ -371,31 +438,47 @@ def test_a_device_that_does_not_exist_is_named(host: FakeHost) -> None:
         {"destination": "172.16.24.0/22", "gateway": "10.224.0.1", "dev": "eth9"},
     ]
     report = check(host, config_of(staticRoutes={"enabled": True, "routes": routes}))
-    reasons = [finding.reason for finding in report.findings if finding.subject.startswith(("172.16.16", "172.16.24"))]
+    reasons = [
+        finding.reason
+        for finding in report.findings
+        if finding.subject.startswith(("172.16.16", "172.16.24"))
+    ]
     step = "there is no network device eth9; correct its 'dev'"
     assert len(reasons) == 2
     assert all(step in reason for reason in reasons)
 
 
 def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
-    """Under WARN it is a warning, under STRICT an error; a node without default route is in error either way."""
+    """Under WARN it is a warning, under STRICT an error; a node without default route is in error
+    either way.
+    """
     shadowed = {"expectedCidrs": ["172.16.0.0/16"]}
     assert check(host, config_of(routeOverlap=shadowed)).severities == {"warning"}
     assert "error" in check(host, config_of(routeOverlap={**shadowed, "mode": "STRICT"})).severities
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
     assert "error" in check(host, config_of(routeOverlap=shadowed)).severities
 
 
-@pytest.mark.parametrize("setting", [{"mode": "STRICT"}, {"fabric": ["172.16.0.0/16"]}, {"expectedDevs": ["eth0"]}])
-def test_a_section_without_addresses_proves_nothing(host: FakeHost, setting: dict[str, object]) -> None:
-    """A section with a mode, a fabric or devices, and without addresses, is a warning: nothing is proven."""
+@pytest.mark.parametrize(
+    "setting", [{"mode": "STRICT"}, {"fabric": ["172.16.0.0/16"]}, {"expectedDevs": ["eth0"]}]
+)
+def test_a_section_without_addresses_proves_nothing(
+    host: FakeHost, setting: dict[str, object]
+) -> None:
+    """A section with a mode, a fabric or devices, and without addresses, is a warning: nothing is
+    proven.
+    """
     report = check(host, config_of(routeOverlap=setting))
     assert told(report) == [("warning", "nothing-proven", "routeOverlap")]
     assert "give expectedCidrs or expected" in str(report.findings[0])
     assert check(host, config_of(routeOverlap={})).findings == ()
 
 
-@pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
+@pytest.mark.parametrize(
+    "path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"]
+)
 def test_an_open_break_glass(host: FakeHost, path: str) -> None:
     """A warning: it was opened on purpose, and may have been forgotten."""
     config = applied(host, **ROUTES)
@@ -408,11 +491,17 @@ def test_a_gate_that_names_no_unit(host: FakeHost) -> None:
     config = HostRoutingConfig.from_mapping({"gates": [NSPAWN, "kublet.service"], **ROUTES})
     execute(Configure(config, host=host), in_time())
     [finding] = check(host, config).findings
-    assert (finding.severity, finding.kind, finding.subject) == ("warning", "gate-missing", "kublet.service")
+    assert (finding.severity, finding.kind, finding.subject) == (
+        "warning",
+        "gate-missing",
+        "kublet.service",
+    )
 
 
 def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
-    """Its file was changed without a reload: the next boot may open it, and an apply makes systemd read it."""
+    """Its file was changed without a reload: the next boot may open it, and an apply makes systemd
+    read it.
+    """
     config = applied(host, **ROUTES)
     host.services.start(in_time(), "systemd-nspawn@kube1.service")
     path = f"/lib/systemd/system/{NSPAWN}"
@@ -423,7 +512,9 @@ def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
 
 
 def test_a_masked_unit(host: FakeHost) -> None:
-    """A mask is the decision of an administrator: the finding says what to do, and an apply is refused."""
+    """A mask is the decision of an administrator: the finding says what to do, and an apply is
+    refused.
+    """
     config = applied(host, **ROUTES)
     path = "/etc/systemd/system/static-routes.service"
     host.files.link(path, "/dev/null")
@@ -453,11 +544,16 @@ def test_a_unit_that_failed(host: FakeHost) -> None:
         host.services.start(in_time(), "static-routes.service")
     [finding] = check(host, config).findings
     assert (finding.severity, finding.kind) == ("error", "failed-unit")
-    assert finding.sentence == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
+    assert (
+        finding.sentence
+        == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
+    )
 
 
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
-    """Findings that need no systemd, on routes and files, are reported, and each missing answer is listed once."""
+    """Findings that need no systemd, on routes and files, are reported, and each missing answer is
+    listed once.
+    """
     config = applied(host, **ROUTES)
     lose_our_routes(host)
     host.files.remove(DROP_IN)
@@ -474,7 +570,9 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
 def test_a_status_that_has_no_time_left(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has what was read before the deadline, and names the rest; it ends with 3, and with 1 for an error."""
+    """It has what was read before the deadline, and names the rest; it ends with 3, and with 1 for
+    an error.
+    """
     applied(host, **ROUTES, **OVERLAP)
     calls, begin = host.services.operations.calls, host.services._begin
     clock, last = ManualClock(), 0
@@ -495,18 +593,25 @@ def test_a_status_that_has_no_time_left(
         assert found.live["routes"] == "1 of 1 routes are in force"
         assert found.live["proof"] == "172.16.8.0/22 leaves by eth0"
         is_known = "held" not in found.report.unread
-        assert found.live["gates"] == ("no gate is held" if is_known else "unknown: no time was left to look at held")
+        assert found.live["gates"] == (
+            "no gate is held" if is_known else "unknown: no time was left to look at held"
+        )
         for look in found.report.unread:
             assert f"{look}: deadline exceeded: not done within 1 s" in found.report.not_asked
         if not found.report.unread:
             break
     assert 3 < answers < 99
-    monkeypatch.setattr("hostrouting.cli.commands._context", lambda _: nullcontext(Context(timeout=0, clock=clock)))
+    monkeypatch.setattr(
+        "hostrouting.cli.commands._context", lambda _: nullcontext(Context(timeout=0, clock=clock))
+    )
     monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
     monkeypatch.setattr(Host, "live", lambda: host)
     assert main(["status", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["ok"], answer["boot_files"]) == (False, "unknown: no time was left to look at files")
+    assert (answer["ok"], answer["boot_files"]) == (
+        False,
+        "unknown: no time was left to look at files",
+    )
     assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
     assert main(["check", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
@@ -516,7 +621,9 @@ def test_a_status_that_has_no_time_left(
 
 
 def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:
-    """Without hostrouting-ready.service each gate stays shut for good: that is not 'nothing is installed'."""
+    """Without hostrouting-ready.service each gate stays shut for good: that is not 'nothing is
+    installed'.
+    """
     config = applied(host, **ROUTES)
     path = "/etc/systemd/system/hostrouting-ready.service"
     host.files.remove(path)
@@ -534,13 +641,17 @@ def no_table(host: FakeHost) -> None:
 
 def no_nft(host: FakeHost) -> None:
     for number in range(1, 9):
-        host.nftables.fail_at(number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules"))
+        host.nftables.fail_at(
+            number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules")
+        )
 
 
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("trouble", [no_table, no_nft])
 def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
-    """A table that is gone, or cannot be read: a warning, or an error where the section says `required`."""
+    """A table that is gone, or cannot be read: a warning, or an error where the section says
+    `required`.
+    """
     config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
     assert told(check(host, config)) == []
     trouble(host)
@@ -555,7 +666,9 @@ def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None
     execute(Reset(HostRoutingConfig(), host=host), in_time())
     with pytest.raises(TaskFailedError, match="no answer"):
         applied(host, **ROUTES, probeSnat={"enabled": True, "required": True})
-    [finding] = check(host, config_of(**ROUTES, probeSnat={"enabled": True, "required": True})).findings
+    [finding] = check(
+        host, config_of(**ROUTES, probeSnat={"enabled": True, "required": True})
+    ).findings
     assert (finding.severity, finding.kind, finding.reason) == ("error", "probe-snat", "no answer")
 
 
@@ -564,7 +677,9 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
     for route in default_routes(host.routes.routes(IPV6)):
         host.routes.delete_route(route)
     watch = {"watch": {"enabled": True, "mode": "service"}}
-    report = check(host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch))
+    report = check(
+        host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch)
+    )
     assert [kind for _, kind, _ in told(report)] == ["not-applied", "watch", "probe-snat"]
     assert "is missing; install hostrouting there" in report.findings[1].reason
     assert "there is no IPv6 default route" in report.findings[2].reason
@@ -587,7 +702,9 @@ def test_leftovers(host: FakeHost) -> None:
 
 
 def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
-    """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing answers."""
+    """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing
+    answers.
+    """
     config = applied(host, **ROUTES, **PROBES, **SWEEP)
     host.nftables.may_read = host.ebtables.may_read = False
     report = check(host, config)
@@ -604,7 +721,8 @@ def test_sections_that_are_off_are_not_looked_into(host: FakeHost) -> None:
 
 
 def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
-    """Of IPv6 no route stands beside a foreign one: `check` names the halves alone, which an apply takes.
+    """Of IPv6 no route stands beside a foreign one: `check` names the halves alone, which an apply
+    takes.
 
     The next step is no apply of the config as it is; a plan names the refused route once.
     """
@@ -613,13 +731,20 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     host.routes.add_route("fd00:1b::1:0/112", gateway="fe80::1b", dev="ib0", metric=1, protocol=4)
     config = config_of(
         staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1b::1:0/112"}]},
-        routeOverlap={"expectedCidrs": ["fd00:1b::1:0/112"], "mode": "STRICT", "expectedDevs": ["eth0"]},
+        routeOverlap={
+            "expectedCidrs": ["fd00:1b::1:0/112"],
+            "mode": "STRICT",
+            "expectedDevs": ["eth0"],
+        },
     )
     report = check_node(in_time(), config, host, seconds=0, path="a.json")
     assert [kind for _, kind, _ in told(report)] == ["not-applied", "lost-route"]
     assert report.step == "hostrouting plan a.json"
     mended = report.overlap.merged_routes
-    assert [route.destination for route in mended.routes] == ["fd00:1b::1:0/113", "fd00:1b::1:8000/113"]
+    assert [route.destination for route in mended.routes] == [
+        "fd00:1b::1:0/113",
+        "fd00:1b::1:8000/113",
+    ]
     undecided = Configure(config, host=host).forecast(in_time()).undecided
     assert undecided.count("+ fd00:1b::1:0/112 ") == 1
     found = fixed(in_time(), config, host)

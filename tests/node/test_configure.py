@@ -56,7 +56,9 @@ def ours(host: FakeHost) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
 def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
-    """A new config is refused before its routes are live; the installed one still restores lost routes."""
+    """A new config is refused before its routes are live; the installed one still restores lost
+    routes.
+    """
     execute(configure(host, **ROUTES))
     before = ours(host), host.files.tree.snapshot()
     host.files.tree.read_only.add(folder)
@@ -65,7 +67,9 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
         execute(configure(host, **other))
     said = f"cannot write below {folder}"
     assert str(caught.value.cause).startswith(said)
-    assert str(caught.value.cause).endswith("Read-only file system; nothing was changed, live or for the next boot")
+    assert str(caught.value.cause).endswith(
+        "Read-only file system; nothing was changed, live or for the next boot"
+    )
     assert (ours(host), host.files.tree.snapshot()) == before
     [lost] = [route for route in host.routes.routes() if route.protocol == 142]
     host.routes.apply([RouteChange.remove(lost)])
@@ -74,7 +78,9 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
 
 
 def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None:
-    """The error is reached through the task's, the marker is there, and so is the unit that holds the gate."""
+    """The error is reached through the task's, the marker is there, and so is the unit that holds
+    the gate.
+    """
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **OVERLAP))
     (failure,) = caught.value.failures
@@ -100,9 +106,15 @@ VOID = {"routeOverlap": {"mode": "STRICT"}, "staticRoutes": {"enabled": True, "r
 AGENTS = {"nodeName": "gpu-1"}
 
 
-@pytest.mark.parametrize("document", [{"hostRouting": VOID}, {"gates": ["kubelet.service"]}, {"watch": None}])
-def test_a_config_that_installs_nothing_is_refused_over_another_one(host: FakeHost, document: dict[str, Any]) -> None:
-    """By apply and by plan, with the fields that are empty; nothing is changed, and nothing started."""
+@pytest.mark.parametrize(
+    "document", [{"hostRouting": VOID}, {"gates": ["kubelet.service"]}, {"watch": None}]
+)
+def test_a_config_that_installs_nothing_is_refused_over_another_one(
+    host: FakeHost, document: dict[str, Any]
+) -> None:
+    """By apply and by plan, with the fields that are empty; nothing is changed, and nothing
+    started.
+    """
     execute(configure(host, **ROUTES))
     before = host.routes.routes(), host.files.tree.snapshot()
     host.services.operations.calls.clear()
@@ -111,8 +123,12 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(host: FakeHo
             act(Configure(HostRoutingConfig.from_mapping(document), host=host))
         assert isinstance(caught.value.cause, InvalidConfigError)
         first, *fields = caught.value.cause.errors
-        assert first.message.startswith("installs nothing; to remove all that hostrouting installed, write ")
-        assert [path for path, _ in fields] == [f"hostRouting.{key}" for key in document.get("hostRouting", document)]
+        assert first.message.startswith(
+            "installs nothing; to remove all that hostrouting installed, write "
+        )
+        assert [path for path, _ in fields] == [
+            f"hostRouting.{key}" for key in document.get("hostRouting", document)
+        ]
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
     assert host.services.operations.calls == []
 
@@ -122,7 +138,9 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(host: FakeHo
 def test_an_agents_config_without_ours_changes_nothing(
     host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
 ) -> None:
-    """As upstream's nil config: what is installed stays, also after an undo, and one warning says so."""
+    """As upstream's nil config: what is installed stays, also after an undo, and one warning says
+    so.
+    """
     if installed:
         execute(configure(host, **ROUTES))
     before = host.routes.routes(), host.files.tree.snapshot()
@@ -130,15 +148,21 @@ def test_an_agents_config_without_ours_changes_nothing(
     assert plan(task).changes == ()
     execute(task)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    wanted = "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
+    wanted = (
+        "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
+    )
     assert [message.startswith(wanted) for message in told] == [True, True]
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
-def test_only_an_explicit_empty_config_removes_everything(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """`{"hostRouting": {}}`, or a config that is empty in Python; on a fresh node a void one is a warning."""
+def test_only_an_explicit_empty_config_removes_everything(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`{"hostRouting": {}}`, or a config that is empty in Python; on a fresh node a void one is a
+    warning.
+    """
     before = host.routes.routes(), host.files.tree.snapshot()
     void = Configure(HostRoutingConfig.from_mapping(VOID), host=host)
     execute(void)
@@ -190,7 +214,9 @@ def in_time() -> Context:
 
 
 def test_everything_at_once_and_back(crowded: FakeHost) -> None:
-    """Four tasks run in order, and reset restores the machine's earlier state, down to each rule and file."""
+    """Four tasks run in order, and reset restores the machine's earlier state, down to each rule
+    and file.
+    """
     before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
     planned = [str(change) for change in plan(task).changes]
@@ -204,10 +230,16 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     wanted = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.wants")
     assert wanted == ["probe-snat.service"]
     reset = Reset(HostRoutingConfig(), host=crowded)
-    assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [str(change) for change in plan(reset).changes]
+    assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [
+        str(change) for change in plan(reset).changes
+    ]
     execute(reset, in_time())
     assert TABLE not in crowded.nftables.tables
-    assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before
+    assert (
+        crowded.routes.routes(),
+        crowded.files.tree.snapshot(),
+        crowded.ebtables.lines(),
+    ) == before
 
 
 def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> None:
@@ -254,7 +286,9 @@ SHADOWED = {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT
 
 
 def lose_the_default_route(host: FakeHost) -> None:
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
 
 
 def silent_imds(host: FakeHost) -> None:
@@ -272,7 +306,9 @@ def slow_imds(host: FakeHost) -> None:
 
 def missing_nft(host: FakeHost) -> None:
     for number in range(1, 9):
-        host.nftables.fail_at(number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules"))
+        host.nftables.fail_at(
+            number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules")
+        )
 
 
 def no_ipv6_route(host: FakeHost) -> None:
@@ -281,7 +317,9 @@ def no_ipv6_route(host: FakeHost) -> None:
 
 
 def configured_azure_vnet(host: FakeHost) -> None:
-    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+    host.files.tree.write(
+        "/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644
+    )
 
 
 TROUBLES = {
@@ -296,19 +334,26 @@ TROUBLES = {
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize(("trouble", "sections"), TROUBLES.values(), ids=TROUBLES.keys())
 def test_a_sibling_in_trouble(
-    crowded: FakeHost, trouble: Callable[[FakeHost], None], sections: dict[str, dict[str, object]], required: bool
+    crowded: FakeHost,
+    trouble: Callable[[FakeHost], None],
+    sections: dict[str, dict[str, object]],
+    required: bool,
 ) -> None:
     """Routes, proof and gate are installed; the run fails only if the section says `required`."""
     trouble(crowded)
     [(section, values)] = sections.items()
-    task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})
+    task = configure(
+        crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}}
+    )
     report = run(task, timeout=120, ctx=Context(clock=ManualClock(auto=True)))
     if not required and trouble in {silent_imds, slow_imds}:
         # The rules are loaded all the same.
         assert report.ok
         assert TABLE in crowded.nftables.tables
         return
-    failed = [each.name for each in report.walk() if each.status == "failed" and each.name != "configure"]
+    failed = [
+        each.name for each in report.walk() if each.status == "failed" and each.name != "configure"
+    ]
     assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
     assert report.ok != required
     assert ours(crowded) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
@@ -318,7 +363,9 @@ def test_a_sibling_in_trouble(
 
 
 def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
-    """A cloud that never answers gets half of the remaining time, however short, and then the check runs."""
+    """A cloud that never answers gets half of the remaining time, however short, and then the check
+    runs.
+    """
     slow_imds(crowded)
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
     report = run(task, timeout=40, ctx=Context(clock=ManualClock(auto=True)))
@@ -327,7 +374,9 @@ def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
 
 
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
-    """No lease yet: unit, script and gate of routes and check are there for the next boot; all failures are told."""
+    """No lease yet: unit, script and gate of routes and check are there for the next boot; all
+    failures are told.
+    """
     lose_the_default_route(host)
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **GATED, **ROUTES, **OVERLAP), in_time())
@@ -347,22 +396,29 @@ def test_the_pair_waits_once(host: FakeHost) -> None:
 
 
 def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
-    """With gateway, device and expected devices given an apply ends at once, without a default route."""
+    """With gateway, device and expected devices given an apply ends at once, without a default
+    route.
+    """
     lose_the_default_route(host)
     ctx = in_time()
     routes = [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}]
     overlap = {**OVERLAP["routeOverlap"], "expectedDevs": ["eth0"]}
-    execute(configure(host, staticRoutes={"enabled": True, "routes": routes}, routeOverlap=overlap), ctx)
+    execute(
+        configure(host, staticRoutes={"enabled": True, "routes": routes}, routeOverlap=overlap), ctx
+    )
     assert ctx.clock.monotonic() == 0
 
 
 @pytest.mark.parametrize(
-    ("gateway", "dev", "error"), [("10.9.9.9", "eth0", RouteRejectedError), ("10.9.0.1", "eth7", LinkNotFoundError)]
+    ("gateway", "dev", "error"),
+    [("10.9.9.9", "eth0", RouteRejectedError), ("10.9.0.1", "eth7", LinkNotFoundError)],
 )
 def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
     host: FakeHost, caplog: pytest.LogCaptureFixture, gateway: str, dev: str, error: type[Exception]
 ) -> None:
-    """By a gateway outside the device's network, or a device that may come later: live routes, files and boot stay."""
+    """By a gateway outside the device's network, or a device that may come later: live routes,
+    files and boot stay.
+    """
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
     before = (host.routes.routes(), host.files.tree.snapshot())
     refused = {"destination": "172.20.0.0/16", "gateway": gateway, "dev": dev}
@@ -375,10 +431,14 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
 
 
 def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
-    """One plan covers all boot files: a file that both configs need is not removed and written again."""
+    """One plan covers all boot files: a file that both configs need is not removed and written
+    again.
+    """
     execute(configure(host, **GATED, **ROUTES))
     planned = plan(configure(host, **GATED, **OVERLAP)).changes
-    assert "- /etc/systemd/system/hostrouting-ready.service" not in [str(change) for change in planned]
+    assert "- /etc/systemd/system/hostrouting-ready.service" not in [
+        str(change) for change in planned
+    ]
     config = HostRoutingConfig.from_mapping({**GATED, **OVERLAP})
     with pytest.raises(TaskFailedError):
         execute(Configure(config, host=host, force=True))
@@ -386,34 +446,53 @@ def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None
     assert ours(host) == []
 
 
-@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize(
+    "task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT]
+)
 @pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
-def test_an_object_that_is_no_config_is_refused_at_once(task: type[Configure], config: object) -> None:
+def test_an_object_that_is_no_config_is_refused_at_once(
+    task: type[Configure], config: object
+) -> None:
     """A TypeError that names the mistake and the step."""
-    with pytest.raises(TypeError, match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map"):
+    with pytest.raises(
+        TypeError,
+        match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map",
+    ):
         task(config, host=FakeHost())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize(
+    "task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT]
+)
 @pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
 def test_an_object_that_is_no_host_is_refused_at_once(task: type[Configure], given: object) -> None:
     """A backend, a class or an empty text is no host, and never stands for this machine."""
-    with pytest.raises(TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "):
+    with pytest.raises(
+        TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "
+    ):
         task(HostRoutingConfig(), host=given)  # type: ignore[arg-type]
 
 
-def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_task_lines_go_to_the_given_logger(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
     """`Configure(config, logger=...)` means all of its lines, also those of the runner."""
     logger = logging.getLogger("tests.agent")
     with caplog.at_level(logging.INFO):
-        execute(Configure(HostRoutingConfig.from_mapping({**GATED, **ROUTES}), host=host, logger=logger))
+        execute(
+            Configure(HostRoutingConfig.from_mapping({**GATED, **ROUTES}), host=host, logger=logger)
+        )
     names = {record.name for record in caplog.records if "configure/" in record.getMessage()}
     assert names == {"tests.agent"}
 
 
 def test_held_units_are_started_and_named(host: FakeHost) -> None:
     """The retry checks at once; an earlier failure of our units is cleared."""
-    host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+    host.files.write(
+        "/lib/systemd/system/systemd-nspawn@.service",
+        b"[Service]\nExecStart=/bin/true\n",
+        mode=0o644,
+    )
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.failing.add("check-route-overlap.service")
@@ -423,11 +502,15 @@ def test_held_units_are_started_and_named(host: FakeHost) -> None:
     host.services.started.clear()
     report = run(configure(host, **GATED, **ROUTES, **OVERLAP))
     assert host.services.started == ["hostrouting-retry.service"]
-    assert "~ systemd-nspawn@kube1.service (was held, and starts within seconds)" in map(str, report.changes)
+    assert "~ systemd-nspawn@kube1.service (was held, and starts within seconds)" in map(
+        str, report.changes
+    )
     assert host.services.state(in_time(), "check-route-overlap.service").active_state == "inactive"
 
 
-def test_nothing_is_started_while_routing_is_wrong(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_started_while_routing_is_wrong(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
     """After a failure of the pair, or of a required task, held gates stay held."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
@@ -443,8 +526,18 @@ def test_a_task_takes_its_options_by_name() -> None:
     """A logger in second place is the usual mistake; the error has the correct form."""
     config, logger = HostRoutingConfig(), logging.getLogger("agent")
     each: Any
-    for each in (Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI, Watch):
+    for each in (
+        Configure,
+        Reset,
+        ConfigureStaticRoutes,
+        CheckRouteOverlap,
+        ConfigureProbeSNAT,
+        CleanStaleCNI,
+        Watch,
+    ):
         name = each.__name__
-        with pytest.raises(TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."):
+        with pytest.raises(
+            TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."
+        ):
             each(config, logger)
         assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")

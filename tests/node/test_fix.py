@@ -1,4 +1,6 @@
-"""`check --fix`: the config that mends a node, as an apply proves; or no config does, as every address proves."""
+"""`check --fix`: the config that mends a node, as an apply proves; or no config does, as every
+address proves.
+"""
 
 from contextlib import suppress
 from operator import itemgetter
@@ -34,8 +36,9 @@ def in_time() -> Context:
 def cases(draw: st.DrawFn) -> tuple[World, dict[str, Any]]:
     """A node and a config, with routes that may be wrong, in the way, or refused.
 
-    Without `throw`, which no answer of the kernel names, routes in table local, and earlier routes of ours on a link:
-    by one that goes, the kernel takes a gateway that it refuses at the next boot, and so does the forecast.
+    Without `throw`, which no answer of the kernel names, routes in table local, and earlier routes
+    of ours on a link: by one that goes, the kernel takes a gateway that it refuses at the next
+    boot, and so does the forecast.
     """
     world = draw(worlds())
     field = {
@@ -45,8 +48,14 @@ def cases(draw: st.DrawFn) -> tuple[World, dict[str, Any]]:
         "dev": st.none() | small_world.devices(),
         "metric": st.sampled_from([0, 0, 100]),
     }
-    routes = draw(st.lists(st.fixed_dictionaries(field), max_size=2, unique_by=itemgetter("destination", "metric")))
-    fabric = draw(st.sampled_from(["off", "off", ["10.1.0.0/25"], ["192.168.0.0/16", "10.0.0.0/14"]]))
+    routes = draw(
+        st.lists(
+            st.fixed_dictionaries(field), max_size=2, unique_by=itemgetter("destination", "metric")
+        )
+    )
+    fabric = draw(
+        st.sampled_from(["off", "off", ["10.1.0.0/25"], ["192.168.0.0/16", "10.0.0.0/14"]])
+    )
     section = {"expectedCidrs": world.cidrs, "allowedDevs": list(world.allowed), "fabric": fabric}
     kept = [
         route
@@ -55,7 +64,10 @@ def cases(draw: st.DrawFn) -> tuple[World, dict[str, Any]]:
         and route.table != LOCAL_TABLE
         and (route.gateway is not None or route.nexthops or route.protocol != OUR_PROTOCOL)
     ]
-    document = {"staticRoutes": {"enabled": bool(routes), "routes": routes}, "routeOverlap": section}
+    document = {
+        "staticRoutes": {"enabled": bool(routes), "routes": routes},
+        "routeOverlap": section,
+    }
     return world._replace(routes=kept), document
 
 
@@ -76,26 +88,41 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     if isinstance(found, HostRoutingConfig):
         assert report.ok
         assert attrs.evolve(found, static_routes=config.static_routes) == config
-        assert {each.place for each in accepted.routes} <= {each.place for each in found.static_routes.routes}
+        assert {each.place for each in accepted.routes} <= {
+            each.place for each in found.static_routes.routes
+        }
         assert fixed(in_time(), HostRoutingConfig.from_mapping(found.to_mapping()), host) == found
     elif "cannot be added" not in found:
         assert not report.ok
-        # No route is to take the node's own addresses, or a place of the kernel's. Of a fabric too much may be found.
+        # No route is to take the node's own addresses, or a place of the kernel's. Of a fabric too
+        # much may be found.
         is_local = fabric.networks or any(finding.kind == "local" for _, finding in report.findings)
-        kept = {route.network for route in backend.routes() if route.prefix_length == 32 and route.protocol == 2}
-        ranges = [(prefix.network, prefix.last) for prefix in (Prefix.parse(cidr.cidr) for cidr in report.cidrs)]
+        kept = {
+            route.network
+            for route in backend.routes()
+            if route.prefix_length == 32 and route.protocol == 2
+        }
+        ranges = [
+            (prefix.network, prefix.last)
+            for prefix in (Prefix.parse(cidr.cidr) for cidr in report.cidrs)
+        ]
         addresses = {address for first, last in ranges for address in range(first, last + 1)} - kept
-        for hop in [hop for route in default_routes(backend.routes()) for hop in route.hops if hop.gateway]:
+        for hop in [
+            hop for route in default_routes(backend.routes()) for hop in route.hops if hop.gateway
+        ]:
             for address in sorted(addresses):
                 with suppress(BackendError):
-                    route = Route(network=address, prefix_length=32, gateway=hop.gateway, dev=hop.dev)
+                    route = Route(
+                        network=address, prefix_length=32, gateway=hop.gateway, dev=hop.dev
+                    )
                     node.insert_route(route, verb="prepend")
             assert is_local or not prove_config(mended, fabric, backend).ok
 
 
 @given(case=cases())
 def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) -> None:
-    """The config that it writes makes the proof right once it is applied, and has all that was in it and may be added.
+    """The config that it writes makes the proof right once it is applied, and has all that was in
+    it and may be added.
 
     If it refuses, not even a route for each single address would.
     """

@@ -18,34 +18,53 @@ from hostrouting.testing import MemoryFiles
 
 
 def fields_of(datagram: bytes) -> dict[str, str]:
-    """The fields of an entry: a name on a line, the length in 8 bytes, the value, and the end of the line."""
+    """The fields of an entry: a name on a line, the length in 8 bytes, the value, and the end of
+    the line.
+    """
     name, _, rest = datagram.partition(b"\n")
     end = 8 + int.from_bytes(rest[:8], "little")
     assert rest[end : end + 1] == b"\n"
-    return {name.decode(): rest[8:end].decode()} | (fields_of(rest[end + 1 :]) if rest[end + 1 :] else {})
+    return {name.decode(): rest[8:end].decode()} | (
+        fields_of(rest[end + 1 :]) if rest[end + 1 :] else {}
+    )
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True), st.text(), min_size=1))
 def test_no_value_becomes_another_field(fields: dict[str, str]) -> None:
-    """Whatever the values contain; what is no valid text is escaped, and what is too long for a datagram is cut."""
-    valid = {name: value.encode(errors="backslashreplace").decode() for name, value in fields.items()}
+    """Whatever the values contain; what is no valid text is escaped, and what is too long for a
+    datagram is cut.
+    """
+    valid = {
+        name: value.encode(errors="backslashreplace").decode() for name, value in fields.items()
+    }
     assert fields_of(entry(**fields)) == valid
     assert len(entry(A=100_000 * "x")) < 10_000
 
 
-def test_an_entry_tells_who_did_what_to_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksums of the installed config, an error as far as its first cause, and the user behind sudo."""
+def test_an_entry_tells_who_did_what_to_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checksums of the installed config, an error as far as its first cause, and the user
+    behind sudo.
+    """
     monkeypatch.setenv("SUDO_UID", "1000\nMESSAGE=forged")
     files, told = MemoryFiles(), Namespace(command="apply", verdict="")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "socket"))
         with suppress(OSError), recorded(told, files, journal=str(tmp_path / "socket")):
             files.write(INTENT_PATH, b"{}\n", mode=0o644)
-            told.verdict = BackendError("1 of 2 CIDRs as a whole:\n  172.16.8.0/22: by ib0\n  another")
+            told.verdict = BackendError(
+                "1 of 2 CIDRs as a whole:\n  172.16.8.0/22: by ib0\n  another"
+            )
             raise OSError
         fields = fields_of(journal.recv(10_000))
-    assert (fields["HOSTROUTING_COMMAND"], fields["HOSTROUTING_SUDO_UID"]) == ("apply", "1000\nMESSAGE=forged")
-    assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    assert (fields["HOSTROUTING_COMMAND"], fields["HOSTROUTING_SUDO_UID"]) == (
+        "apply",
+        "1000\nMESSAGE=forged",
+    )
+    assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (
+        ROOT / "docs/reference.md"
+    ).read_text(encoding="utf-8")
     assert fields["MESSAGE"].endswith(
         ": 1 of 2 CIDRs as a whole: 172.16.8.0/22: by ib0; installed config: none -> ca3d163bab05"
     )

@@ -65,18 +65,29 @@ def config(tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    return {str(path): path.readlink() if path.is_symlink() else path.stat().st_mtime_ns for path in folder.rglob("*")}
+    return {
+        str(path): path.readlink() if path.is_symlink() else path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+    }
 
 
 @pytest.mark.parametrize(
     ("written", "leads"),
     [
         *((written, "out") for written in WRITTEN),
-        *((written, leads) for written in WRITTEN[3:5] for leads in ("out and up", "by a chain", "to nothing")),
+        *(
+            (written, leads)
+            for written in WRITTEN[3:5]
+            for leads in ("out and up", "by a chain", "to nothing")
+        ),
     ],
 )
-def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: Path, written: str, leads: str) -> None:
-    """Absolute, relative and dangling links, and chains: installed files lie at their targets inside the image."""
+def test_links_do_not_lead_out_of_an_image(
+    tmp_path: Path, image: Path, config: Path, written: str, leads: str
+) -> None:
+    """Absolute, relative and dangling links, and chains: installed files lie at their targets
+    inside the image.
+    """
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "theirs").write_text("theirs")
@@ -113,21 +124,27 @@ def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: 
 def test_an_image_is_not_mended(image: Path, config: Path) -> None:
     """It has no routes: exit 1, and the reason names what a node made of it can run."""
     told = run("check", "--fix", "--root", image, config)
-    reason = "an image has no routes to be repaired; on a node made of it, run: hostrouting check --fix"
-    assert (told.returncode, told.stdout, told.stderr.partition(" |")[0]) == (1, "", f"hostrouting: {reason}")
+    reason = (
+        "an image has no routes to be repaired; on a node made of it, run: hostrouting check --fix"
+    )
+    assert (told.returncode, told.stdout, told.stderr.partition(" |")[0]) == (
+        1,
+        "",
+        f"hostrouting: {reason}",
+    )
 
 
 def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) -> None:
-    """Not with a sentence on live routes and gates; one that failed names what is left of an unknown config."""
+    """Not with a sentence on live routes and gates; one that failed names what is left of an
+    unknown config.
+    """
     sentence = "right: the image is as the config wants it"
     assert run("apply", "--root", image, config).stdout.splitlines()[-1] == sentence
     (image / UNITS / "static-routes.service").unlink()
     (image / "etc/aks-flex-node/hostrouting.json").unlink()
     (image / "etc/aks-flex-node").chmod(0o777)
     failed = run("apply", "--root", image, config)
-    left = (
-        "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but an earlier one has"
-    )
+    left = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but an earlier one has"
     assert failed.returncode == 3
     assert failed.stdout.startswith(left)
     assert failed.stdout.endswith("; a reset with --root removes that\n")
@@ -144,23 +161,35 @@ def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str
     checked = run("check", "--root", image, "--json", config)
     assert checked.returncode == 1
     [finding] = json.loads(checked.stdout)["findings"]
-    assert (finding["kind"], finding["subject"], finding["severity"]) == ("missing-tool", name, "error")
+    assert (finding["kind"], finding["subject"], finding["severity"]) == (
+        "missing-tool",
+        name,
+        "error",
+    )
 
 
 def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
     """Without probes nft is not needed; with optional ones it is a warning."""
     (image / PROGRAMS["nft"]).unlink()
-    config.write_text(json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}}))
+    config.write_text(
+        json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}})
+    )
     applied = run("apply", "--root", image, config)
-    assert "nft: the image lacks it: IPv6 load-balancer probes would not reach pods" in applied.stderr
+    assert (
+        "nft: the image lacks it: IPv6 load-balancer probes would not reach pods" in applied.stderr
+    )
     checked = run("check", "--root", image, config)
     assert (checked.returncode, "warning: missing-tool: nft" in checked.stdout) == (0, True)
-    config.write_text(json.dumps({key: value for key, value in SECTIONS.items() if key != "probeSnat"}))
+    config.write_text(
+        json.dumps({key: value for key, value in SECTIONS.items() if key != "probeSnat"})
+    )
     assert "nft: the image lacks it" not in run("apply", "--root", image, config).stderr
 
 
 def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -> None:
-    """Merged folders and alternatives, absolute and relative: the programs that the node will find count."""
+    """Merged folders and alternatives, absolute and relative: the programs that the node will find
+    count.
+    """
     (image / "etc/alternatives").mkdir(parents=True)
     shutil.move(image / "bin", image / "usr/merged")
     (image / "bin").symlink_to("usr/merged")
@@ -182,8 +211,12 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
         ("sysinit.target.d/x.conf", "[Unit]\nAfter=kubelet.service\n"),
     ],
 )
-def test_a_gate_that_the_network_waits_for_is_refused(image: Path, config: Path, unit: str, text: str) -> None:
-    """As on a live machine: by its own order, that of another unit of the boot, or as a part of a target."""
+def test_a_gate_that_the_network_waits_for_is_refused(
+    image: Path, config: Path, unit: str, text: str
+) -> None:
+    """As on a live machine: by its own order, that of another unit of the boot, or as a part of a
+    target.
+    """
     units = image / UNITS
     files = {
         "default.target": "[Unit]\nWants=multi-user.target systemd-networkd.service\nAfter=multi-user.target\n",
@@ -208,14 +241,24 @@ def test_a_gate_that_the_network_waits_for_is_refused(image: Path, config: Path,
 
 @pytest.mark.slow
 def test_a_check_of_an_image(image: Path, config: Path) -> None:
-    """Nothing installed is one error; then all is there; then whatever is taken away is named. Routes are not asked."""
+    """Nothing installed is one error; then all is there; then whatever is taken away is named.
+    Routes are not asked.
+    """
     empty = run("check", "--root", image, config)
     assert empty.returncode == 1
-    assert "error: not-applied: hostRouting: nothing of this config is installed in the image" in empty.stdout
+    assert (
+        "error: not-applied: hostRouting: nothing of this config is installed in the image"
+        in empty.stdout
+    )
     assert run("apply", "--root", image, config).returncode == 0
     fine = run("check", "--root", image, "--json", config)
     answer = json.loads(fine.stdout)
-    assert (fine.returncode, answer["ok"], answer["cidrs"], answer.get("findings")) == (0, True, [], None)
+    assert (fine.returncode, answer["ok"], answer["cidrs"], answer.get("findings")) == (
+        0,
+        True,
+        [],
+        None,
+    )
     [said] = answer["not_asked"]
     assert said.startswith("an image has no routes to be checked")
     installed = [path for path in (image / "etc").rglob("*") if path.is_symlink() or path.is_file()]

@@ -1,4 +1,6 @@
-"""An apply never makes a node worse: the proof of the plan, the refusal before a change, and the undo after one."""
+"""An apply never makes a node worse: the proof of the plan, the refusal before a change, and the
+undo after one.
+"""
 
 import logging
 import threading
@@ -62,7 +64,9 @@ def in_time() -> Context:
 
 def state(host: FakeHost) -> tuple[list[ObservedRoute], dict[str, str]]:
     """Our routes, in their order, and the files below /etc."""
-    files = {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
+    files = {
+        path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")
+    }
     return [route for route in host.routes.routes() if route.protocol == 142], files
 
 
@@ -116,7 +120,9 @@ def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixt
 
 def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """A route, a CIDR or a gate of the installed config that the new one does without is a warning."""
-    wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []})
+    wanted = HostRoutingConfig.from_mapping(
+        {"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []}
+    )
     assert run(Configure(wanted, host=host), in_time()).ok
     told = "the installed config has this, and the new one does not"
     assert f"the proof of 172.16.8.0/22: {told}" in caplog.messages
@@ -134,7 +140,9 @@ def test_a_node_that_stays_as_wrong_is_installed() -> None:
 def test_a_backend_that_decides_unlike_the_model_is_judged_after(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the plan could not foresee is found by the proof after the change, and undone; STRICT then names it."""
+    """What the plan could not foresee is found by the proof after the change, and undone; STRICT
+    then names it.
+    """
     wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
     before = state(host)
     plain = host.routes.lookup
@@ -156,7 +164,9 @@ def test_a_backend_that_decides_unlike_the_model_is_judged_after(
 def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The plan is unknown and refuses nothing; the proof after finds the address wrong by our route: undone."""
+    """The plan is unknown and refuses nothing; the proof after finds the address wrong by our
+    route: undone.
+    """
     before, wanted = state(host), config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
 
     def lookup(destinations: Sequence[int], **options: Any) -> object:
@@ -174,7 +184,9 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
 
 
 def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
-    """The agent connects a fabric while an apply works: without our changes the node would be as wrong."""
+    """The agent connects a fabric while an apply works: without our changes the node would be as
+    wrong.
+    """
     wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
     host.routes.steps.plan(1, lambda: host.routes.insert_route(FABRIC))
     report = run(Configure(wanted, host=host), in_time())
@@ -184,11 +196,19 @@ def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> None:
-    """Today the addresses leave right, though a fabric is announced; a route into it is worse, and refused."""
+    """Today the addresses leave right, though a fabric is announced; a route into it is worse, and
+    refused.
+    """
     host = node()
-    document = config({"destination": "172.20.8.0/24", "gateway": "172.16.0.1", "dev": "ib0"}).to_mapping()
+    document = config(
+        {"destination": "172.20.8.0/24", "gateway": "172.16.0.1", "dev": "ib0"}
+    ).to_mapping()
     fabric = {"fabric": ["172.20.0.0/16"]} if announced else {}
-    document["routeOverlap"] = {**document["routeOverlap"], "expectedCidrs": ["172.20.8.0/22"], **fabric}
+    document["routeOverlap"] = {
+        **document["routeOverlap"],
+        "expectedCidrs": ["172.20.8.0/22"],
+        **fabric,
+    }
     report = run(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
     assert isinstance(report.error, TaskFailedError)
     assert [type(failure) for failure in report.error.failures] == [WorseRoutingError]
@@ -198,7 +218,9 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
 def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) -> None:
     """The kernel will refuse the route, and with it the batch: the plan proves nothing."""
     host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0AE00100, 24)))
-    wanted = config(RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"})
+    wanted = config(
+        RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"}
+    )
     found = Configure(wanted, host=host).forecast(in_time())
     assert found.undecided == (
         "routes of the config cannot be added now: + 172.16.16.0/24 via 10.224.1.1 dev eth0 proto 142"
@@ -209,8 +231,12 @@ def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) ->
 
 
 @pytest.mark.parametrize("reason", ["SIGINT", "SIGTERM"])
-def test_an_apply_that_is_interrupted_is_undone(host: FakeHost, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """After the routes have changed: routes and files are those of the earlier config, and one line says so."""
+def test_an_apply_that_is_interrupted_is_undone(
+    host: FakeHost, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the routes have changed: routes and files are those of the earlier config, and one line
+    says so.
+    """
     before = state(host)
     ctx = in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel(reason))
@@ -220,8 +246,12 @@ def test_an_apply_that_is_interrupted_is_undone(host: FakeHost, reason: str, cap
     assert caplog.messages.count(UNDONE) == 1
 
 
-def test_a_gate_that_starts_meanwhile_brings_no_route_back(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs the earlier script while the files are not exchanged yet: the routes are those of the new config."""
+def test_a_gate_that_starts_meanwhile_brings_no_route_back(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs the earlier script while the files are not exchanged yet: the routes are those of the
+    new config.
+    """
     [earlier] = state(host)[0]
     link = host.files.link
 
@@ -239,7 +269,9 @@ def test_a_gate_that_starts_meanwhile_brings_no_route_back(host: FakeHost, monke
 def test_what_others_changed_meanwhile_is_not_told_as_undone(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does not hide that."""
+    """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does
+    not hide that.
+    """
     ctx, reload = in_time(), host.services.daemon_reload
 
     def change(given: Context) -> None:
@@ -258,7 +290,9 @@ def test_what_others_changed_meanwhile_is_not_told_as_undone(
 
 
 def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When systemd is to read the new files, no file can be written any more, and the run is interrupted."""
+    """When systemd is to read the new files, no file can be written any more, and the run is
+    interrupted.
+    """
     before = state(host)
     ctx = in_time()
 
@@ -279,7 +313,9 @@ def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch)
     assert state(host) == before
 
 
-def test_an_interrupt_after_the_commit_is_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupt_after_the_commit_is_told(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
     """In a sibling: nothing is undone, and a line says that the config is changed."""
     ctx, read_link = in_time(), host.files.read_link
 
@@ -292,7 +328,10 @@ def test_an_interrupt_after_the_commit_is_told(host: FakeHost, caplog: pytest.Lo
     wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}})
     report = run(Configure(wanted, host=host), ctx)
     assert isinstance(report.error, CancelledError)
-    assert "the config is changed, live and for the next boot; the rest was interrupted" in caplog.messages
+    assert (
+        "the config is changed, live and for the next boot; the rest was interrupted"
+        in caplog.messages
+    )
     assert UNDONE not in caplog.messages
 
 
@@ -313,7 +352,9 @@ def test_a_second_signal_ends_the_undo(host: FakeHost, caplog: pytest.LogCapture
 def test_an_undo_that_systemd_does_not_read_names_what_is_left(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The files and routes are back, so the log names none of them, and the note lets the next run reload."""
+    """The files and routes are back, so the log names none of them, and the note lets the next run
+    reload.
+    """
     before, ctx = state(host), in_time()
 
     def refuse(_: Context) -> None:
@@ -331,7 +372,9 @@ def test_an_undo_that_systemd_does_not_read_names_what_is_left(
 
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> None:
-    """Of the generation that could not be written: neither over an installed config nor at a first apply."""
+    """Of the generation that could not be written: neither over an installed config nor at a first
+    apply.
+    """
     host = host if is_installed else node()
     before = folders(host)
     write = host.files.write
@@ -349,7 +392,9 @@ def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> Non
 
 
 def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full after the first units: no unit is left without its gate, and the routes are in force."""
+    """The disk is full after the first units: no unit is left without its gate, and the routes are
+    in force.
+    """
     host = node()
     write = host.files.write
 
@@ -366,11 +411,17 @@ def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatc
 
 
 def folders(host: FakeHost) -> list[str]:
-    return host.files.tree.names("/etc/aks-flex-node") if host.files.tree.exists("/etc/aks-flex-node") else []
+    return (
+        host.files.tree.names("/etc/aks-flex-node")
+        if host.files.tree.exists("/etc/aks-flex-node")
+        else []
+    )
 
 
 def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the run ends."""
+    """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the
+    run ends.
+    """
     ctx, remove = in_time(), host.files.remove
 
     def interrupt(path: str) -> bool:
@@ -392,12 +443,18 @@ def test_a_run_that_undid_itself_has_no_records(host: FakeHost) -> None:
     """`undo_on_failure` finds nothing to undo a second time."""
     ctx = in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGINT"))
-    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx, undo_on_failure=True)
+    report = run(
+        Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host),
+        ctx,
+        undo_on_failure=True,
+    )
     assert [change for each in report.walk() for change in each.changes] == []
 
 
 def test_two_threads_run_one_task() -> None:
-    """One begins, and asks for the lock, when the check of the other has failed: it clears no failure of that one."""
+    """One begins, and asks for the lock, when the check of the other has failed: it clears no
+    failure of that one.
+    """
     host = node()
     task = Configure(config(), host=host)
     reports: list[Report] = []
@@ -406,7 +463,10 @@ def test_two_threads_run_one_task() -> None:
 
     class Watcher(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage().startswith("failed task=configure/check-route-overlap") and not second.ident:
+            if (
+                record.getMessage().startswith("failed task=configure/check-route-overlap")
+                and not second.ident
+            ):
                 host.lock.operations.plan(1, waits.set)
                 second.start()
                 assert waits.wait(60)
@@ -421,12 +481,18 @@ def test_two_threads_run_one_task() -> None:
 
 
 @pytest.mark.parametrize(("routes", "is_refused"), [([RIGHT], False), ([], True)])
-def test_without_a_default_route_the_present_way_is_right(routes: list[dict[str, str]], is_refused: bool) -> None:
-    """Nothing says which way is expected: an address may keep its next hop, also by another route, and get no other."""
+def test_without_a_default_route_the_present_way_is_right(
+    routes: list[dict[str, str]], is_refused: bool
+) -> None:
+    """Nothing says which way is expected: an address may keep its next hop, also by another route,
+    and get no other.
+    """
     host = node()
     given = {"gateway": "10.224.0.1", "dev": "eth0"}
     execute(Configure(config({**RIGHT, **given}), host=host), in_time())
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
     wanted = config(*({**each, **given, "destination": "172.16.0.0/20"} for each in routes))
     report = run(Configure(wanted, host=host), in_time())
     assert isinstance(report.error, TaskFailedError)
@@ -436,13 +502,17 @@ def test_without_a_default_route_the_present_way_is_right(routes: list[dict[str,
 def test_a_sweep_comes_before_the_last_proof() -> None:
     """Stale objects may shadow routes; without a sweep the proof waits for no sibling."""
     names = [task.name for task in Configure(config(RIGHT), host=node()).subtasks]
-    sweep = HostRoutingConfig.from_mapping({"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}})
+    sweep = HostRoutingConfig.from_mapping(
+        {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+    )
     swept = [task.name for task in Configure(sweep, host=node()).subtasks]
     assert names.index("check-route-overlap") < names.index("clean-stale-cni")
     assert swept.index("clean-stale-cni") < swept.index("check-route-overlap")
 
 
-def test_a_reset_that_cannot_remove_changes_nothing(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_that_cannot_remove_changes_nothing(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a read-only /etc the routes stay, too."""
     before = state(host)
 
@@ -450,12 +520,17 @@ def test_a_reset_that_cannot_remove_changes_nothing(host: FakeHost, monkeypatch:
         raise HostFileError(f"cannot write below {path}: Read-only file system")
 
     monkeypatch.setattr(host.files, "refuse_unwritable", read_only)
-    with pytest.raises(TaskFailedError, match="Read-only file system; nothing was changed, live or for the next boot"):
+    with pytest.raises(
+        TaskFailedError,
+        match="Read-only file system; nothing was changed, live or for the next boot",
+    ):
         execute(Reset(HostRoutingConfig(), host=host), in_time())
     assert state(host) == before
 
 
-def test_a_reset_that_cannot_remove_one_file_is_undone(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_that_cannot_remove_one_file_is_undone(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that others hold: while its gate stays, so do the config and the routes."""
     before, remove = state(host), host.files.remove
 
@@ -477,7 +552,9 @@ def test_a_reset_that_cannot_remove_one_file_is_undone(host: FakeHost, monkeypat
 def configs(draw: st.DrawFn, world: overlap_worlds.World) -> HostRoutingConfig:
     """A config of the small world for its CIDRs."""
     routes = draw(static_route_worlds.configs()).static_routes
-    section = RouteOverlapConfig(expected_cidrs=tuple(world.cidrs), allowed_devs=world.allowed, mode=OverlapMode.STRICT)
+    section = RouteOverlapConfig(
+        expected_cidrs=tuple(world.cidrs), allowed_devs=world.allowed, mode=OverlapMode.STRICT
+    )
     return HostRoutingConfig(static_routes=routes, route_overlap=section)
 
 
@@ -485,7 +562,10 @@ worlds = st.shared(overlap_worlds.worlds() | announced_worlds.announced_worlds()
 
 
 def verdict(report: OverlapReport) -> list[object]:
-    return [(one.cidr, [attrs.evolve(each, route=None) for each in one.findings]) for one in report.cidrs]
+    return [
+        (one.cidr, [attrs.evolve(each, route=None) for each in one.findings])
+        for one in report.cidrs
+    ]
 
 
 def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
@@ -493,7 +573,9 @@ def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
     task = Configure(wanted, host=host, force=True)
     found = task.forecast(in_time())
     report = run(task, in_time())
-    has_all = not any(each.name == "configure-static-routes" and not each.ok for each in report.walk())
+    has_all = not any(
+        each.name == "configure-static-routes" and not each.ok for each in report.walk()
+    )
     if found.report is None:
         assert found.undecided
     elif has_all:
@@ -512,7 +594,9 @@ def test_a_plan_foresees_the_proof(world: overlap_worlds.World, data: st.DataObj
 def on(kernel: KernelNode) -> tuple[Host, FakeHost]:
     """A host with the routes of a kernel, and the fake that has the rest of it."""
     fake, routes = FakeHost(), NetlinkBackend(netns=kernel.name)
-    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True), fake
+    return Host(
+        routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True
+    ), fake
 
 
 @needs_kernel
@@ -531,18 +615,24 @@ def test_a_plan_foresees_the_kernel(world: overlap_worlds.World, data: st.DataOb
 def test_no_address_that_the_kernel_sent_right_goes_wrong(
     world: overlap_worlds.World, data: st.DataObject, number: int, fails: bool
 ) -> None:
-    """Address by address, and without the code of the proof: applies that end, are interrupted, or cannot write."""
+    """Address by address, and without the code of the proof: applies that end, are interrupted, or
+    cannot write.
+    """
     world = world._replace(down=None)
     with KernelNode.made() as kernel:
         world.arrange(kernel)
         host, fake = on(kernel)
         oracle = KernelOracle(kernel)
-        allowed = {dev for dev in DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+        allowed = {
+            dev for dev in DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)
+        }
         run(Configure(data.draw(configs(world)), host=host, force=True), in_time())
 
         def wrong() -> set[tuple[str, int]]:
             devs = frozenset(allowed.union(oracle.expected()))
-            return {(cidr, address) for cidr in world.cidrs for address in wrong_of(oracle, cidr, devs)}
+            return {
+                (cidr, address) for cidr in world.cidrs for address in wrong_of(oracle, cidr, devs)
+            }
 
         assume(oracle.expected())
         before, ctx = wrong(), in_time()
@@ -561,17 +651,24 @@ def right_addresses(report: OverlapReport) -> set[tuple[str, int]]:
         wrong = overlap_worlds.claimed(report, one.cidr)
         network, length = one.cidr.split("/")
         first = parse_ipv4(network)
-        right |= {(one.cidr, address) for address in range(first, first + (1 << 32 - int(length)))} - {
-            (one.cidr, address) for address in wrong
-        }
+        right |= {
+            (one.cidr, address) for address in range(first, first + (1 << 32 - int(length)))
+        } - {(one.cidr, address) for address in wrong}
     return right
 
 
-@given(worlds, st.data(), st.integers(1, 120), st.sampled_from(["signal", "routes", "files", "services"]))
+@given(
+    worlds,
+    st.data(),
+    st.integers(1, 120),
+    st.sampled_from(["signal", "routes", "files", "services"]),
+)
 def test_an_apply_never_makes_a_node_worse(
     world: overlap_worlds.World, data: st.DataObject, number: int, trouble: str
 ) -> None:
-    """Whatever ends it, no address that left right leaves wrong, and one of the two configs is there as a whole."""
+    """Whatever ends it, no address that left right leaves wrong, and one of the two configs is
+    there as a whole.
+    """
     earlier, wanted = data.draw(st.none() | configs(world)), data.draw(configs(world))
 
     def prepared() -> FakeHost:
@@ -590,7 +687,12 @@ def test_an_apply_never_makes_a_node_worse(
     if trouble == "signal":
         host.files.operations.plan(number, lambda: ctx.cancel("SIGTERM"))
     else:
-        {"routes": host.routes, "files": host.files, "services": host.services}[trouble].fail_at(number)  # type: ignore[attr-defined]
+        ports: dict[str, Any] = {
+            "routes": host.routes,
+            "files": host.files,
+            "services": host.services,
+        }
+        ports[trouble].fail_at(number)
     report = run(Configure(wanted, host=host), ctx)
     assert right_addresses(was) <= right_addresses(prove_now(wanted, Fabric(), host))
     run(Configure(wanted, host=twin, force=True), in_time())

@@ -35,8 +35,13 @@ def node() -> FakeHost:
 
 
 def config(*destinations: str, cidrs: tuple[str, ...] = ()) -> HostRoutingConfig:
-    routes = {"enabled": bool(destinations), "routes": [{"destination": each} for each in destinations]}
-    whole = HostRoutingConfig.from_mapping({"staticRoutes": routes, "routeOverlap": {"expectedCidrs": list(cidrs)}})
+    routes = {
+        "enabled": bool(destinations),
+        "routes": [{"destination": each} for each in destinations],
+    }
+    whole = HostRoutingConfig.from_mapping(
+        {"staticRoutes": routes, "routeOverlap": {"expectedCidrs": list(cidrs)}}
+    )
     return whole if whole.asks else HostRoutingConfig()
 
 
@@ -65,7 +70,9 @@ def test_the_first_run_leaves_nothing() -> None:
 
 
 def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
-    """The runner knows nothing of locks: a caller takes the lock around a run, once for changes and inverses."""
+    """The runner knows nothing of locks: a caller takes the lock around a run, once for changes and
+    inverses.
+    """
     host = node()
     before = state(host)
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
@@ -83,7 +90,11 @@ def test_a_failed_task_is_undone_too() -> None:
     before = state(host)
     mapping = config("172.16.8.0/22", cidrs=("172.17.0.0/16",)).to_mapping()
     mapping["routeOverlap"] |= {"mode": "STRICT"}
-    report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), context(), undo_on_failure=True)
+    report = run(
+        Configure(HostRoutingConfig.from_mapping(mapping), host=host),
+        context(),
+        undo_on_failure=True,
+    )
     assert report.status == "failed"
     assert state(host) == before
 
@@ -107,7 +118,9 @@ def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again:
 
 
 def test_a_place_that_another_program_took_stays() -> None:
-    """Our route went and a foreign one came: the undo removes neither it nor anything else of its owner."""
+    """Our route went and a foreign one came: the undo removes neither it nor anything else of its
+    owner.
+    """
     host = node()
     usurper = Route.parse("172.16.8.0/22", gateway="10.224.0.77", dev="eth0", protocol=16)
 
@@ -123,7 +136,9 @@ def test_a_place_that_another_program_took_stays() -> None:
 
 
 def test_the_report_lists_the_changes_that_were_made() -> None:
-    """The changes of a run are those that it planned and the markers; those of a second run are none."""
+    """The changes of a run are those that it planned and the markers; those of a second run are
+    none.
+    """
     host = node()
     wanted = config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",))
     task = Configure(wanted, host=host)
@@ -138,21 +153,33 @@ def test_a_batch_that_was_rolled_back_records_nothing() -> None:
     """The kernel refuses the second route: none stands, and none is in the report."""
     host = node()
     host.routes.fail_at(2)
-    report = run(ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), context())
+    report = run(
+        ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), context()
+    )
     assert report.status == "failed"
     assert not [change for change in report.changes if "proto 142" in change.subject]
 
 
-destinations = st.lists(st.sampled_from(["172.16.8.0/22", "172.16.16.0/24", "172.16.24.0/24"]), unique=True, max_size=3)
+destinations = st.lists(
+    st.sampled_from(["172.16.8.0/22", "172.16.16.0/24", "172.16.24.0/24"]), unique=True, max_size=3
+)
 
 
 @example(["172.16.8.0/22", "172.16.16.0/24"], ["172.16.8.0/22", "172.16.16.0/24"], (), 118, True)
 @example(["172.16.8.0/22"], ["172.16.8.0/22"], ("10.1.0.0/16",), 400, True)
-@given(destinations, destinations, st.sampled_from([(), ("10.1.0.0/16",)]), st.integers(1, 400), st.booleans())
+@given(
+    destinations,
+    destinations,
+    st.sampled_from([(), ("10.1.0.0/16",)]),
+    st.integers(1, 400),
+    st.booleans(),
+)
 def test_a_run_that_fails_anywhere(
     first: list[str], second: list[str], cidrs: tuple[str, ...], number: int, files: bool
 ) -> None:
-    """From any config to any other or the same, with a failure at any operation, an undone run changes nothing."""
+    """From any config to any other or the same, with a failure at any operation, an undone run
+    changes nothing.
+    """
     host = node()
     if first:
         execute(Configure(config(*first, cidrs=cidrs), host=host), context())
@@ -163,7 +190,9 @@ def test_a_run_that_fails_anywhere(
 
 
 class Armed(FailingTask):
-    """Fails last in a run, one of whose operations may fail before; a fault that is left after that hits the undo."""
+    """Fails last in a run, one of whose operations may fail before; a fault that is left after that
+    hits the undo.
+    """
 
     def __init__(self, faulty: MemoryFiles | MemoryServices, number: int) -> None:
         super().__init__("armed", OSError("x"))
@@ -187,7 +216,9 @@ STORIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 def test_every_change_of_a_file_that_fails(story: str) -> None:
-    """Whichever of them fails, the undone run leaves the node as it was, steps that no report shows included."""
+    """Whichever of them fails, the undone run leaves the node as it was, steps that no report shows
+    included.
+    """
     first, second = STORIES[story]
 
     def prepared() -> FakeHost:
@@ -223,7 +254,11 @@ def test_an_interrupt_while_routes_change() -> None:
 
     host.routes.routes = interrupted  # type: ignore[method-assign,assignment]
     with pytest.raises(KeyboardInterrupt):
-        run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), context(), undo_on_failure=True)
+        run(
+            ConfigureStaticRoutes(config("172.16.16.0/24"), host=host),
+            context(),
+            undo_on_failure=True,
+        )
     assert readings
     assert state(host) == before
 
@@ -249,7 +284,9 @@ def test_reset_finishes_an_undo_whose_reload_failed() -> None:
 # --- tasks by themselves
 
 
-def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Over an installed config routes and boot files change together, as those of Configure do."""
     host = node()
     execute(Configure(config("172.16.8.0/22"), host=host))
@@ -290,7 +327,9 @@ EVERYTHING = HostRoutingConfig.from_mapping(
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> None:
-    """Another process holds the lock: the task waits, fails with the holder's name, and changes nothing."""
+    """Another process holds the lock: the task waits, fails with the holder's name, and changes
+    nothing.
+    """
     host = node()
     before = state(host)
     host.lock.holder = 4711
@@ -301,7 +340,9 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
 
 
 def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Siblings of a Parallel, by themselves or inside a run that holds the lock, never work at the same time."""
+    """Siblings of a Parallel, by themselves or inside a run that holds the lock, never work at the
+    same time.
+    """
     monkeypatch.setattr("hostrouting.host.files.lock._SECONDS_BETWEEN_TRIES", 0.001)
     host = node()
     inside: list[str] = []
@@ -317,7 +358,10 @@ def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
-    several: list[Task] = [ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)]
+    several: list[Task] = [
+        ConfigureStaticRoutes(wanted, host=host),
+        CheckRouteOverlap(wanted, host=host),
+    ]
     tasks = Parallel(*several, *several)
     execute(tasks)
     with host.lock.hold(Context()) as held:

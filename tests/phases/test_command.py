@@ -19,7 +19,9 @@ from phases.testing import ManualClock
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Path:
-    """A pipe that a command writes into when it is ready, and that ends when the last of its processes does."""
+    """A pipe that a command writes into when it is ready, and that ends when the last of its
+    processes does.
+    """
     path = tmp_path / "ready"
     os.mkfifo(path)
     return path
@@ -44,13 +46,22 @@ def test_a_failing_command() -> None:
     with pytest.raises(CommandFailedError) as caught:
         run_command(Context(), argv)
     error = caught.value
-    assert str(error) == "`sh -c 'echo partial; echo broken >&2; exit 3'` ended with status 3: broken"
-    assert (error.argv, error.status, error.stdout, error.stderr) == (tuple(argv), 3, "partial\n", "broken\n")
+    assert (
+        str(error) == "`sh -c 'echo partial; echo broken >&2; exit 3'` ended with status 3: broken"
+    )
+    assert (error.argv, error.status, error.stdout, error.stderr) == (
+        tuple(argv),
+        3,
+        "partial\n",
+        "broken\n",
+    )
 
 
 def test_a_killed_command() -> None:
     """A command that a signal ended says which."""
-    with pytest.raises(CommandFailedError, match=r"^`sh -c 'kill -KILL \$\$'` was killed by SIGKILL$"):
+    with pytest.raises(
+        CommandFailedError, match=r"^`sh -c 'kill -KILL \$\$'` was killed by SIGKILL$"
+    ):
         run_command(Context(), ["sh", "-c", "kill -KILL $$"])
 
 
@@ -64,7 +75,9 @@ def test_command_not_found() -> None:
     for check in (True, False):
         with pytest.raises(CommandFailedError) as caught:
             run_command(Context(), ["no-such-command", "x"], check=check)
-        assert str(caught.value) == "`no-such-command x` was not found: is it installed, and on PATH?"
+        assert (
+            str(caught.value) == "`no-such-command x` was not found: is it installed, and on PATH?"
+        )
         assert caught.value.status is None
 
 
@@ -80,7 +93,10 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
 
 def test_a_shell_line_is_refused() -> None:
     """Argv is a list, never text for a shell."""
-    with pytest.raises(TypeError, match=r"^argv must be a list of a program and its arguments \(got 'echo hello'\)$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^argv must be a list of a program and its arguments \(got 'echo hello'\)$",
+    ):
         run_command(Context(), "echo hello")
 
 
@@ -105,7 +121,9 @@ def test_output_that_is_no_text_is_shown() -> None:
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands have our environment, LC_ALL=C so that messages can be read, and the caller's variables."""
+    """Commands have our environment, LC_ALL=C so that messages can be read, and the caller's
+    variables.
+    """
     monkeypatch.setenv("OURS", "1")
     monkeypatch.setenv("LC_ALL", "sv_SE.UTF-8")
     script = 'echo "$OURS $LC_ALL $THEIRS"'
@@ -134,7 +152,9 @@ def test_cancel_ends_the_command_and_its_children(fifo: Path, threads: ThreadPoo
     stream.close()
 
 
-def test_a_command_that_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
+def test_a_command_that_ignores_sigterm_is_killed(
+    fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock
+) -> None:
     """After the grace period SIGKILL follows."""
     ctx = Context(clock=clock)
     script = f"trap '' TERM; exec 3>{fifo}; echo ready >&3; sleep 60"
@@ -153,7 +173,9 @@ def test_a_command_that_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoo
 
 
 def test_stubborn_grandchild_is_killed(fifo: Path, threads: ThreadPoolExecutor) -> None:
-    """A process that the command started is killed too, even if it ignores SIGTERM and the command obeys."""
+    """A process that the command started is killed too, even if it ignores SIGTERM and the command
+    obeys.
+    """
     ctx = Context()
     child = "trap '' TERM; echo ready >&3; sleep 60"
     script = f'exec 3>{fifo}; sh -c "{child}" >/dev/null 2>&1 & wait'

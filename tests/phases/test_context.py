@@ -11,7 +11,13 @@ def test_a_fresh_context_lets_go_on() -> None:
     """Without timeout and cancel there is nothing to stop for."""
     ctx = Context()
     ctx.check()
-    assert (ctx.cancelled, ctx.over, ctx.reason, ctx.deadline, ctx.remaining()) == (False, False, None, None, None)
+    assert (ctx.cancelled, ctx.over, ctx.reason, ctx.deadline, ctx.remaining()) == (
+        False,
+        False,
+        None,
+        None,
+        None,
+    )
 
 
 def test_cancel_gives_its_reason() -> None:
@@ -45,7 +51,9 @@ def test_cancel_outranks_the_deadline(clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, 30), (10, 10), (60, 30)])
-def test_child_inherits_the_earlier_deadline(clock: ManualClock, own: float | None, expected: float) -> None:
+def test_child_inherits_the_earlier_deadline(
+    clock: ManualClock, own: float | None, expected: float
+) -> None:
     """A child never has more time than its parent."""
     assert Context(timeout=30, clock=clock).child(timeout=own).remaining() == expected
 
@@ -72,7 +80,16 @@ def test_children_do_not_stay_with_their_parent() -> None:
     for _ in range(100):
         ctx.child(timeout=1).sleep(0)
     gc.collect()
-    assert len([each for each in gc.get_objects() if isinstance(each, Context) and each.clock is ctx.clock]) == 1
+    assert (
+        len(
+            [
+                each
+                for each in gc.get_objects()
+                if isinstance(each, Context) and each.clock is ctx.clock
+            ]
+        )
+        == 1
+    )
     assert not ctx._doorbells
 
 
@@ -115,7 +132,9 @@ def test_sleep_on_real_time() -> None:
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_times_are_checked(seconds: float) -> None:
     """A negative time and nan are refused, for timeouts and for sleeps."""
-    with pytest.raises(ValueError, match=r"^a duration must be at least 0 seconds \(got (-1|nan)\)$"):
+    with pytest.raises(
+        ValueError, match=r"^a duration must be at least 0 seconds \(got (-1|nan)\)$"
+    ):
         Context(timeout=seconds)
     with pytest.raises(ValueError, match="at least 0 seconds"):
         Context().sleep(seconds)
@@ -146,7 +165,8 @@ def test_cancel_between_look_and_sleep_is_not_lost() -> None:
 
     class Interrupted(ManualClock):
         def monotonic(self) -> float:
-            # Called after `done` said no, in the thread that is about to wait: as a handler would be.
+            # Called after `done` said no, in the thread that is about to wait: as a handler would
+            # be.
             ctx.cancel("SIGTERM")
             return super().monotonic()
 

@@ -13,7 +13,9 @@ def test_combine_loses_nothing() -> None:
     """Combined errors show all messages and flatten all causes, the first in front."""
     causes = [OSError("one"), OSError("two"), OSError("three")]
     first, second, third = (TaskFailedError([str(each)], each) for each in causes)
-    error = TaskFailedError.combine([TaskFailedError.combine([first, second]).under("x"), third]).under("y")
+    error = TaskFailedError.combine(
+        [TaskFailedError.combine([first, second]).under("x"), third]
+    ).under("y")
     assert error.failures == tuple(causes)
     assert error.__cause__ is error.cause is causes[0]
     assert str(error) == "y/x/one: one; y/x/two: two; y/three: three"
@@ -37,7 +39,10 @@ def test_a_failure_of_several_lines_ends_before_the_next_begins() -> None:
 def test_unknown_task_lists_the_known_ones() -> None:
     """The message suggests a similar name and lists the known tasks."""
     error = UnknownTaskError(["beta", "zzz"], ["alpha", "bta"])
-    assert str(error) == "no task is named 'beta' (did you mean 'bta'?), 'zzz'; the tasks are: alpha, bta"
+    assert (
+        str(error)
+        == "no task is named 'beta' (did you mean 'bta'?), 'zzz'; the tasks are: alpha, bta"
+    )
     assert (error.unknown, error.known) == (("beta", "zzz"), ("alpha", "bta"))
 
 
@@ -60,4 +65,7 @@ def test_a_pickled_error_has_its_cause() -> None:
     error = CommandFailedError(["x"], None, reason="could not be started")
     error.__cause__ = TaskFailedError(["a"], OSError("busy"))
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert (str(copied.__cause__), repr(copied.__cause__.__cause__)) == ("a: busy", "OSError('busy')")
+    assert (str(copied.__cause__), repr(copied.__cause__.__cause__)) == (
+        "a: busy",
+        "OSError('busy')",
+    )

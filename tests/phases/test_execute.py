@@ -43,10 +43,17 @@ def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture)
     assert {record.name for record in caplog.records} == {"phases"}
 
 
-def test_failure_is_logged_on_one_line(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Of an error it shows the first line, quoted, and all of it in `extra`; each line names its task once."""
+def test_failure_is_logged_on_one_line(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an error it shows the first line, quoted, and all of it in `extra`; each line names its
+    task once.
+    """
     with pytest.raises(TaskFailedError):
-        execute(Serial(FailingTask("routes", OSError("no\nroute")), name="bootstrap"), Context(clock=clock))
+        execute(
+            Serial(FailingTask("routes", OSError("no\nroute")), name="bootstrap"),
+            Context(clock=clock),
+        )
     assert _lines(caplog) == [
         "started task=bootstrap",
         "started task=bootstrap/routes",
@@ -86,7 +93,9 @@ def test_failure_under_three_groups() -> None:
 
 
 def test_task_that_executes_tasks() -> None:
-    """A task may execute others while it runs, in its own or a new context: the path is whole and not repeated."""
+    """A task may execute others while it runs, in its own or a new context: the path is whole and
+    not repeated.
+    """
     inner = Serial(FailingTask("c", OSError("x")), name="b")
     for outer in (task("a")(lambda ctx: execute(inner, ctx)), task("a")(lambda _: execute(inner))):
         with pytest.raises(TaskFailedError, match=r"^a/b/c: x$"):
@@ -98,7 +107,10 @@ def test_task_gets_the_context_it_is_executed_with() -> None:
     ctx = Context()
     journal: list[str] = []
     with pytest.raises(CancelledError, match=r"^cancelled: maintenance$"):
-        execute(Serial(task("a")(lambda ctx: ctx.cancel("maintenance")), RecordingTask("b", journal)), ctx)
+        execute(
+            Serial(task("a")(lambda ctx: ctx.cancel("maintenance")), RecordingTask("b", journal)),
+            ctx,
+        )
     assert ctx.reason == "maintenance"
     assert journal == []
 
@@ -109,16 +121,23 @@ def test_cancelled_task_is_no_failure(clock: ManualClock, caplog: pytest.LogCapt
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
         execute(RecordingTask("a", []), ctx)
-    assert _lines(caplog)[1] == "cancelled task=a duration=0.000s status=cancelled error='cancelled: stop'"
+    assert (
+        _lines(caplog)[1]
+        == "cancelled task=a duration=0.000s status=cancelled error='cancelled: stop'"
+    )
 
 
 def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     """The task that with_timeout stopped has failed; the tasks inside it were cancelled."""
     nap = task("nap")(lambda ctx: ctx.sleep(60))
-    with pytest.raises(TaskFailedError, match=r"^all: deadline exceeded: not done within 5 s$") as caught:
+    with pytest.raises(
+        TaskFailedError, match=r"^all: deadline exceeded: not done within 5 s$"
+    ) as caught:
         execute(with_timeout(Serial(nap, name="all"), 5), Context(clock=ManualClock(auto=True)))
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
-    statuses = [(record.__dict__["task"], record.__dict__["status"]) for record in caplog.records[2:]]
+    statuses = [
+        (record.__dict__["task"], record.__dict__["status"]) for record in caplog.records[2:]
+    ]
     assert statuses == [("nap", "cancelled"), ("all", "failed")]
 
 
@@ -134,8 +153,12 @@ def test_other_errors_of_a_cancelled_task_are_failures() -> None:
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(3)])
-def test_interrupts_cancel_and_pass(interrupt: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    """KeyboardInterrupt and SystemExit cancel the context and are raised as they are, through any group."""
+def test_interrupts_cancel_and_pass(
+    interrupt: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KeyboardInterrupt and SystemExit cancel the context and are raised as they are, through any
+    group.
+    """
     ctx = Context()
     with pytest.raises(type(interrupt)) as caught:
         execute(Serial(Parallel(FailingTask("a", interrupt))), ctx)

@@ -18,7 +18,17 @@ def test_exported_members() -> None:
 
 def test_import_is_light() -> None:
     """`import phases` loads neither hostrouting nor heavy modules that are not always needed."""
-    heavy = ["asyncio", "attr", "dataclasses", "datetime", "difflib", "hostrouting", "inspect", "json", "logging"]
+    heavy = [
+        "asyncio",
+        "attr",
+        "dataclasses",
+        "datetime",
+        "difflib",
+        "hostrouting",
+        "inspect",
+        "json",
+        "logging",
+    ]
     heavy += ["phases.testing", "pyroute2", "shlex", "signal", "subprocess", "tempfile"]
     code = f"import sys; import phases; print(*(name for name in {heavy!r} if name in sys.modules))"
     bare = f"import sys; print(*(name for name in {heavy!r} if name in sys.modules))"
@@ -26,4 +36,6 @@ def test_import_is_light() -> None:
 
 
 def _python(code: str) -> str:
-    return subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True
+    ).stdout

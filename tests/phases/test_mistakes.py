@@ -32,7 +32,9 @@ from phases import (
 
 
 class _Task:
-    """A task whose methods are made of functions without a signature, as in a program without a type checker."""
+    """A task whose methods are made of functions without a signature, as in a program without a
+    type checker.
+    """
 
     do: Any
 
@@ -76,8 +78,11 @@ IGNORED = [None, False, True, 0, 1, "done", ("+", "a"), OSError, object()]
 
 @pytest.fixture(autouse=True)
 def _no_warning() -> Any:
-    """Refuse warnings: a coroutine without an `await` warns when it is collected, too late for pytest."""
-    # The collector is to go through the objects of this test, and not through those of all tests before it.
+    """Refuse warnings: a coroutine without an `await` warns when it is collected, too late for
+    pytest.
+    """
+    # The collector is to go through the objects of this test, and not through those of all tests
+    # before it.
     gc.freeze()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -123,7 +128,9 @@ def test_wrappers_return_the_result_of_do() -> None:
 
 @pytest.mark.parametrize("answer", IGNORED)
 def test_any_other_answer_is_ignored(answer: object) -> None:
-    """A function that is useful elsewhere returns something: as a task, as an inverse, in a rollback."""
+    """A function that is useful elsewhere returns something: as a task, as an inverse, in a
+    rollback.
+    """
     journal: list[str] = []
 
     def inverse(_: object) -> object:
@@ -177,7 +184,9 @@ def test_a_plan_that_never_ran_is_an_error(method: Callable[[object], object], w
         plan(_Task(plan=method))
 
 
-@pytest.mark.parametrize("function", [_async, partial(_async), _AsyncCallable(), _generator, _async_generator])
+@pytest.mark.parametrize(
+    "function", [_async, partial(_async), _AsyncCallable(), _generator, _async_generator]
+)
 def test_a_function_that_is_not_plain_is_refused_when_the_task_is_made(function: Any) -> None:
     """`@task` and the groups do not wait until it runs; the same for a `yield` too many."""
     why = f"is an async function or a generator, and {PLAIN}"
@@ -237,16 +246,28 @@ WRAPPERS: list[Callable[[Any], object]] = [
     ("given", "message"),
     [
         (_NameIsAMethod(), " is not a task: a task has a name (a text, not empty) and do(ctx)"),
-        (_Task(name=""), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
-        (Serial(name=""), "<Serial > is not a task: a task has a name (a text, not empty) and do(ctx)"),
-        (_Task(name=None), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
+        (
+            _Task(name=""),
+            "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
+        ),
+        (
+            Serial(name=""),
+            "<Serial > is not a task: a task has a name (a text, not empty) and do(ctx)",
+        ),
+        (
+            _Task(name=None),
+            "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
+        ),
         (RecordingTask, "RecordingTask is a class, not a task: call it to make an instance"),
         (Context(), "a Context is not a task: the task comes first, as in execute(task, ctx)"),
         (None, "and do(ctx); does the function that makes it lack its `return`?"),
         ([RecordingTask("a", [])], "a list is not a task: pass its tasks, as in Serial(*tasks)"),
         (_function, ' is a function, not a task: write @task("name"), or task("name")(it)'),
         ("greet", "'greet' is not a task: a task has a name (a text, not empty) and do(ctx)"),
-        (_Task(do=None), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
+        (
+            _Task(do=None),
+            "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
+        ),
     ],
 )
 def test_an_object_that_is_no_task_is_refused_by_name(
@@ -261,7 +282,9 @@ def test_an_object_that_is_no_task_is_refused_by_name(
 @pytest.mark.parametrize("use", [execute, plan, undo])
 def test_a_second_argument_is_a_context(use: Callable[[Any, Any], object]) -> None:
     """Something else in its place is refused."""
-    with pytest.raises(TypeError, match=r"^the second argument must be a Context, or left out \(got 30\)$"):
+    with pytest.raises(
+        TypeError, match=r"^the second argument must be a Context, or left out \(got 30\)$"
+    ):
         use(RecordingTask("a", []), 30)
 
 
@@ -274,9 +297,24 @@ SHARE = "share must be more than 0 and at most 1"
     [
         (with_retry, "attempts", 0, "attempts must be a whole number of at least 1 (got 0)"),
         (with_retry, "attempts", "3", "attempts must be a whole number of at least 1 (got '3')"),
-        (partial(with_retry, attempts=2), "backoff", -1, "a duration must be at least 0 seconds (got -1)"),
-        (partial(with_retry, attempts=2), "max_backoff", "1", "a duration must be a number of seconds (got '1')"),
-        (partial(with_retry, attempts=2), "retry_on", [3], "retry_on must be a tuple of exception classes (got [3])"),
+        (
+            partial(with_retry, attempts=2),
+            "backoff",
+            -1,
+            "a duration must be at least 0 seconds (got -1)",
+        ),
+        (
+            partial(with_retry, attempts=2),
+            "max_backoff",
+            "1",
+            "a duration must be a number of seconds (got '1')",
+        ),
+        (
+            partial(with_retry, attempts=2),
+            "retry_on",
+            [3],
+            "retry_on must be a tuple of exception classes (got [3])",
+        ),
         (with_timeout, "seconds", -1, "a duration must be at least 0 seconds (got -1)"),
         (with_timeout, "seconds", None, "a duration must be a number of seconds (got None)"),
         *(

@@ -7,14 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from phases import CancelledError, Context, DeadlineExceededError, Parallel, TaskFailedError, execute, run, task
+from phases import (
+    CancelledError,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    TaskFailedError,
+    execute,
+    run,
+    task,
+)
 from phases.testing import ManualClock
 
 
 def test_tasks_run_side_by_side() -> None:
     """All tasks are under way at once: each waits for the other here."""
     meeting = threading.Barrier(2, timeout=60)
-    execute(Parallel(task("a")(lambda _: _discard(meeting.wait())), task("b")(lambda _: _discard(meeting.wait()))))
+    execute(
+        Parallel(
+            task("a")(lambda _: _discard(meeting.wait())),
+            task("b")(lambda _: _discard(meeting.wait())),
+        )
+    )
 
 
 def _discard(_: object) -> None:
@@ -56,7 +70,9 @@ def test_no_failure_is_lost() -> None:
     def sooner(_: Context) -> None:
         raise first
 
-    with pytest.raises(TaskFailedError, match=r"^both/sooner: first; both/later: second$") as caught:
+    with pytest.raises(
+        TaskFailedError, match=r"^both/sooner: first; both/later: second$"
+    ) as caught:
         execute(Parallel(task("later")(later), task("sooner")(sooner), name="both"))
     assert caught.value.failures == (first, second)
     assert caught.value.__cause__ is first
@@ -74,7 +90,9 @@ def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) 
 def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     clock: ManualClock, threads: ThreadPoolExecutor
 ) -> None:
-    """After the grace period the log names the sibling that goes on, and the group still waits for it."""
+    """After the grace period the log names the sibling that goes on, and the group still waits for
+    it.
+    """
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     logger = logging.getLogger("test_parallel")
     logger.setLevel(logging.INFO)
@@ -86,7 +104,9 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     def fail(_: Context) -> None:
         raise OSError("x")
 
-    group = Parallel(task("stubborn")(lambda _: _discard(release.wait(10))), task("fail")(fail), grace=5)
+    group = Parallel(
+        task("stubborn")(lambda _: _discard(release.wait(10))), task("fail")(fail), grace=5
+    )
     running = threads.submit(execute, group, Context(clock=clock), logger=logger)
     clock.wait_for_sleepers()
     clock.advance(5)
@@ -121,7 +141,9 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _after(name: str) -> Callable[[logging.LogRecord], bool]:
-    """A filter for a logger: the line that `b` starts comes after the thread of that name has ended."""
+    """A filter for a logger: the line that `b` starts comes after the thread of that name has
+    ended.
+    """
 
     def wait(record: logging.LogRecord) -> bool:
         if record.getMessage() == "started task=b":
@@ -134,7 +156,9 @@ def _after(name: str) -> Callable[[logging.LogRecord], bool]:
 
 
 def test_all_begin_though_one_has_failed_before() -> None:
-    """A task that fails at once does not keep others from starting; they are cancelled after all have started."""
+    """A task that fails at once does not keep others from starting; they are cancelled after all
+    have started.
+    """
     logger = logging.getLogger("test_all_begin")
     logger.setLevel(logging.INFO)
     # This does not depend on timing: when b gets to its first line, the thread of a is gone.
@@ -162,7 +186,9 @@ def test_a_skipped_task_is_not_waited_for() -> None:
     def fail(_: Context) -> None:
         raise OSError("x")
 
-    group = Parallel(task("a")(fail), task("b")(lambda ctx: ctx.sleep(3600)), task("c")(lambda _: None))
+    group = Parallel(
+        task("a")(fail), task("b")(lambda ctx: ctx.sleep(3600)), task("c")(lambda _: None)
+    )
     report = run(group, skip=["c"])
     assert [child.status for child in report.children] == ["failed", "cancelled", "skipped"]
 
@@ -174,7 +200,9 @@ def test_no_task_starts_after_the_callers_end() -> None:
     logger.addFilter(_after("a"))
     began: list[str] = []
     ctx = Context()
-    group = Parallel(task("a")(lambda _: ctx.cancel("stop")), task("b")(lambda _: began.append("b")))
+    group = Parallel(
+        task("a")(lambda _: ctx.cancel("stop")), task("b")(lambda _: began.append("b"))
+    )
     with pytest.raises(CancelledError, match=r"^cancelled: stop$"):
         execute(group, ctx, logger=logger)
     assert began == []

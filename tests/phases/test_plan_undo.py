@@ -25,13 +25,20 @@ def test_plan_collects_changes_in_order() -> None:
     two = RecordingTask("b", [], changes=[Change("-", "x"), Change("~", "y", "mode")])
     planned = plan(Serial(RecordingTask("a", []), Parallel(two), name="all"))
     assert planned.changes == (Change("+", "a"), Change("-", "x"), Change("~", "y", "mode"))
-    assert planned.by_task == (("all/a", (Change("+", "a"),)), ("all/b", (Change("-", "x"), Change("~", "y", "mode"))))
+    assert planned.by_task == (
+        ("all/a", (Change("+", "a"),)),
+        ("all/b", (Change("-", "x"), Change("~", "y", "mode"))),
+    )
     assert planned.unplannable == ()
 
 
 def test_plan_names_tasks_that_cannot_plan() -> None:
     """Tasks without a plan are named, also through wrappers."""
-    planned = plan(Serial(RecordingTask("a", []), with_retry(FailingTask("b", OSError()), attempts=2), name="all"))
+    planned = plan(
+        Serial(
+            RecordingTask("a", []), with_retry(FailingTask("b", OSError()), attempts=2), name="all"
+        )
+    )
     assert planned.unplannable == ("all/b",)
     assert str(planned) == "+ a\n? all/b has no plan"
 

@@ -52,7 +52,9 @@ def test_a_report_has_the_records_of_a_failed_task() -> None:
 
 
 def test_one_inverse_of_a_batch_is_called_once() -> None:
-    """An inverse given for consecutive changes reverses them all; changes without one stay, and the log says so."""
+    """An inverse given for consecutive changes reverses them all; changes without one stay, and the
+    log says so.
+    """
     undone: list[str] = []
 
     @task("batch")
@@ -70,7 +72,9 @@ def test_one_inverse_of_a_batch_is_called_once() -> None:
 
 
 def test_a_method_is_one_inverse() -> None:
-    """A bound method, which is a new object each time, is one inverse; a change of another task separates its calls."""
+    """A bound method, which is a new object each time, is one inverse; a change of another task
+    separates its calls.
+    """
     undone: list[str] = []
 
     class Routes:
@@ -91,7 +95,9 @@ def test_a_method_is_one_inverse() -> None:
 
 
 def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
-    """`undo` would reverse an earlier run; a task that records everything, with no record, has nothing to undo."""
+    """`undo` would reverse an earlier run; a task that records everything, with no record, has
+    nothing to undo.
+    """
     journal: list[str] = []
 
     class Routes(RecordingTask):
@@ -128,7 +134,9 @@ def test_an_inverse_that_fails_is_reported() -> None:
 
         ctx.record(A, undo=refuse)
 
-    report = run(Serial(_recording(B, undone=undone), stuck, FAIL, name="all"), undo_on_failure=True)
+    report = run(
+        Serial(_recording(B, undone=undone), stuck, FAIL, name="all"), undo_on_failure=True
+    )
     assert undone == ["b"]
     assert (report.children[1].status, report.children[1].changes) == ("failed", (A,))
     assert str(report.error) == "all/fail: x; all/stuck: stuck"
@@ -142,7 +150,9 @@ def test_records_need_a_run() -> None:
         Context().record("a")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(TypeError, match=r"^\('\+', 'a'\) is not a Change: write ctx\.record"):
         Context().record(("+", "a"))  # type: ignore[arg-type]  # the report could not be written
-    with pytest.raises(TypeError, match=r"^undo of '\+ a' must be a function of the context \(got 3\)$"):
+    with pytest.raises(
+        TypeError, match=r"^undo of '\+ a' must be a function of the context \(got 3\)$"
+    ):
         Context().record(A, undo=3)  # type: ignore[arg-type]  # the mistake
 
 
@@ -177,9 +187,13 @@ def test_a_run_does_not_cancel_its_caller() -> None:
 
 
 def test_an_observer_follows_the_run() -> None:
-    """The observer gets an event for each beginning, record, end and undo, with the path of the task."""
+    """The observer gets an event for each beginning, record, end and undo, with the path of the
+    task.
+    """
     events: list[Event] = []
-    report = run(Serial(_recording(A), FAIL, name="all"), undo_on_failure=True, observer=events.append)
+    report = run(
+        Serial(_recording(A), FAIL, name="all"), undo_on_failure=True, observer=events.append
+    )
     assert [(event.path, event.status, event.change) for event in events] == [
         ("all", "running", None),
         ("all/make", "running", None),
@@ -235,7 +249,9 @@ class _World:
 
 
 class _Worker:
-    """A task that changes places, while another program changes some; it fails so many times at its end."""
+    """A task that changes places, while another program changes some; it fails so many times at its
+    end.
+    """
 
     def __init__(self, world: _World, steps: list[tuple[bool, int]], failures: int) -> None:
         self.name = f"worker {steps}"
@@ -255,14 +271,19 @@ class _Worker:
             raise OSError("busy")
 
 
-#: A pipeline before it has a world: a worker's steps and failures, or a group's wrapper and members.
+#: A pipeline before it has a world: a worker's steps and failures, or a group's wrapper and
+#: members.
 Shape = tuple[list[tuple[bool, int]], int] | tuple[str, list["Shape"]]
 
-workers = st.tuples(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4), st.sampled_from([0, 0, 0, 1, 2]))
+workers = st.tuples(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4),
+    st.sampled_from([0, 0, 0, 1, 2]),
+)
 pipelines: st.SearchStrategy[Shape] = st.recursive(
     workers,
     lambda inner: st.tuples(
-        st.sampled_from(["serial", "parallel", "retry", "tolerate", "timeout"]), st.lists(inner, max_size=3)
+        st.sampled_from(["serial", "parallel", "retry", "tolerate", "timeout"]),
+        st.lists(inner, max_size=3),
     ),
     max_leaves=10,
 )
@@ -285,7 +306,9 @@ def _build(shape: Shape, world: _World) -> Task:
 
 @given(pipelines, st.booleans())
 def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
-    """After an undone run each place is as before, or as another program has left it; no report shows a change."""
+    """After an undone run each place is as before, or as another program has left it; no report
+    shows a change.
+    """
     world = _World()
     pipeline = Serial(_build(shape, world), *([FAIL] if fails else []))
     logging.getLogger("phases").setLevel(logging.CRITICAL)
@@ -299,5 +322,7 @@ def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
         assert set(ours) <= {change.detail for change in recorded}
         return
     assert isinstance(report.error, TaskFailedError)
-    assert dict(world.values) == {place: world.strangers.get(place, "before") for place in world.values}
+    assert dict(world.values) == {
+        place: world.strangers.get(place, "before") for place in world.values
+    }
     assert recorded == []

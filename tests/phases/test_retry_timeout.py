@@ -43,7 +43,9 @@ def test_retry_until_it_works(clock: ManualClock, caplog: pytest.LogCaptureFixtu
 def test_backoff_doubles_up_to_its_maximum(clock: ManualClock) -> None:
     """Pauses are 1, 2, 4, 5, 5 seconds: 17 in all."""
     with pytest.raises(TaskFailedError):
-        execute(with_retry(FailingTask("a", OSError()), attempts=6, max_backoff=5), Context(clock=clock))
+        execute(
+            with_retry(FailingTask("a", OSError()), attempts=6, max_backoff=5), Context(clock=clock)
+        )
     assert clock.monotonic() == 17
 
 
@@ -99,7 +101,9 @@ def test_cancelled_is_not_tried_again() -> None:
 
 
 def test_an_error_says_if_a_retry_can_help(clock: ManualClock) -> None:
-    """Another one is not tried again; of several failures each must allow it, and an error of Python's does."""
+    """Another one is not tried again; of several failures each must allow it, and an error of
+    Python's does.
+    """
 
     class AnsweredError(Exception):
         retryable = False
@@ -111,13 +115,20 @@ def test_an_error_says_if_a_retry_can_help(clock: ManualClock) -> None:
     with pytest.raises(TaskFailedError) as caught:
         execute(with_retry(refused, attempts=3), Context(clock=clock))
     assert (refused.calls, caught.value.retryable) == (1, False)
-    assert [failed(OSError()).retryable, failed(OSError(), AnsweredError()).retryable] == [True, False]
+    assert [failed(OSError()).retryable, failed(OSError(), AnsweredError()).retryable] == [
+        True,
+        False,
+    ]
     assert failed(DeadlineExceededError(1)).under("all").retryable
     assert not failed(CancelledError("stop")).retryable
 
 
-def test_an_observer_hears_of_each_attempt(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Its path is whole; the report counts the attempts, and has the time of the first one and of all."""
+def test_an_observer_hears_of_each_attempt(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its path is whole; the report counts the attempts, and has the time of the first one and of
+    all.
+    """
     flaky = with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=5)
     events: list[Event] = []
     report = run(Serial(flaky, name="all"), Context(clock=clock), observer=events.append)
@@ -130,7 +141,11 @@ def test_an_observer_hears_of_each_attempt(clock: ManualClock, caplog: pytest.Lo
         ("all", "ok", "None"),
     ]
     flaky_ = report.children[0].to_mapping()
-    assert (flaky_["attempts"], flaky_["duration"], flaky_["start"]) == (3, 3.0, "2026-01-01T00:00:00.000000Z")
+    assert (flaky_["attempts"], flaky_["duration"], flaky_["start"]) == (
+        3,
+        3.0,
+        "2026-01-01T00:00:00.000000Z",
+    )
     assert "task=all/flaky error='busy'" in caplog.records[0].getMessage()
 
 
@@ -145,7 +160,10 @@ def test_interrupt_is_not_tried_again() -> None:
 def test_pause_ends_with_the_context(clock: ManualClock) -> None:
     """A deadline in the pause ends it; the last error is its context."""
     with pytest.raises(DeadlineExceededError) as caught:
-        execute(with_retry(FailingTask("a", OSError("busy")), attempts=9), Context(timeout=2, clock=clock))
+        execute(
+            with_retry(FailingTask("a", OSError("busy")), attempts=9),
+            Context(timeout=2, clock=clock),
+        )
     assert str(caught.value.__context__) == "busy"
     assert clock.monotonic() == 2
 
@@ -160,7 +178,11 @@ def test_timeouts_are_tried_again(clock: ManualClock) -> None:
 
 def test_wrapping_keeps_name_and_abilities() -> None:
     """A wrapped task plans, undoes and is seen into as before; one that cannot does not seem to."""
-    plain, full, group = FailingTask("a", OSError()), RecordingTask("b", []), Serial(RecordingTask("c", []))
+    plain, full, group = (
+        FailingTask("a", OSError()),
+        RecordingTask("b", []),
+        Serial(RecordingTask("c", [])),
+    )
     for wrapped in (with_timeout(plain, 1), with_retry(plain, attempts=1)):
         assert wrapped.name == "a"
         assert not isinstance(wrapped, (Plannable, Undoable, Group))

@@ -31,7 +31,9 @@ def _statuses(report: Report) -> dict[str, str]:
     return {each.name: each.status for each in report.walk()}
 
 
-def _entry(name: str, status: str, start: str | None, duration: float | None, **more: object) -> dict[str, object]:
+def _entry(
+    name: str, status: str, start: str | None, duration: float | None, **more: object
+) -> dict[str, object]:
     fields = {"name": name, "status": status, "start": start, "duration": duration, "error": None}
     fields |= {"degraded": False, "attempts": int(start is not None)}
     return {**fields, "changes": [], "children": [], **more}
@@ -47,7 +49,8 @@ def test_report_of_a_run() -> None:
         ctx.record(Change("+", "rest", "1 s"))
 
     report = run(
-        Serial(nap, FailingTask("fail", OSError("x")), RecordingTask("never", []), name="all"), ctx=Context(clock=clock)
+        Serial(nap, FailingTask("fail", OSError("x")), RecordingTask("never", []), name="all"),
+        ctx=Context(clock=clock),
     )
     begin, end = (f"2026-01-01T00:00:0{second}.000000Z" for second in (0, 1))
     nap_, fail, never = report.children
@@ -56,14 +59,18 @@ def test_report_of_a_run() -> None:
     assert fail.to_mapping() == _entry("fail", "failed", end, 0.0, error="fail: x")
     assert never.to_mapping() == _entry("never", "skipped", None, None)
     children = [each.to_mapping() for each in report.children]
-    assert report.to_mapping() == _entry("all", "failed", begin, 1.0, error="all/fail: x", children=children)
+    assert report.to_mapping() == _entry(
+        "all", "failed", begin, 1.0, error="all/fail: x", children=children
+    )
     assert not report.ok
     with pytest.raises(TaskFailedError, match=r"^all/fail: x$"):
         report.raise_for_failure()
 
 
 def test_degraded() -> None:
-    """A run is ok and degraded if an optional task failed, at any depth; a failed run is only failed."""
+    """A run is ok and degraded if an optional task failed, at any depth; a failed run is only
+    failed.
+    """
     optional = tolerate(FailingTask("probes", OSError("x")))
     degraded = run(Serial(Serial(optional, name="inner"), RecordingTask("a", []), name="all"))
     assert (degraded.ok, degraded.degraded, degraded.to_mapping()["degraded"]) == (True, True, True)
@@ -95,11 +102,19 @@ def test_skip_leaves_tasks_out() -> None:
     a, b, c = (RecordingTask(name, journal) for name in "abc")
     report = run(Serial(a, Serial(b, name="inner"), c, name="all"), skip=["a", "inner"])
     assert [entry for entry in journal if entry.startswith("do")] == ["do c"]
-    assert _statuses(report) == {"all": "ok", "a": "skipped", "inner": "skipped", "b": "skipped", "c": "ok"}
+    assert _statuses(report) == {
+        "all": "ok",
+        "a": "skipped",
+        "inner": "skipped",
+        "b": "skipped",
+        "c": "ok",
+    }
 
 
 def test_a_group_knows_which_tasks_will_be_skipped() -> None:
-    """A group asks before it starts; asking changes no report, and outside of a run no task is skipped."""
+    """A group asks before it starts; asking changes no report, and outside of a run no task is
+    skipped.
+    """
     seen: list[dict[str, bool]] = []
 
     class Asking(Serial):
@@ -138,7 +153,10 @@ def test_skip_reaches_into_wrappers() -> None:
 def test_unknown_skip_runs_nothing() -> None:
     """A name to skip that no task has is refused before anything runs."""
     journal: list[str] = []
-    group = Serial(RecordingTask("configure-static-routes", journal), RecordingTask("check-route-overlap", journal))
+    group = Serial(
+        RecordingTask("configure-static-routes", journal),
+        RecordingTask("check-route-overlap", journal),
+    )
     with pytest.raises(UnknownTaskError) as caught:
         run(group, skip=["check-route-overlp"])
     assert str(caught.value) == (
@@ -157,7 +175,11 @@ def test_skip_is_no_text() -> None:
 def test_timeout() -> None:
     """A run that takes too long is cancelled, as is the task that was under way."""
     nap = task("nap")(lambda ctx: ctx.sleep(60))
-    report = run(Serial(nap, RecordingTask("b", []), name="all"), timeout=5, ctx=Context(clock=ManualClock(auto=True)))
+    report = run(
+        Serial(nap, RecordingTask("b", []), name="all"),
+        timeout=5,
+        ctx=Context(clock=ManualClock(auto=True)),
+    )
     assert _statuses(report) == {"nap": "cancelled", "b": "skipped", "all": "cancelled"}
     assert isinstance(report.error, DeadlineExceededError)
 
@@ -173,7 +195,9 @@ def test_undo_after_a_timeout_has_time() -> None:
 
 
 def test_undo_that_fails_is_told() -> None:
-    """A task whose undo fails is reported as failed, the run's error names it, and the rest is undone."""
+    """A task whose undo fails is reported as failed, the run's error names it, and the rest is
+    undone.
+    """
     journal: list[str] = []
 
     def stuck(_: Context) -> None:
@@ -182,7 +206,13 @@ def test_undo_that_fails_is_told() -> None:
     inner = Serial(RecordingTask("a", journal), task("b", undo=stuck)(lambda _: None), name="inner")
     report = run(Serial(inner, FailingTask("c", OSError("x")), name="all"), undo_on_failure=True)
     assert journal[-1] == "undo a"
-    assert _statuses(report) == {"a": "undone", "b": "failed", "inner": "failed", "c": "failed", "all": "failed"}
+    assert _statuses(report) == {
+        "a": "undone",
+        "b": "failed",
+        "inner": "failed",
+        "c": "failed",
+        "all": "failed",
+    }
     assert report.error is not None
     assert str(report.error) == "all/c: x; all/inner/b: stuck"
 
@@ -190,7 +220,9 @@ def test_undo_that_fails_is_told() -> None:
 def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
     """A completed task without undo is named in the log and stays as it is."""
     caplog.set_level(logging.WARNING)
-    report = run(Serial(task("a")(lambda _: None), FailingTask("b", OSError("x"))), undo_on_failure=True)
+    report = run(
+        Serial(task("a")(lambda _: None), FailingTask("b", OSError("x"))), undo_on_failure=True
+    )
     assert _statuses(report)["a"] == "ok"
     assert "cannot undo task=a" in [record.getMessage() for record in caplog.records]
 
@@ -212,7 +244,9 @@ class _Composite:
 def test_tasks_composed_on_the_fly_are_reported() -> None:
     """Tasks that another one executes stand under it in the report, and are undone with all others."""
     journal: list[str] = []
-    group = Serial(_Composite(RecordingTask("a", journal)), FailingTask("b", OSError("x")), name="all")
+    group = Serial(
+        _Composite(RecordingTask("a", journal)), FailingTask("b", OSError("x")), name="all"
+    )
     report = run(group, undo_on_failure=True)
     assert [child.name for child in report.children[0].children] == ["a"]
     assert report.children[0].children[0].status == "undone"
@@ -227,7 +261,10 @@ def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
         def undo(self, _: Context) -> None:
             journal.append("undo whole")
 
-    report = run(Serial(Whole(RecordingTask("a", journal)), FailingTask("b", OSError("x"))), undo_on_failure=True)
+    report = run(
+        Serial(Whole(RecordingTask("a", journal)), FailingTask("b", OSError("x"))),
+        undo_on_failure=True,
+    )
     assert journal[-2:] == ["do a", "undo whole"]
     assert {"composite": "undone", "a": "undone"}.items() <= _statuses(report).items()
 
@@ -247,7 +284,9 @@ def test_retried_tasks_report_the_last_attempt() -> None:
     """A task that was done again has one report, and is undone once."""
     journal: list[str] = []
     group = with_retry(
-        Serial(RecordingTask("a", journal), FailingTask("b", OSError("busy"), times=1)), attempts=2, backoff=0
+        Serial(RecordingTask("a", journal), FailingTask("b", OSError("busy"), times=1)),
+        attempts=2,
+        backoff=0,
     )
     report = run(Serial(group, FailingTask("c", OSError("x"))), undo_on_failure=True)
     assert _statuses(report) | {"b": "ok", "a": "undone", "c": "failed"} == _statuses(report)
@@ -319,7 +358,9 @@ def test_second_signal_is_not_ours() -> None:
 
 
 def test_interrupt_while_a_parallel_waits() -> None:
-    """Ctrl-C without handle_signals cancels the threads, waits for them, undoes, and is a KeyboardInterrupt."""
+    """Ctrl-C without handle_signals cancels the threads, waits for them, undoes, and is a
+    KeyboardInterrupt.
+    """
     program = _program("""
         def do(ctx):
             try:
@@ -338,7 +379,9 @@ def test_interrupt_while_a_parallel_waits() -> None:
 
 
 def test_a_signal_that_another_thread_caught() -> None:
-    """The kernel may hand a signal to any thread; the main thread, which waits and is not woken by it, sees it soon."""
+    """The kernel may hand a signal to any thread; the main thread, which waits and is not woken by
+    it, sees it soon.
+    """
     program = _program("""
         import threading, time
         code = Context().clock.wait.__code__
@@ -356,7 +399,9 @@ def test_a_signal_that_another_thread_caught() -> None:
 
 
 def test_a_signal_ends_an_interruptible_block() -> None:
-    """It ends one in the middle of the work, and no work of a shielded context or of another thread."""
+    """It ends one in the middle of the work, and no work of a shielded context or of another
+    thread.
+    """
     program = _program("""
         import threading
         with cancel_on_signals(Context()) as ctx:

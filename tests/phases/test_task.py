@@ -1,7 +1,18 @@
 import pytest
 from support.tasks import RecordingTask
 
-from phases import Change, Context, Group, Parallel, Plannable, Serial, Task, Undoable, execute, task
+from phases import (
+    Change,
+    Context,
+    Group,
+    Parallel,
+    Plannable,
+    Serial,
+    Task,
+    Undoable,
+    execute,
+    task,
+)
 
 
 def test_any_object_with_name_and_do_is_a_task() -> None:
@@ -23,14 +34,21 @@ def test_change_is_a_value() -> None:
     """Changes are compared by their fields, and are immutable."""
     change = Change("~", "/etc/x", detail="2 lines")
     assert change == Change("~", "/etc/x", "2 lines")
-    assert change.to_mapping() == {"action": "~", "subject": "/etc/x", "detail": "2 lines", "kind": ""}
+    assert change.to_mapping() == {
+        "action": "~",
+        "subject": "/etc/x",
+        "detail": "2 lines",
+        "kind": "",
+    }
     with pytest.raises(AttributeError):
         change.subject = "/etc/y"  # type: ignore[misc]  # that is the point
 
 
 def test_change_refuses_an_unknown_action() -> None:
     """Only + - and ~ are actions."""
-    with pytest.raises(ValueError, match=r"^the action of a change must be '\+', '-' or '~' \(got 'add'\)$"):
+    with pytest.raises(
+        ValueError, match=r"^the action of a change must be '\+', '-' or '~' \(got 'add'\)$"
+    ):
         Change("add", "/etc/x")  # type: ignore[arg-type]  # that is the point
 
 
@@ -46,7 +64,11 @@ def test_function_becomes_a_task() -> None:
     full = task("full", plan=lambda _: [Change("+", "x")], undo=lambda _: None)(lambda _: None)
     execute(plain)
     assert journal == ["plain"]
-    assert (plain.name, isinstance(plain, Plannable), isinstance(plain, Undoable)) == ("plain", False, False)
+    assert (plain.name, isinstance(plain, Plannable), isinstance(plain, Undoable)) == (
+        "plain",
+        False,
+        False,
+    )
     assert isinstance(full, Plannable)
     assert isinstance(full, Undoable)
     assert repr(full) == "<task full>"
@@ -54,9 +76,13 @@ def test_function_becomes_a_task() -> None:
 
 def test_task_decorator_needs_a_name() -> None:
     """`@task` without its parentheses, and one with an empty name, say how to write it."""
-    with pytest.raises(TypeError, match=r'^a task needs a name, not <function .*>: write @task\("name"\)$'):
+    with pytest.raises(
+        TypeError, match=r'^a task needs a name, not <function .*>: write @task\("name"\)$'
+    ):
         task(lambda _: None)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(TypeError, match=r"""^a task needs a name, not '': write @task\("name"\)$"""):
+    with pytest.raises(
+        TypeError, match=r"""^a task needs a name, not '': write @task\("name"\)$"""
+    ):
         task("")
 
 

@@ -33,44 +33,67 @@ def _probes() -> FailingTask:
 
 
 @pytest.mark.parametrize("group", [Serial, Parallel])
-def test_a_tolerated_failure_is_a_warning(group: type[Serial], caplog: pytest.LogCaptureFixture) -> None:
-    """The group goes on and is ok; the task is `failed` in the report, and the log has it as a warning."""
+def test_a_tolerated_failure_is_a_warning(
+    group: type[Serial], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The group goes on and is ok; the task is `failed` in the report, and the log has it as a
+    warning.
+    """
     journal: list[str] = []
     report = run(
-        group(tolerate(_probes()), RecordingTask("routes", journal), name="all"), ctx=Context(clock=ManualClock())
+        group(tolerate(_probes()), RecordingTask("routes", journal), name="all"),
+        ctx=Context(clock=ManualClock()),
     )
     assert [entry for entry in journal if entry.startswith("do")] == ["do routes"]
-    assert {each.name: each.status for each in report.walk()} == {"probes": "failed", "routes": "ok", "all": "ok"}
+    assert {each.name: each.status for each in report.walk()} == {
+        "probes": "failed",
+        "routes": "ok",
+        "all": "ok",
+    }
     assert report.ok
     assert str(report.children[0].error) == "probes: no IPv6"
     report.raise_for_failure()
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (logging.WARNING, "failed, and is optional task=all/probes duration=0.000s status=failed error='no IPv6'")
+        (
+            logging.WARNING,
+            "failed, and is optional task=all/probes duration=0.000s status=failed error='no IPv6'",
+        )
     ]
 
 
 def test_on_failure_gets_the_error() -> None:
-    """`on_failure` gets the error that execute would have raised, with its cause; after a success it is not called."""
+    """`on_failure` gets the error that execute would have raised, with its cause; after a success
+    it is not called.
+    """
     failures: list[TaskFailedError] = []
     probes = _probes()
     execute(tolerate(Serial(probes, name="inner"), on_failure=failures.append))
     execute(tolerate(RecordingTask("fine", []), on_failure=failures.append))
-    assert [(error.path, error.failures) for error in failures] == [("inner/probes", (probes.error,))]
+    assert [(error.path, error.failures) for error in failures] == [
+        ("inner/probes", (probes.error,))
+    ]
 
 
 @pytest.mark.parametrize("group", [Serial, Parallel])
 def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
     group: type[Serial], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If `on_failure` raises an error, the task fails with both errors, in the report and in the log."""
+    """If `on_failure` raises an error, the task fails with both errors, in the report and in the
+    log.
+    """
     full = OSError("disk full")
     probes = _probes()
 
     def note(_: TaskFailedError) -> None:
         raise full
 
-    report = run(group(tolerate(probes, on_failure=note), name="all"), ctx=Context(clock=ManualClock()))
-    assert {each.name: each.status for each in report.walk()} == {"probes": "failed", "all": "failed"}
+    report = run(
+        group(tolerate(probes, on_failure=note), name="all"), ctx=Context(clock=ManualClock())
+    )
+    assert {each.name: each.status for each in report.walk()} == {
+        "probes": "failed",
+        "all": "failed",
+    }
     assert isinstance(report.error, TaskFailedError)
     assert (str(report.error), report.error.failures) == (
         "all/probes: no IPv6; all/probes: disk full",
@@ -113,7 +136,11 @@ def test_the_end_of_the_context_is_not_tolerated() -> None:
         execute(tolerate(RecordingTask("a", [])), ctx)
     with pytest.raises(KeyboardInterrupt):
         execute(tolerate(FailingTask("a", KeyboardInterrupt())))
-    report = run(tolerate(task("nap")(lambda ctx: ctx.sleep(60))), timeout=5, ctx=Context(clock=ManualClock(auto=True)))
+    report = run(
+        tolerate(task("nap")(lambda ctx: ctx.sleep(60))),
+        timeout=5,
+        ctx=Context(clock=ManualClock(auto=True)),
+    )
     assert report.status == "cancelled"
 
 
@@ -168,7 +195,9 @@ def test_all_else_passes_through() -> None:
 
 
 def test_a_tolerated_failure_has_not_completed() -> None:
-    """A tolerated task that failed is not undone by its `undo`; groups that tolerated it are undone, not failed."""
+    """A tolerated task that failed is not undone by its `undo`; groups that tolerated it are
+    undone, not failed.
+    """
     journal: list[str] = []
 
     class Half(RecordingTask):
@@ -180,4 +209,10 @@ def test_a_tolerated_failure_has_not_completed() -> None:
     report = run(Serial(inner, FailingTask("last", OSError("x")), name="all"), undo_on_failure=True)
     assert [entry for entry in journal if entry.startswith("undo")] == ["undo a"]
     statuses = {each.name: each.status for each in report.walk()}
-    assert statuses == {"a": "undone", "half": "failed", "inner": "undone", "last": "failed", "all": "failed"}
+    assert statuses == {
+        "a": "undone",
+        "half": "failed",
+        "inner": "undone",
+        "last": "failed",
+        "all": "failed",
+    }

@@ -1,4 +1,6 @@
-"""Transaction: changes are kept until a commit, and a rollback reverses those that were not committed."""
+"""Transaction: changes are kept until a commit, and a rollback reverses those that were not
+committed.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +23,9 @@ def fail(_: Context) -> None:
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
-    """The changes are passed on in their order, each once; what was not committed is not the run's to undo."""
+    """The changes are passed on in their order, each once; what was not committed is not the run's
+    to undo.
+    """
     undone: list[str] = []
 
     @task("both", records=True)
@@ -53,7 +57,10 @@ def test_a_rollback_reverses_what_was_not_committed() -> None:
         change(SECOND)
         execute(task("inside", records=True)(lambda _: change(THIRD)), transaction.ctx)
         assert transaction.changes == (SECOND, THIRD)
-        assert [record.changes for record, _ in transaction.rollback(timeout=15)] == [[THIRD], [SECOND]]
+        assert [record.changes for record, _ in transaction.rollback(timeout=15)] == [
+            [THIRD],
+            [SECOND],
+        ]
         assert not transaction.changes
 
     assert run(all_three).changes == (FIRST,)
@@ -76,7 +83,9 @@ def test_what_a_rollback_does_not_reverse() -> None:
 
 
 def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
-    """A rollback has a time of its own, and each inverse gets half of the rest: the context of the work may be over."""
+    """A rollback has a time of its own, and each inverse gets half of the rest: the context of the
+    work may be over.
+    """
     ctx = Context(timeout=0, clock=ManualClock(auto=True))
     transaction = Transaction(ctx)
     left: list[float | None] = []
@@ -98,7 +107,9 @@ def test_an_interrupt_ends_a_rollback() -> None:
 
 
 def test_an_inverse_records_nothing() -> None:
-    """A rollback is no step of the run: what it does is in no report, and is not rolled back in turn."""
+    """A rollback is no step of the run: what it does is in no report, and is not rolled back in
+    turn.
+    """
 
     @task("one")
     def one(ctx: Context) -> None:

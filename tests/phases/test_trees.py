@@ -6,7 +6,8 @@ from support.tasks import FailingTask, RecordingTask
 
 from phases import Group, Parallel, Report, Serial, Task, TaskFailedError, execute, plan, run, undo
 
-#: A tree before it has names and a journal: None works, an exception's text fails, a tuple is a group.
+#: A tree before it has names and a journal: None works, an exception's text fails, a tuple is a
+#: group.
 Shape = bool | tuple[bool, list["Shape"]]
 
 shapes: st.SearchStrategy[Shape] = st.recursive(
@@ -20,7 +21,11 @@ shapes: st.SearchStrategy[Shape] = st.recursive(
 def _build(shape: Shape, journal: list[str], numbers: Iterator[int]) -> Task:
     if isinstance(shape, bool):
         number = next(numbers)
-        return RecordingTask(f"t{number}", journal) if shape else FailingTask(f"t{number}", OSError(f"e{number}"))
+        return (
+            RecordingTask(f"t{number}", journal)
+            if shape
+            else FailingTask(f"t{number}", OSError(f"e{number}"))
+        )
     parallel, inside = shape
     children = [_build(each, journal, numbers) for each in inside]
     return Parallel(*children) if parallel else Serial(*children)
@@ -67,7 +72,9 @@ def _failure_of(tree: Task) -> TaskFailedError | None:
 
 @given(shapes)
 def test_report_agrees_with_the_run(shape: Shape) -> None:
-    """Tasks that are ok did their work, failed ones raised, the others did nothing; groups agree with their tasks."""
+    """Tasks that are ok did their work, failed ones raised, the others did nothing; groups agree
+    with their tasks.
+    """
     tree, journal = _tree(shape)
     report = run(tree)
     assert report.ok == (report.error is None)
@@ -98,16 +105,22 @@ def _check_group(report: Report) -> None:
 
 @given(shapes)
 def test_undo_on_failure_undoes_all_completed_tasks(shape: Shape) -> None:
-    """A failed run undoes exactly the completed tasks, in reverse order; a successful one undoes nothing."""
+    """A failed run undoes exactly the completed tasks, in reverse order; a successful one undoes
+    nothing.
+    """
     tree, journal = _tree(shape)
     report = run(tree, undo_on_failure=True)
     done = [entry.removeprefix("do ") for entry in journal if entry.startswith("do ")]
     undone = [entry.removeprefix("undo ") for entry in journal if entry.startswith("undo ")]
     assert sorted(undone) == ([] if report.ok else sorted(done))
-    assert {each.name for each in report.walk() if each.status == "undone" and not isinstance(each.task, Group)} == set(
-        undone
-    )
-    if isinstance(tree, Serial) and not any(isinstance(each.task, Parallel) for each in report.walk()):
+    assert {
+        each.name
+        for each in report.walk()
+        if each.status == "undone" and not isinstance(each.task, Group)
+    } == set(undone)
+    if isinstance(tree, Serial) and not any(
+        isinstance(each.task, Parallel) for each in report.walk()
+    ):
         assert undone == ([] if report.ok else done[::-1])
 
 

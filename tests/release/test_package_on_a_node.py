@@ -1,4 +1,6 @@
-"""A node with nothing but the package, and its own Python: of Debian 12 and 13, and of Ubuntu 22.04 and 24.04."""
+"""A node with nothing but the package, and its own Python: of Debian 12 and 13, and of Ubuntu 22.04
+and 24.04.
+"""
 
 import json
 import shutil
@@ -36,7 +38,9 @@ ln -sf ../kubelet.service /etc/systemd/system/multi-user.target.wants/
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Yield a tree in which the package is installed; a machine is a copy of it."""
     require("systemd", "dpkg-deb", "debootstrap")
     packages = "python3", "systemd", "systemd-container", "dbus", "iproute2", "nftables", "procps"
@@ -62,7 +66,9 @@ def until_watch_repairs(box: SystemdBox) -> None:
 
 
 def test_a_node_with_nothing_but_the_package(node: Path, tmp_path: Path) -> None:
-    """Apply, a reboot that is held and one that starts, watch, and a reset, by the distribution's Python alone."""
+    """Apply, a reboot that is held and one that starts, watch, and a reset, by the distribution's
+    Python alone.
+    """
     config = {
         "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
@@ -94,8 +100,13 @@ def test_a_node_with_nothing_but_the_package(node: Path, tmp_path: Path) -> None
 
 
 def test_a_watch_that_runs_outlives_the_package_and_gets_the_next_one(node: Path) -> None:
-    """After a removal it needs no file of it; an installation restarts it, and waits for no other run."""
-    config = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}, "watch": {"enabled": True, "mode": "service"}}
+    """After a removal it needs no file of it; an installation restarts it, and waits for no other
+    run.
+    """
+    config = {
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]},
+        "watch": {"enabled": True, "mode": "service"},
+    }
     (node / "config.json").write_text(json.dumps(config))
     with SystemdBox(tree=node, prepare=NETWORK) as box:
         box.run("hostrouting", "apply", "/config.json")

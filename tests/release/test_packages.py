@@ -1,4 +1,6 @@
-"""The packages for Debian and for distributions with rpm, in copies of a Debian that has only its own Python."""
+"""The packages for Debian and for distributions with rpm, in copies of a Debian that has only its
+own Python.
+"""
 
 import os
 import shutil
@@ -17,8 +19,17 @@ from hostrouting import __version__
 pytestmark = [pytest.mark.slow, needs("root", "dpkg-deb", "rpmbuild", "debootstrap")]
 
 DOCUMENTS: Final = "/usr/share/doc/hostrouting"
-PAGES: Final = ("README.md", "CHANGELOG.md", "docs/reference.md", "docs/decisions/README.md", "examples/image.py")
-MANUAL: Final = ("/usr/share/man/man1/hostrouting.1.gz", "/usr/share/man/man5/hostrouting.json.5.gz")
+PAGES: Final = (
+    "README.md",
+    "CHANGELOG.md",
+    "docs/reference.md",
+    "docs/decisions/README.md",
+    "examples/image.py",
+)
+MANUAL: Final = (
+    "/usr/share/man/man1/hostrouting.1.gz",
+    "/usr/share/man/man5/hostrouting.json.5.gz",
+)
 NEWER: Final = "99.0.0"
 #: Enters a copy of a tree that ends with the command.
 _IN_A_COPY: Final = """
@@ -44,7 +55,14 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("docs", "examples", "hostrouting", "phases", "release"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "requirements.lock"):
+    for name in (
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "README.md",
+        "SECURITY.md",
+        "requirements.lock",
+    ):
         shutil.copy(ROOT / name, source)
     version = source / "hostrouting/__init__.py"
     version.write_text(version.read_text().replace(f'"{__version__}"', f'"{NEWER}"'))
@@ -54,7 +72,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tree("bookworm", tmp_path_factory.mktemp("debian") / "root", "python3", "iproute2", "rpm")
+    return make_tree(
+        "bookworm", tmp_path_factory.mktemp("debian") / "root", "python3", "iproute2", "rpm"
+    )
 
 
 @pytest.fixture
@@ -65,7 +85,18 @@ def scratch(tmp_path: Path) -> Path:
 
 def in_a_copy(script: str, *, tree: Path, packages: Path, scratch: Path) -> list[str]:
     """Run a script of sh in a copy of a tree; return the lines of its output."""
-    words = ["unshare", "--mount", "sh", "-c", _IN_A_COPY, "sh", str(scratch), str(tree), str(packages), script]
+    words = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        _IN_A_COPY,
+        "sh",
+        str(scratch),
+        str(tree),
+        str(packages),
+        script,
+    ]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout.splitlines()
@@ -81,24 +112,40 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
     ("here", "option", "told", "built"),
     [
         ("dpkg-deb", "", [NO_RPM], [DEB]),
-        ("dpkg-deb", "--all", [NO_RPM, "no package was built, since --all demands each of them"], []),
+        (
+            "dpkg-deb",
+            "--all",
+            [NO_RPM, "no package was built, since --all demands each of them"],
+            [],
+        ),
         ("", "", [NO_DEB, NO_RPM, "no package was built"], []),
     ],
     ids=["left out", "demanded", "none"],
 )
-def test_a_missing_tool_is_named(here: str, option: str, told: list[str], built: list[str], tmp_path: Path) -> None:
-    """Before anything is built; the sentence says which package of Debian has it. What needs no such tool is built."""
+def test_a_missing_tool_is_named(
+    here: str, option: str, told: list[str], built: list[str], tmp_path: Path
+) -> None:
+    """Before anything is built; the sentence says which package of Debian has it. What needs no
+    such tool is built.
+    """
     (programs := tmp_path / "bin").mkdir()
     for program in filter(None, [here, "tar", "rm"]):
         (programs / program).symlink_to(str(shutil.which(program)))
     environment = {**os.environ, "PATH": str(programs), "SOURCE_DATE_EPOCH": "1700000000"}
-    words = [sys.executable, str(ROOT / "release/packages.py"), *filter(None, [option]), str(tmp_path / "out")]
+    words = [
+        sys.executable,
+        str(ROOT / "release/packages.py"),
+        *filter(None, [option]),
+        str(tmp_path / "out"),
+    ]
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr.splitlines()) == (int(not built), told)
     assert [path.name for path in (tmp_path / "out").glob("*")] == built
 
 
-def test_a_build_that_fails_leaves_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_leaves_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of a package, or one without the other, could be published by mistake."""
     (programs := tmp_path / "bin").mkdir()
     (failing := programs / "rpmbuild").write_text("#!/bin/sh\nexit 1\n")
@@ -144,8 +191,12 @@ KINDS: Final = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_package_is_installed_upgraded_and_removed(kind: str, tree: Path, packages: Path, scratch: Path) -> None:
-    """It runs at once, has its documents, is replaced by a newer one, and leaves nothing of its own."""
+def test_a_package_is_installed_upgraded_and_removed(
+    kind: str, tree: Path, packages: Path, scratch: Path
+) -> None:
+    """It runs at once, has its documents, is replaced by a newer one, and leaves nothing of its
+    own.
+    """
     commands = KINDS[kind]
     script = f"""
         ({commands.install}) >/dev/null; hostrouting --version
@@ -158,7 +209,9 @@ def test_a_package_is_installed_upgraded_and_removed(kind: str, tree: Path, pack
     first, second, *files = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
     assert (first, second) == (f"hostrouting {__version__}", f"hostrouting {NEWER}")
     assert [line for line in files if line.endswith(" left")] == []
-    assert {"/usr/bin/hostrouting", *MANUAL, *(f"{DOCUMENTS}/{name}" for name in PAGES)} <= set(files)
+    assert {"/usr/bin/hostrouting", *MANUAL, *(f"{DOCUMENTS}/{name}" for name in PAGES)} <= set(
+        files
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

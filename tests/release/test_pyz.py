@@ -24,7 +24,9 @@ def build(output: Path, *pythons: str) -> Path:
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a bare Python: without any package, and without settings from the environment."""
-    return subprocess.run([sys.executable, "-IS", *words], check=False, capture_output=True, text=True, cwd="/")
+    return subprocess.run(
+        [sys.executable, "-IS", *words], check=False, capture_output=True, text=True, cwd="/"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def test_two_builds_are_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
 
 
 def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
-    """A full disk, or the limit of a file's size, leaves no part of a file that could be published by mistake."""
+    """A full disk, or the limit of a file's size, leaves no part of a file that could be published
+    by mistake.
+    """
     (output := tmp_path / "hostrouting").write_bytes(b"the one before")
     script = 'ulimit -f 100; exec "$0" "$@"'
     words = ["bash", "-c", script, sys.executable, str(ROOT / "release/pyz.py"), str(output)]
@@ -49,10 +53,19 @@ def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> None:
-    """A tree in which a developer works gives the same bytes, and publishes nothing else that lies there."""
+    """A tree in which a developer works gives the same bytes, and publishes nothing else that lies
+    there.
+    """
     for name in ("hostrouting", "phases", "release"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    for name in (".cli.py.swp", "cli.py~", "cli.py.orig", "token", ".#cli.py", "boot/assets/shared.sh.rej"):
+    for name in (
+        ".cli.py.swp",
+        "cli.py~",
+        "cli.py.orig",
+        "token",
+        ".#cli.py",
+        "boot/assets/shared.sh.rej",
+    ):
         (tmp_path / "hostrouting" / name).write_text("secret")
     words = [str(tmp_path / "release/pyz.py"), str(tmp_path / "built"), VERSION, sys.executable]
     subprocess.run([sys.executable, *words], check=True)
@@ -64,7 +77,9 @@ def test_the_file_needs_no_package(pyz: Path) -> None:
     told = run(pyz, "--version")
     assert (told.returncode, told.stdout) == (0, f"hostrouting {__version__}\n"), told.stderr
     used = run("-v", pyz, "--version").stderr
-    assert f"import 'hostrouting.cli' # <zipimporter object \"{pyz}/{VERSION}/hostrouting/\">" in used
+    assert (
+        f"import 'hostrouting.cli' # <zipimporter object \"{pyz}/{VERSION}/hostrouting/\">" in used
+    )
 
 
 def test_a_python_without_compiled_modules_reads_the_sources(tmp_path: Path) -> None:
@@ -77,24 +92,35 @@ def test_a_python_without_compiled_modules_reads_the_sources(tmp_path: Path) -> 
 def test_an_old_python_is_named(pyz: Path) -> None:
     """Its first lines have no syntax that an old Python lacks, and come before all imports of ours.
 
-    The exit status is that of a command that could not be done, so a check is not taken for one that found an overlap.
+    The exit status is that of a command that could not be done, so a check is not taken for one
+    that found an overlap.
     """
     main = zipfile.ZipFile(pyz).read("__main__.py").decode()
     old = "import sys; sys.version_info = (3, 9, 2)\n"
     told = run("-c", old + main)
-    assert (told.returncode, told.stderr) == (3, "hostrouting needs Python 3.10 or newer, and this is 3.9\n")
-    # Python 3.5 is the first one that knows it in a tuple, and a syntax error comes before the first line.
+    assert (told.returncode, told.stderr) == (
+        3,
+        "hostrouting needs Python 3.10 or newer, and this is 3.9\n",
+    )
+    # Python 3.5 is the first one that knows it in a tuple, and a syntax error comes before the
+    # first line.
     assert not any(isinstance(node, ast.Starred) for node in ast.walk(ast.parse(main)))
 
 
 @pytest.mark.parametrize(
-    "form", [pytest.param((), marks=pytest.mark.slow), (VERSION, sys.executable)], ids=["sources", "compiled"]
+    "form",
+    [pytest.param((), marks=pytest.mark.slow), (VERSION, sys.executable)],
+    ids=["sources", "compiled"],
 )
 def test_files_come_from_the_archive(form: tuple[str, ...], tmp_path: Path) -> None:
-    """Scripts and units are rendered as from the package; the service of watch starts the file itself."""
+    """Scripts and units are rendered as from the package; the service of watch starts the file
+    itself.
+    """
     pyz, config = build(tmp_path / "one.file", *form), tmp_path / "config.json"
     routes = {"enabled": True, "routes": [{"destination": "172.16.0.0/16"}]}
-    config.write_text(json.dumps({"staticRoutes": routes, "watch": {"enabled": True, "mode": "service"}}))
+    config.write_text(
+        json.dumps({"staticRoutes": routes, "watch": {"enabled": True, "mode": "service"}})
+    )
     # The folder of a test is no lasting place for a command.
     render = f"""
 import sys; sys.path[:0] = {[f"{pyz}/{VERSION}", str(pyz)]}
@@ -109,17 +135,24 @@ unit._PASSING.clear(); cli.main(["render", {str(config)!r}, "--out", {str(tmp_pa
 
 
 def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
-    """A program that has the file on its path reads the versions of what it imports, also beside installed packages."""
+    """A program that has the file on its path reads the versions of what it imports, also beside
+    installed packages.
+    """
     asked = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
     asked += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"
     versions = [__version__, *[version("attrs")] * 2, f"{pyz}/attr/__init__.py"]
     for isolated in ("-IS", "-I"):
         words = [sys.executable, isolated, "-c", asked, pyz]
-        assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() == versions
+        assert (
+            subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+            == versions
+        )
 
 
 def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:
-    """The file has no pyroute2; the one class over it names the package, and the class that needs none."""
+    """The file has no pyroute2; the one class over it names the package, and the class that needs
+    none.
+    """
     asked = f"import sys; sys.path.insert(0, {str(pyz)!r}); import hostrouting.host.pyroute as p; p.Pyroute2Backend(0)"
     last = run("-c", asked).stderr.splitlines()[-1]
     assert last == (
@@ -129,8 +162,15 @@ def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:
 
 
 def test_every_kind_of_file_of_the_packages_is_in_it(pyz: Path) -> None:
-    """The build knows files by their suffixes; one of a new kind, such as an asset, would be missing on nodes only."""
+    """The build knows files by their suffixes; one of a new kind, such as an asset, would be
+    missing on nodes only.
+    """
     junk = {"", ".orig", ".pyc", ".rej", ".swp"}
-    kinds = {path.suffix for name in ("hostrouting", "phases") for path in (ROOT / name).rglob("*") if path.is_file()}
+    kinds = {
+        path.suffix
+        for name in ("hostrouting", "phases")
+        for path in (ROOT / name).rglob("*")
+        if path.is_file()
+    }
     packed = {PurePath(name).suffix for name in zipfile.ZipFile(pyz).namelist()}
     assert kinds - junk <= packed

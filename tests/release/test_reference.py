@@ -24,7 +24,11 @@ print(json.dumps([reference.page(), reference.config_page(), kinds]))
 def made() -> Any:
     """Return docs/reference.md as it should be, hostrouting.json(5), and the two tables of kinds."""
     words = [sys.executable, "-c", _ASKED]
-    return json.loads(subprocess.run(words, cwd=ROOT / "release", capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run(
+            words, cwd=ROOT / "release", capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def fields(cls: Any) -> dict[str, Any]:
@@ -39,10 +43,17 @@ def fields(cls: Any) -> dict[str, Any]:
 
 
 def constructed() -> set[str]:
-    """Return the kind of each `NodeFinding` that the code makes, where it is a text, and the faults of gates."""
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "hostrouting").rglob("*.py"))
+    """Return the kind of each `NodeFinding` that the code makes, where it is a text, and the faults
+    of gates.
+    """
+    code = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "hostrouting").rglob("*.py")
+    )
     gates = (ROOT / "hostrouting/boot/gates.py").read_text(encoding="utf-8")
-    return {*re.findall(r'\bNodeFinding(?:\(|,)\s*"([a-z-]+)"', code), *re.findall(r'"(gate-[a-z-]+)"', gates)}
+    return {
+        *re.findall(r'\bNodeFinding(?:\(|,)\s*"([a-z-]+)"', code),
+        *re.findall(r'"(gate-[a-z-]+)"', gates),
+    }
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -51,7 +62,9 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_field_has_a_sentence() -> None:
-    """In the schema, in the page and in hostrouting.json(5), and no two fields of a section have the same."""
+    """In the schema, in the page and in hostrouting.json(5), and no two fields of a section have
+    the same.
+    """
     page, manual, _ = made()
     plain = manual.replace(r"\-", "-").replace(r"\e", "\\").replace(r"\&", "")
     found = fields(HostRoutingConfig)
@@ -74,5 +87,7 @@ def test_the_tables_have_every_kind_that_the_code_finds() -> None:
     rows = of_the_proof + of_the_node
     assert len({each["name"] for each in rows}) == len(rows)
     assert all(each["meaning"] and each["remedy"] for each in rows)
-    severities = {word for each in of_the_node for word in each["severity"].replace(";", "").split()[:1]}
+    severities = {
+        word for each in of_the_node for word in each["severity"].replace(";", "").split()[:1]
+    }
     assert severities == {"error", "warning", "note"}

@@ -1,4 +1,6 @@
-"""The documents of the packages: those of the project, whose links lead to each other as they do there."""
+"""The documents of the packages: those of the project, whose links lead to each other as they do
+there.
+"""
 
 import re
 import subprocess
@@ -34,9 +36,13 @@ def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path)
 
 
 def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> None:
-    """The build knows files by their suffixes, to leave an editor's copies out; one of a new kind would be missing."""
+    """The build knows files by their suffixes, to leave an editor's copies out; one of a new kind
+    would be missing.
+    """
     junk = {".orig", ".pyc", ".rej", ".swp"}
-    files = {path for name in ("docs", "examples") for path in (ROOT / name).rglob("*") if path.is_file()}
+    files = {
+        path for name in ("docs", "examples") for path in (ROOT / name).rglob("*") if path.is_file()
+    }
     names = {str(path.relative_to(ROOT)) for path in files if path.suffix not in junk}
     assert names - {str(path.relative_to(documents)) for path in documents.rglob("*")} == set()
 

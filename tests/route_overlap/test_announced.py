@@ -1,4 +1,6 @@
-"""The findings under an announced fabric, against the kernel's answers after the addresses were really added."""
+"""The findings under an announced fabric, against the kernel's answers after the addresses were
+really added.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,9 @@ from hostrouting.testing import KernelNode
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(world=announced_worlds(rare=True), announced=announcements)
 def test_nothing_is_missed(world: World, announced: Announced) -> None:
-    """Each address that the kernel loses with the fabric was found before, whatever rules and tables there are."""
+    """Each address that the kernel loses with the fabric was found before, whatever rules and
+    tables there are.
+    """
     with KernelNode.made() as node:
         announced.prepare(node)
         world.arrange(node)
@@ -26,10 +30,17 @@ def test_nothing_is_missed(world: World, announced: Announced) -> None:
 
 
 @needs_kernel
-@settings(max_examples=FEW, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=FEW,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(world=announced_worlds(rare=True), announced=announcements, has_debris=st.booleans())
-def test_the_boot_script_finds_the_same(world: World, announced: Announced, has_debris: bool, tmp_path: Path) -> None:
-    """Under announced addresses the boot script finds the same addresses, with the same devices, as the proof."""
+def test_the_boot_script_finds_the_same(
+    world: World, announced: Announced, has_debris: bool, tmp_path: Path
+) -> None:
+    """Under announced addresses the boot script finds the same addresses, with the same devices, as
+    the proof.
+    """
     with KernelNode.made() as node, KernelNode.made() as pods:
         announced.prepare(node)
         world.arrange(node)

@@ -1,7 +1,7 @@
 """Single cases of announced addresses, in the kernel: routes, rules and devices that meet them.
 
-The proof and the boot script answer each case alike. Random worlds meet few of the conditions of the rule, so each
-condition has a case here that needs it.
+The proof and the boot script answer each case alike. Random worlds meet few of the conditions of
+the rule, so each condition has a case here that needs it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ _WHOLE = "announced 10.3.8.0-10.3.11.255"
 #: A rule that came and went parts the tables main and local for good.
 _PARTED = "rule add pref 9 to 192.0.2.1 lookup 77; rule del pref 9"
 
-#: For each case the commands of `ip` that arrange it after e0 has 10.1.0.1/16 and the default route, and the finding in
-#: 10.3.8.0/22: none, or all of it.
+#: For each case the commands of `ip` that arrange it after e0 has 10.1.0.1/16 and the default
+#: route, and the finding in 10.3.8.0/22: none, or all of it.
 ROUTES: dict[str, tuple[str, str]] = {
     "none but the default route": ("", _WHOLE),
     "a longer one": ("route add 10.3.8.0/22 dev e0", ""),
@@ -109,7 +109,10 @@ ROUTES: dict[str, tuple[str, str]] = {
         "route add 10.3.8.0/22 dev e0 src 10.1.0.1; rule add from 10.3.0.4 lookup 77 pref 99",
         "",
     ),
-    "a rule for another source": ("route add 10.3.8.0/22 dev e0; rule add from 192.0.2.1 lookup 77 pref 99", ""),
+    "a rule for another source": (
+        "route add 10.3.8.0/22 dev e0; rule add from 192.0.2.1 lookup 77 pref 99",
+        "",
+    ),
     "a rule for the source of today, which leads to another table": (
         "route add 10.3.8.0/22 dev e0; route add 10.0.0.0/8 dev e0 table 77; rule add from 10.1.0.1 lookup 77 pref 99",
         _WHOLE,
@@ -117,7 +120,10 @@ ROUTES: dict[str, tuple[str, str]] = {
     # The agent adds no address that is there, whatever an operator has done with its route.
     "the address is there": ("address add 10.3.0.4/16 dev e1; route del 10.3.0.0/16", ""),
     "the address is there, with another length": ("address add 10.3.0.4/24 dev e1", _WHOLE),
-    "the address is there, and the device is down": ("address add 10.3.0.4/16 dev e1; link set dev e1 down", _WHOLE),
+    "the address is there, and the device is down": (
+        "address add 10.3.0.4/16 dev e1; link set dev e1 down",
+        _WHOLE,
+    ),
 }
 
 
@@ -137,27 +143,36 @@ def _do(node: KernelNode, commands: str) -> None:
 
 
 def _found(
-    node: KernelNode, fabric: Fabric, folder: Path, cidrs: Sequence[str], allowed: Sequence[str] = ()
+    node: KernelNode,
+    fabric: Fabric,
+    folder: Path,
+    cidrs: Sequence[str],
+    allowed: Sequence[str] = (),
 ) -> list[str]:
     """Return what the proof and the boot script find."""
     report, ran = both_answers(node, fabric, folder, cidrs, allowed=allowed)
     found = [f"{finding.kind} {finding.first}-{finding.last}" for _, finding in report.findings]
     lines = map(LINE.fullmatch, ran.markers.get("route-overlap.detected", "").splitlines())
-    assert [line and f"{line['kind']} {line['first']}-{line['last']}" for line in lines] == found, ran.output
+    assert [line and f"{line['kind']} {line['first']}-{line['last']}" for line in lines] == found, (
+        ran.output
+    )
     return found
 
 
 @pytest.mark.parametrize("case", ROUTES)
 def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
-    """An answer stays if its route in main is longer than the network, or equal, and no rule may take it elsewhere."""
+    """An answer stays if its route in main is longer than the network, or equal, and no rule may
+    take it elsewhere.
+    """
     commands, expected = ROUTES[case]
     _do(node, commands)
     fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
     assert _found(node, fabric, tmp_path, ["10.3.8.0/22"]) == ([expected] if expected else [])
 
 
-#: For each case the hardware addresses and addresses of the pool, the devices with a hardware address, and the allowed
-#: ones. All have a device in one /16, and the route of the expected addresses does not precede it.
+#: For each case the hardware addresses and addresses of the pool, the devices with a hardware
+#: address, and the allowed ones. All have a device in one /16, and the route of the expected
+#: addresses does not precede it.
 DEVICES: dict[str, tuple[str, str, str, bool]] = {
     "one, not allowed": ("1D=10.3.0.4", "f1=1d", "", True),
     "one, allowed": ("1D=10.3.0.4", "f1=1d", "f*", False),
@@ -175,7 +190,9 @@ DEVICES: dict[str, tuple[str, str, str, bool]] = {
 
 @pytest.mark.parametrize("case", [name for name, (_, found) in ROUTES.items() if found])
 def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
-    """A route is advised if it makes the proof right, before and after the fabric comes, and only then."""
+    """A route is advised if it makes the proof right, before and after the fabric comes, and only
+    then.
+    """
     announced = Announced(_PAIRS)
     node.ip("route", "replace", "default", "via", "10.1.0.8", "dev", "e0")
     _do(node, ROUTES[case][0])
@@ -202,13 +219,19 @@ def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
         section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
         config = HostRoutingConfig.from_mapping({"routeOverlap": section})
         assert check_now(Context(), config, host).ok == is_right
-        ran = run_script(node, tmp_path / setting, ["10.3.8.0/22"], files=tmp_path, options={"fabric": setting})
-        assert list(ran.markers) == [f"route-overlap.{'ok' if is_right else 'detected'}"], ran.output
+        ran = run_script(
+            node, tmp_path / setting, ["10.3.8.0/22"], files=tmp_path, options={"fabric": setting}
+        )
+        assert list(ran.markers) == [f"route-overlap.{'ok' if is_right else 'detected'}"], (
+            ran.output
+        )
 
 
 @pytest.mark.parametrize("case", DEVICES)
 def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path) -> None:
-    """Nothing is announced if each announced hardware address has a device, and all of these devices are allowed."""
+    """Nothing is announced if each announced hardware address has a device, and all of these
+    devices are allowed.
+    """
     pairs, devices, patterns, is_announced = DEVICES[case]
     allowed = patterns.split()
     for device in devices.split():
@@ -216,7 +239,8 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
         node.ip("link", "add", name, "address", f"00:15:5d:33:ff:{end}", "type", "bridge")
     announced = [pair.split("=") for pair in pairs.split()]
     addresses = [
-        FabricAddress(f"00155D33FF{end}" if len(end) == 2 else end, parse_ipv4(address)) for end, address in announced
+        FabricAddress(f"00155D33FF{end}" if len(end) == 2 else end, parse_ipv4(address))
+        for end, address in announced
     ]
     fabric = Fabric(addresses=tuple(addresses), source=POOL)
     assert bool(_found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed)) == is_announced
@@ -236,11 +260,15 @@ def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
 
 
 def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path) -> None:
-    """An address outside of the announced networks is found, too, if a rule may select by an announced source."""
+    """An address outside of the announced networks is found, too, if a rule may select by an
+    announced source.
+    """
     fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
     node.ip("rule", "add", "from", "10.3.0.0/16", "lookup", "77")
-    assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
+    assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == [
+        "announced 192.168.7.0-192.168.7.3"
+    ]
     # The node sends from the address itself, whether its route says so or not.
     node.ip("route", "add", "local", "10.9.0.7", "dev", "e0", "table", "local")
     assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
@@ -253,11 +281,19 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
         ("", "10.3.0.0/29", "announced 10.3.0.4"),
         ("", "10.3.255.248/29", "announced 10.3.255.255"),
         ("address add 10.3.0.4/24 dev e0", "10.3.0.4/32", ""),
-        ("route add local 10.3.0.4 dev e0 table local metric 9", "10.3.0.4/32", "announced 10.3.0.4"),
+        (
+            "route add local 10.3.0.4 dev e0 table local metric 9",
+            "10.3.0.4/32",
+            "announced 10.3.0.4",
+        ),
         ("route add local 10.3.0.4 dev e0 table local tos 8", "10.3.0.4/32", "announced 10.3.0.4"),
         ("route add broadcast 10.3.255.255 dev e0 table local", "10.3.255.248/29", ""),
         # Before Linux 5.14, as the loopback device shows.
-        ("route replace broadcast 127.0.0.0 dev lo table local", "10.3.0.0/31", "announced 10.3.0.0"),
+        (
+            "route replace broadcast 127.0.0.0 dev lo table local",
+            "10.3.0.0/31",
+            "announced 10.3.0.0",
+        ),
         # The kernel adds the route of an address again when the agent sets its device up.
         (
             "address add 10.3.0.4/16 dev e1; link set e1 down; route del local 10.3.0.4 dev e1 table local",
@@ -270,7 +306,11 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
             "10.9.0.0/30",
             "announced 10.9.0.0, local 10.9.0.1, announced 10.9.0.2",
         ),
-        ("address add 10.9.0.1 peer 10.9.0.2 dev e2; link set e2 down", "10.9.0.2/32", "announced 10.9.0.2"),
+        (
+            "address add 10.9.0.1 peer 10.9.0.2 dev e2; link set e2 down",
+            "10.9.0.2/32",
+            "announced 10.9.0.2",
+        ),
         ("address add 10.9.0.1/32 dev e2; link set e2 down", "10.9.0.0/31", "local 10.9.0.1"),
         (
             "address add 10.9.0.1/32 dev e2; link set e2 down; rule add pref 10 lookup local; rule del pref 0",
@@ -283,7 +323,9 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
 def test_addresses_that_no_longer_route_takes(
     node: KernelNode, commands: str, cidr: str, expected: str, tmp_path: Path
 ) -> None:
-    """The announced address and the broadcast address of its network come to table local, unless they are there."""
+    """The announced address and the broadcast address of its network come to table local, unless
+    they are there.
+    """
     _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
     fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
     found = _found(node, fabric, tmp_path, [cidr])
@@ -293,8 +335,18 @@ def test_addresses_that_no_longer_route_takes(
 @pytest.mark.parametrize(
     ("commands", "dev", "cidrs", "expected"),
     [
-        ("route add throw 10.3.0.0/31 table local", "late0", "10.3.0.0/29", "no-route 10.3.0.0, announced 10.3.0.2"),
-        (f"route add throw 10.3.0.0/31 table local; {_PARTED}", "late0", "10.3.0.0/29", "announced 10.3.0.0"),
+        (
+            "route add throw 10.3.0.0/31 table local",
+            "late0",
+            "10.3.0.0/29",
+            "no-route 10.3.0.0, announced 10.3.0.2",
+        ),
+        (
+            f"route add throw 10.3.0.0/31 table local; {_PARTED}",
+            "late0",
+            "10.3.0.0/29",
+            "announced 10.3.0.0",
+        ),
         (
             "route add 10.0.0.0/8 dev e0 table local; route add blackhole 10.3.0.6",
             "late0",
@@ -323,12 +375,21 @@ def test_addresses_that_no_longer_route_takes(
             "local 10.2.0.1, announced 10.2.0.2, announced 10.1.0.8, local 10.1.0.9, announced 10.1.0.10",
         ),
     ],
-    ids=["throw in both", "throw in local", "wide in both", "wide in local", "next hop down", "down"],
+    ids=[
+        "throw in both",
+        "throw in local",
+        "wide in both",
+        "wide in local",
+        "next hop down",
+        "down",
+    ],
 )
 def test_routes_that_meet_announced_ones(
     *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str, tmp_path: Path
 ) -> None:
-    """The boot script tells one table from two, and knows which routes a device brings that is down."""
+    """The boot script tells one table from two, and knows which routes a device brings that is
+    down.
+    """
     _do(node, commands)
     write_files(tmp_path, Announced([(dev, "10.3.0.4")]).as_fabric(NetlinkBackend(netns=node.name)))
     ran = run_script(node, tmp_path / "markers", cidrs.split(), files=tmp_path)
@@ -338,12 +399,23 @@ def test_routes_that_meet_announced_ones(
 
 @pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
 @pytest.mark.parametrize("tables", [("main", "77"), ("77", "main")])
-def test_rules_that_suppress_a_group(node: KernelNode, dev: str, tables: tuple[str, str], tmp_path: Path) -> None:
-    """A group may suppress an announced route. That is not followed: too much is found, and nothing is missed."""
+def test_rules_that_suppress_a_group(
+    node: KernelNode, dev: str, tables: tuple[str, str], tmp_path: Path
+) -> None:
+    """A group may suppress an announced route. That is not followed: too much is found, and nothing
+    is missed.
+    """
     announced = Announced([("late0" if dev == "late0" else "e1", "10.3.0.4")])
     group = "0" if dev == "late0" else "5"
-    _do(node, "route add 10.0.0.0/8 dev e0 table 77" + (f"; link set {dev} group {group}" if dev != "late0" else ""))
-    _do(node, f"rule add pref 100 lookup {tables[0]} suppress_ifgroup {group}; rule add pref 101 lookup {tables[1]}")
+    _do(
+        node,
+        "route add 10.0.0.0/8 dev e0 table 77"
+        + (f"; link set {dev} group {group}" if dev != "late0" else ""),
+    )
+    _do(
+        node,
+        f"rule add pref 100 lookup {tables[0]} suppress_ifgroup {group}; rule add pref 101 lookup {tables[1]}",
+    )
     kernel = NetlinkBackend(netns=node.name)
     report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
     announced.connect(node)
@@ -353,7 +425,9 @@ def test_rules_that_suppress_a_group(node: KernelNode, dev: str, tables: tuple[s
 
 @pytest.mark.slow
 def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) -> None:
-    """However large the tables are, the boot script takes no longer for a wait than the seconds that it waits."""
+    """However large the tables are, the boot script takes no longer for a wait than the seconds
+    that it waits.
+    """
     runs = tmp_path / "runs"
     environment = another_ip(tmp_path / "bin", f'echo run >> {runs}\nexec {IP} "$@"')
     infiniband = 'mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0; exec "$@"'
@@ -400,10 +474,14 @@ def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: 
         ("0.0.0.0/0", []),
     ],
 )
-def test_networks_of_any_length(node: KernelNode, network: str, found: list[str], tmp_path: Path) -> None:
-    """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel never connects it.
+def test_networks_of_any_length(
+    node: KernelNode, network: str, found: list[str], tmp_path: Path
+) -> None:
+    """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel
+    never connects it.
 
-    The boot script says the same as the proof, and neither takes the one address for the node's own.
+    The boot script says the same as the proof, and neither takes the one address for the node's
+    own.
     """
     _do(node, "route del default; route add default dev e0 metric 9; route add 10.3.0.7 dev e0")
     fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
@@ -416,20 +494,33 @@ def test_networks_of_any_length(node: KernelNode, network: str, found: list[str]
 
 @pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
 def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Path) -> None:
-    """Where only own addresses are found, no route is proposed, or said to be not in force; and never the fabric."""
+    """Where only own addresses are found, no route is proposed, or said to be not in force; and
+    never the fabric.
+    """
     is_routed = cidr == "10.3.0.0/24"
-    _do(node, "route replace default via 10.1.0.8" + "; route add 10.3.0.0/24 via 10.1.0.8 proto 142" * is_routed)
-    fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(NetlinkBackend(netns=node.name))
-    report, ran = both_answers(node, fabric, tmp_path, [cidr], routes=[{"destination": "10.3.0.0/24"}] * is_routed)
+    _do(
+        node,
+        "route replace default via 10.1.0.8"
+        + "; route add 10.3.0.0/24 via 10.1.0.8 proto 142" * is_routed,
+    )
+    fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(
+        NetlinkBackend(netns=node.name)
+    )
+    report, ran = both_answers(
+        node, fabric, tmp_path, [cidr], routes=[{"destination": "10.3.0.0/24"}] * is_routed
+    )
     assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
     assert "No route takes 10.3.0.4, 10.3.0.5 from the fabric" in report.advice
-    assert not [words for words in ("staticRoutes", "not in force", "would fix") if words in report.advice]
+    assert not [
+        words for words in ("staticRoutes", "not in force", "would fix") if words in report.advice
+    ]
     assert f"{cidr}: announced 10.3.0.4-10.3.0.5 (" in ran.markers["route-overlap.detected"]
     assert report.allowance == ""
 
 
 def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
-    """The gateway stays on the link of e0, though the fabric takes the other addresses of its network.
+    """The gateway stays on the link of e0, though the fabric takes the other addresses of its
+    network.
 
     The suggested route is taken by the kernel when the fabric is there, and mends the finding.
     """

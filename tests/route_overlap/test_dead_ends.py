@@ -1,6 +1,7 @@
 """Routes by a device without carrier, in the kernel: the proof and the boot script say the same.
 
-The flags of a route do not tell it: a route that was added later, or has an IPv6 gateway, may have none.
+The flags of a route do not tell it: a route that was added later, or has an IPv6 gateway, may have
+none.
 """
 
 import json
@@ -71,8 +72,12 @@ def test_a_route_by_a_device_without_carrier(
 
 
 @pytest.mark.parametrize("is_lost_before", [True, False])
-def test_an_anycast_address_of_the_node(node: WiredNode, asked: AskedNode, is_lost_before: bool) -> None:
-    """A router has the first address of its networks: like its own address, the node reaches it without a carrier."""
+def test_an_anycast_address_of_the_node(
+    node: WiredNode, asked: AskedNode, is_lost_before: bool
+) -> None:
+    """A router has the first address of its networks: like its own address, the node reaches it
+    without a carrier.
+    """
     node.add_link("e0", carrier=not is_lost_before)
     node.switch(all__forwarding=1)
     node.ip("address", "add", "fd00:1::1/64", "dev", "e0", "nodad")
@@ -84,7 +89,11 @@ def test_an_anycast_address_of_the_node(node: WiredNode, asked: AskedNode, is_lo
         unplug(node, "e0")
     assert "anycast fd00:1:: dev e0" in node.ip("-6", "route", "show", "table", "local")
     assert found(asked, "fd00:1::/128", expectedDevs=["e0"]) == []
-    assert found(asked, "fd00:1::/126", expectedDevs=["e0"])[0] == ("dead-end", "fd00:1::2", "fd00:1::3")
+    assert found(asked, "fd00:1::/126", expectedDevs=["e0"])[0] == (
+        "dead-end",
+        "fd00:1::2",
+        "fd00:1::3",
+    )
     # Packets that a rule selects by a mark stay on the node, too.
     node.ip("-6", "rule", "add", "pref", "50", "fwmark", "1", "lookup", "local")
     assert asked.ask("fd00:1::/128", expectedDevs=["e0"]).notes == ()
@@ -103,7 +112,9 @@ def test_an_anycast_address_on_another_device(node: WiredNode, asked: AskedNode)
 
 @pytest.mark.parametrize("is_ignored", [True, False])
 def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignored: bool) -> None:
-    """The kernel takes it only where it does not ignore routes without carrier; the one by an expected device lives."""
+    """The kernel takes it only where it does not ignore routes without carrier; the one by an
+    expected device lives.
+    """
     node.add_links("e0", "e1")
     node.switch(all__ignore_routes_with_linkdown=int(is_ignored))
     for dev in "e0", "e1":
@@ -117,7 +128,9 @@ def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignor
 
 @pytest.mark.parametrize("is_up", [True, False])
 def test_a_next_hop_that_is_dead(node: WiredNode, asked: AskedNode, is_up: bool) -> None:
-    """Of two expected devices, the kernel passes over one that is down, and not over one without a carrier."""
+    """Of two expected devices, the kernel passes over one that is down, and not over one without a
+    carrier.
+    """
     node.add_links("e0", "e1")
     node.ip("route", "add", IPV4, "nexthop", "dev", "e0", "nexthop", "dev", "e1")
     assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == []
@@ -139,7 +152,9 @@ def test_equal_routes_that_are_all_dead(node: WiredNode, asked: AskedNode) -> No
 
 
 def test_a_record_tells_of_each_carrier(node: WiredNode) -> None:
-    """A device without one has that in its record, whatever the flags of its routes are; the others leave it out."""
+    """A device without one has that in its record, whatever the flags of its routes are; the others
+    leave it out.
+    """
     node.add_link("e0", carrier=False)
     node.ip("address", "add", OWN[IPV4], "dev", "e0")
     node.ip("-4", "route", "add", "default", "via", "inet6", "fe80::a", "dev", "e0")

@@ -30,8 +30,20 @@ def test_a_refusing_route_is_named(node: MemoryBackend, kind: str) -> None:
     heading, refused, fine = explanation.lines()
     assert heading == "172.16.8.0/23"
     assert refused.split() == f"nowhere 172.16.8.0 - 172.16.8.255 {kind} 172.16.8.0/24".split()
-    assert fine.split() == ["eth0", "172.16.9.0", "-", "172.16.9.255", "default", "via", "10.224.0.1", "dev", "eth0"]
-    assert str(explanation.to_mapping()["parts"][0]["reason"]).startswith("a route or rule refuses it (")
+    assert fine.split() == [
+        "eth0",
+        "172.16.9.0",
+        "-",
+        "172.16.9.255",
+        "default",
+        "via",
+        "10.224.0.1",
+        "dev",
+        "eth0",
+    ]
+    assert str(explanation.to_mapping()["parts"][0]["reason"]).startswith(
+        "a route or rule refuses it ("
+    )
 
 
 @st.composite
@@ -45,12 +57,17 @@ def explanations(draw: st.DrawFn) -> Explanation:
     for first, following in pairwise(ends):
         devs = tuple(draw(st.lists(names, max_size=9, unique=True)))
         low, high = (
-            Address(Prefix.parse("::/0" if family == 6 else "0.0.0.0/0").family, n) for n in (first, following - 1)
+            Address(Prefix.parse("::/0" if family == 6 else "0.0.0.0/0").family, n)
+            for n in (first, following - 1)
         )
         hops = " ".join(f"nexthop via {low} dev {dev} weight 1" for dev in devs)
         parts.append(
             ExplainedPart(
-                low, high, devs, f"{low}/{width} {hops}" if devs else None, None if devs else "no route at all"
+                low,
+                high,
+                devs,
+                f"{low}/{width} {hops}" if devs else None,
+                None if devs else "no route at all",
             )
         )
     return Explanation(f"{parts[0].first}/{width}", tuple(parts))
@@ -58,8 +75,12 @@ def explanations(draw: st.DrawFn) -> Explanation:
 
 @given(explanations(), st.integers(20, 200), st.booleans())
 def test_the_picture_fits_any_width(told: Explanation, width: int, picture: bool) -> None:
-    """No line is wider than the terminal, and nothing is lost: each address, device and route is there, in order."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in told.lines(width=width, picture=picture)]
+    """No line is wider than the terminal, and nothing is lost: each address, device and route is
+    there, in order.
+    """
+    lines = [
+        re.sub(r"\x1b\[[0-9;]*m", "", line) for line in told.lines(width=width, picture=picture)
+    ]
     assert max(map(len, lines)) <= width
     shown = "".join("".join(lines).split())
     for part in told.parts:
@@ -69,11 +90,15 @@ def test_the_picture_fits_any_width(told: Explanation, width: int, picture: bool
     assert shown == ""
     # Words are whole wherever they fit a line.
     for address in {f"{part.first}" for part in told.parts if len(f"{part.first}") <= width - 4}:
-        assert any(re.search(rf"(?<![0-9a-f:.]){re.escape(address)}(?![0-9a-f:.])", line) for line in lines)
+        assert any(
+            re.search(rf"(?<![0-9a-f:.]){re.escape(address)}(?![0-9a-f:.])", line) for line in lines
+        )
 
 
 def test_the_width_of_the_bar(node: MemoryBackend) -> None:
-    """Each part has a cell at least, and the bar is no wider than the terminal; with too many parts there is none."""
+    """Each part has a cell at least, and the bar is no wider than the terminal; with too many parts
+    there is none.
+    """
     for number in range(8):
         node.add_route(f"172.16.{2 * number}.7/32", kind="blackhole")
     [explanation] = explain(node, ["172.16.0.0/12"])

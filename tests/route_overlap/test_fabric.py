@@ -12,16 +12,25 @@ from hostrouting.testing import MemoryFiles
 
 class TestAnnounced:
     def test_what_the_agent_would_add(self, folder: Path) -> None:
-        """Every pair, in its order, with the source and its date; nothing is odd and nothing is awaited."""
+        """Every pair, in its order, with the source and its date; nothing is odd and nothing is
+        awaited.
+        """
         answer = Answer(Files().write(folder))
         assert answer.macs == ["00155D33FF1D", "00155D33FF1E"]
         assert answer.addresses == ["172.16.1.4", "172.17.1.4"]
-        assert (answer.source, answer.notes) == ("DIR/.kvp_pool_0, written 2023-11-14 22:12 UTC", [])
+        assert (answer.source, answer.notes) == (
+            "DIR/.kvp_pool_0, written 2023-11-14 22:12 UTC",
+            [],
+        )
         assert not answer.awaited
 
     @pytest.mark.parametrize(
         ("age", "words"),
-        [(0, "2023-11-14 22:13 UTC"), (3 * 86400, "2023-11-11 22:13 UTC"), (-50, "2023-11-14 22:14 UTC")],
+        [
+            (0, "2023-11-14 22:13 UTC"),
+            (3 * 86400, "2023-11-11 22:13 UTC"),
+            (-50, "2023-11-14 22:14 UTC"),
+        ],
     )
     def test_its_date_is_said(self, folder: Path, age: int, words: str) -> None:
         """A pool of an earlier boot counts, and one of the future."""
@@ -31,38 +40,54 @@ class TestAnnounced:
 
     def test_the_first_record_of_a_key_counts(self, folder: Path) -> None:
         """The second one is as good as absent, whatever it holds."""
-        answer = of_pool(folder, record(b"IPoIB_Data", b"NUMPAIRS:1|x:10.0.0.1"), record(b"IPoIB_Data", DATA))
+        answer = of_pool(
+            folder, record(b"IPoIB_Data", b"NUMPAIRS:1|x:10.0.0.1"), record(b"IPoIB_Data", DATA)
+        )
         assert answer.addresses == ["10.0.0.1"]
         assert of_pool(folder / "other", record(b"NdDriverVersion", b""), HOST).notes == [NO_KEY]
 
     @pytest.mark.parametrize("data", [DATA, DATA + b"|" + b"7" * (2047 - len(DATA))])
     def test_rests_of_older_text_do_not_count(self, folder: Path, data: bytes) -> None:
         """Bytes after the first NUL of a key or value, which a shorter text leaves, change nothing."""
-        odd = b"IPoIB_Data\0old".ljust(511, b"\0") + b"x" + (DATA + b"\0|9").ljust(2047, b"\0") + b"\n"
+        odd = (
+            b"IPoIB_Data\0old".ljust(511, b"\0")
+            + b"x"
+            + (DATA + b"\0|9").ljust(2047, b"\0")
+            + b"\n"
+        )
         answer = of_pool(folder, record(b"Old", b"1")[:600] + HOST[600:], odd)
         assert answer.addresses == ["172.16.1.4", "172.17.1.4"]
 
     def test_a_key_and_a_value_may_fill_their_places(self, folder: Path) -> None:
         """Neither needs a NUL at its end."""
         value = b"NUMPAIRS:1|00155D33FF1D:10.0.0.1".ljust(2048, b"x")
-        assert of_pool(folder, record(b"k" * 512, b"v" * 2048), record(b"IPoIB_Data", value), HOST).addresses == [
-            "10.0.0.1"
-        ]
+        assert of_pool(
+            folder, record(b"k" * 512, b"v" * 2048), record(b"IPoIB_Data", value), HOST
+        ).addresses == ["10.0.0.1"]
 
     def test_text_after_a_pair_or_number_is_ignored(self, folder: Path) -> None:
         """The agent reads only what it expects of the beginning."""
-        assert of_data(folder, b"NUMPAIRS:002x|a:10.0.0.1/24|b:10.0.0.2.3").addresses == ["10.0.0.1", "10.0.0.2"]
+        assert of_data(folder, b"NUMPAIRS:002x|a:10.0.0.1/24|b:10.0.0.2.3").addresses == [
+            "10.0.0.1",
+            "10.0.0.2",
+        ]
 
     def test_a_mac_that_no_device_can_have_is_left_out(self, folder: Path) -> None:
         """Its address counts all the same; the text, which may be anything, goes nowhere."""
-        answer = of_data(folder, b"NUMPAIRS:3|00155d33ff1d:10.0.0.1|$(id)\n`id`:10.0.0.2|00155D33FF1E:10.0.0.3")
+        answer = of_data(
+            folder, b"NUMPAIRS:3|00155d33ff1d:10.0.0.1|$(id)\n`id`:10.0.0.2|00155D33FF1E:10.0.0.3"
+        )
         assert answer.macs == ["", "", "00155D33FF1E"]
         assert answer.addresses == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
     def test_a_pair_without_an_address_fails_alone(self, folder: Path) -> None:
-        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are said by their number."""
+        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are said by
+        their number.
+        """
         bad = [b"10.0.0.256", b"10.0.01.1", b"0.0.0.0", b"9" * 99 + b".0.0.1"]
-        answer = of_data(folder, b"NUMPAIRS:5|a:10.0.0.1|" + b"|".join(b"a:" + quad for quad in bad))
+        answer = of_data(
+            folder, b"NUMPAIRS:5|a:10.0.0.1|" + b"|".join(b"a:" + quad for quad in bad)
+        )
         assert answer.addresses == ["10.0.0.1"]
         start = "IPoIB_Data in DIR/.kvp_pool_0 has no IPv4 address in these of its pairs, which do not count"
         assert answer.notes == [f"{start}: 2, 3, 4, 5"]
@@ -77,7 +102,9 @@ class TestSwitchedOff:
             (folder / "waagent.conf").symlink_to("nowhere")
         answer = Answer(folder)
         assert (answer.addresses, answer.source, answer.awaited) == ([], "", False)
-        assert answer.notes == ([f"{NOTHING}DIR/waagent.conf is not a regular file"] if damage == "link" else [])
+        assert answer.notes == (
+            [f"{NOTHING}DIR/waagent.conf is not a regular file"] if damage == "link" else []
+        )
 
     @pytest.mark.parametrize(
         "text",
@@ -117,10 +144,13 @@ class TestSwitchedOff:
         assert len(Answer(Files(configuration=text).write(folder)).addresses) == 2
 
     @pytest.mark.parametrize(
-        ("text", "read"), [(b"", [fabric.CONFIGURATION]), (SWITCHED_ON, [fabric.CONFIGURATION, fabric.POOL])]
+        ("text", "read"),
+        [(b"", [fabric.CONFIGURATION]), (SWITCHED_ON, [fabric.CONFIGURATION, fabric.POOL])],
     )
     def test_what_is_read(self, text: bytes, read: list[str]) -> None:
-        """With RDMA off the pool is not touched; SharedConfig.xml never is, since the agent does without it."""
+        """With RDMA off the pool is not touched; SharedConfig.xml never is, since the agent does
+        without it.
+        """
         files = MemoryFiles()
         files.tree.write(fabric.CONFIGURATION, text, mode=0o644)
         fabric.read_fabric(files, pause=lambda: None)
@@ -136,11 +166,23 @@ class TestNothingInThePool:
             (b" NUMPAIRS:1|a:10.0.0.1", "does not begin with NUMPAIRS and a number"),
             (b"NUMPAIRS:2|a:10.0.0.1", "has another number of pairs (1) than its NUMPAIRS says"),
             (b"NUMPAIRS:1|a:10.0.0.1|", "has another number of pairs (2) than its NUMPAIRS says"),
-            (b"NUMPAIRS:" + b"9" * 2000 + b"|a:1.1.1.1", "has another number of pairs (1) than its NUMPAIRS says"),
-            (b"NUMPAIRS:18446744073709551617|a:1.1.1.1", "has another number of pairs (1) than its NUMPAIRS says"),
-            (b"NUMPAIRS:2|a:10.0.0.1|a:10.0.0", "has no hardware address with an IPv4 address in its pair 2"),
+            (
+                b"NUMPAIRS:" + b"9" * 2000 + b"|a:1.1.1.1",
+                "has another number of pairs (1) than its NUMPAIRS says",
+            ),
+            (
+                b"NUMPAIRS:18446744073709551617|a:1.1.1.1",
+                "has another number of pairs (1) than its NUMPAIRS says",
+            ),
+            (
+                b"NUMPAIRS:2|a:10.0.0.1|a:10.0.0",
+                "has no hardware address with an IPv4 address in its pair 2",
+            ),
             (b"NUMPAIRS:1|:10.0.0.1", "has no hardware address with an IPv4 address in its pair 1"),
-            (b"NUMPAIRS:1|00:15:5D:33:FF:1D:10.0.0.1", "has no hardware address with an IPv4 address in its pair 1"),
+            (
+                b"NUMPAIRS:1|00:15:5D:33:FF:1D:10.0.0.1",
+                "has no hardware address with an IPv4 address in its pair 1",
+            ),
             (b"NUMPAIRS:1|", "has no hardware address with an IPv4 address in its pair 1"),
             (b"NUMPAIRS:0", "has no addresses"),
         ],
@@ -154,7 +196,9 @@ class TestNothingInThePool:
     def test_another_driver(self, folder: Path) -> None:
         """With a version of Network Direct, the agent does not look at the addresses of the pool."""
         answer = of_pool(folder, record(b"IPoIB_Data", DATA), record(b"NdDriverVersion", b"144.0"))
-        reason = "NdDriverVersion in DIR/.kvp_pool_0 selects a driver that takes no addresses from there"
+        reason = (
+            "NdDriverVersion in DIR/.kvp_pool_0 selects a driver that takes no addresses from there"
+        )
         assert (answer.notes, answer.awaited) == ([NOTHING + reason], False)
 
     @pytest.mark.parametrize(
@@ -172,11 +216,16 @@ class TestNothingInThePool:
         ],
     )
     def test_the_key_is_awaited(self, folder: Path, pool: bytes) -> None:
-        """A longer key, or the text in another place, is not the key; the daemon may write it later."""
+        """A longer key, or the text in another place, is not the key; the daemon may write it
+        later.
+        """
         answer = Answer(Files(pool=pool).write(folder))
         assert (answer.notes, answer.awaited) == ([NO_KEY], True)
 
     def test_an_absent_pool_is_awaited(self, folder: Path) -> None:
         """Its daemon may not have started yet."""
         answer = Answer(Files(pool=None).write(folder))
-        assert (answer.notes, answer.awaited) == ([f"{NOTHING}DIR/.kvp_pool_0 does not exist yet"], True)
+        assert (answer.notes, answer.awaited) == (
+            [f"{NOTHING}DIR/.kvp_pool_0 does not exist yet"],
+            True,
+        )

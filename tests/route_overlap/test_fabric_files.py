@@ -26,7 +26,10 @@ class TestOddFiles:
         else:
             path.symlink_to("nowhere")
         answer = Answer(folder)
-        assert (answer.notes, answer.awaited) == ([f"{NOTHING}DIR/{name} is not a regular file"], False)
+        assert (answer.notes, answer.awaited) == (
+            [f"{NOTHING}DIR/{name} is not a regular file"],
+            False,
+        )
 
     @pytest.mark.parametrize("name", [".kvp_pool_0", "waagent.conf"])
     def test_a_huge_file_is_not_read(self, folder: Path, name: str) -> None:
@@ -41,9 +44,15 @@ class TestOddFiles:
         assert (len(answer.addresses), answer.notes) == (2, [])
 
     @pytest.mark.parametrize(
-        ("name", "note"), [("waagent.conf", OFF), (".kvp_pool_0", f"{NOTHING}DIR/.kvp_pool_0 is larger than 256 KiB")]
+        ("name", "note"),
+        [
+            ("waagent.conf", OFF),
+            (".kvp_pool_0", f"{NOTHING}DIR/.kvp_pool_0 is larger than 256 KiB"),
+        ],
     )
-    def test_ten_gigabytes_of_nothing_take_no_time(self, folder: Path, name: str, note: str) -> None:
+    def test_ten_gigabytes_of_nothing_take_no_time(
+        self, folder: Path, name: str, note: str
+    ) -> None:
         """A sparse file is neither read to its end nor held in memory."""
         path = Files().write(folder) / name
         path.write_bytes(b"")
@@ -53,7 +62,9 @@ class TestOddFiles:
     @pytest.mark.parametrize("length", [1, 100, 512, 2559])
     def test_a_torn_end_does_not_count(self, folder: Path, length: int) -> None:
         """The whole records do, if the pool is still torn when it was read again."""
-        answer = of_pool(folder, HOST, record(b"IPoIB_Data", DATA), record(b"NdDriverVersion", b"1")[:length])
+        answer = of_pool(
+            folder, HOST, record(b"IPoIB_Data", DATA), record(b"NdDriverVersion", b"1")[:length]
+        )
         assert (len(answer.addresses), answer.notes) == (2, [])
 
     def test_a_pool_that_is_being_written_is_read_again(self, folder: Path) -> None:

@@ -33,7 +33,10 @@ TEXTS = st.binary(max_size=40).map(lambda text: text.replace(b"\0", b""))
 def rendered(pairs: list[tuple[str, int]]) -> bytes:
     """Return a value of IPoIB_Data."""
     return b"|".join(
-        [b"NUMPAIRS:%d" % len(pairs), *(f"{mac}:{format_ipv4(address)}".encode() for mac, address in pairs)]
+        [
+            b"NUMPAIRS:%d" % len(pairs),
+            *(f"{mac}:{format_ipv4(address)}".encode() for mac, address in pairs),
+        ]
     )
 
 
@@ -43,7 +46,11 @@ def test_every_pair_is_read(pairs: list[tuple[str, int]]) -> None:
     assert fabric.parse_pairs(rendered(pairs)) == pairs
 
 
-@given(PAIRS, st.integers(0), st.sampled_from([b"", b"x", b"00155D33FF1D", b"a:1.2.3", b":1.2.3.4", b"a:b:1.2.3.4"]))
+@given(
+    PAIRS,
+    st.integers(0),
+    st.sampled_from([b"", b"x", b"00155D33FF1D", b"a:1.2.3", b":1.2.3.4", b"a:b:1.2.3.4"]),
+)
 def test_one_bad_pair_spoils_all(pairs: list[tuple[str, int]], at: int, bad: bytes) -> None:
     """A pair that is none is refused by its number."""
     words = rendered(pairs).split(b"|")
@@ -101,9 +108,16 @@ DEVICES = [
 
 
 def test_devices_have_the_form_of_the_pool() -> None:
-    """Of an IPoIB address, which has 20 octets, both halves of the last eight; of others all six; in both languages."""
-    assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [form for *_, form in DEVICES]
-    calls = "".join(f"REPLY=''; agent_mac '{name}' '{mac}'\nprintf '%s\\n' \"$REPLY\"\n" for name, mac, _ in DEVICES)
+    """Of an IPoIB address, which has 20 octets, both halves of the last eight; of others all six;
+    in both languages.
+    """
+    assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [
+        form for *_, form in DEVICES
+    ]
+    calls = "".join(
+        f"REPLY=''; agent_mac '{name}' '{mac}'\nprintf '%s\\n' \"$REPLY\"\n"
+        for name, mac, _ in DEVICES
+    )
     assert run_reader(calls).splitlines() == [form for *_, form in DEVICES]
 
 
@@ -112,24 +126,38 @@ def test_devices_have_the_form_of_the_pool() -> None:
 
 def differences(folders: list[Path]) -> list[tuple[str, str]]:
     """Return the answers that differ."""
-    answers = zip(map(answer_of_python, folders), answers_of_bash(folders, with_stat=False), strict=True)
+    answers = zip(
+        map(answer_of_python, folders), answers_of_bash(folders, with_stat=False), strict=True
+    )
     return [(one, other) for one, other in answers if one != other]
 
 
 @pytest.mark.slow
 def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
-    """Of the reader in bash, apart from results that a program may leave unused, and what that sets."""
-    program = [layout.read_asset(layout.__file__, "shared.sh"), layout.read_asset(fabric.__file__, "fabric.sh")]
+    """Of the reader in bash, apart from results that a program may leave unused, and what that
+    sets.
+    """
+    program = [
+        layout.read_asset(layout.__file__, "shared.sh"),
+        layout.read_asset(fabric.__file__, "fabric.sh"),
+    ]
     (tmp_path / "script.sh").write_bytes(b"".join(program))
-    subprocess.run(["shellcheck", "--shell=bash", "--exclude=SC2034,SC2154", tmp_path / "script.sh"], check=True)
+    subprocess.run(
+        ["shellcheck", "--shell=bash", "--exclude=SC2034,SC2154", tmp_path / "script.sh"],
+        check=True,
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))]
+)
 def test_damaged_pools_have_one_answer(tmp_path: Path, seed: int) -> None:
     """2,000 pools each time: no reader fails, and both say the same to the letter."""
     source = random.Random(seed)
-    folders = [Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(2000)]
+    folders = [
+        Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(2000)
+    ]
     assert differences(folders) == []
 
 
@@ -138,14 +166,24 @@ def test_damaged_configurations_have_one_answer(tmp_path: Path) -> None:
     """1,000 of them."""
     source = random.Random(0)
     whole = SWITCHED_ON + b' OS.CheckRdmaDriver = "Y" # on\nLib.Dir=None\nOS.EnableRDMA=n\n'
-    texts = [Files(configuration=damaged(source, whole, source.choice((1, 2, 5)))) for _ in range(1000)]
-    assert differences([files.write(tmp_path / str(number)) for number, files in enumerate(texts)]) == []
+    texts = [
+        Files(configuration=damaged(source, whole, source.choice((1, 2, 5)))) for _ in range(1000)
+    ]
+    assert (
+        differences([files.write(tmp_path / str(number)) for number, files in enumerate(texts)])
+        == []
+    )
 
 
 def test_a_few_damaged_pools(tmp_path: Path) -> None:
     """As above, for a quick run."""
     source = random.Random(99)
-    assert differences([Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(60)]) == []
+    assert (
+        differences(
+            [Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(60)]
+        )
+        == []
+    )
 
 
 def test_the_files_of_an_image_are_read_below_its_root(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Proofs of models, for decisions about IPv6 that worlds of a kernel show too seldom: a mutation of each survived."""
+"""Proofs of models, for decisions about IPv6 that worlds of a kernel show too seldom: a mutation of
+each survived.
+"""
 
 import pytest
 
@@ -16,12 +18,23 @@ WAY = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=4)
 LEARNED = ObservedRoute.parse("::/0", "ib0", "fe80::2", metric=1024, protocol=9)
 
 
-def proven(*routes: ObservedRoute, rules: tuple[Rule, ...] = (), deprecated: bool = False) -> OverlapReport:
+def proven(
+    *routes: ObservedRoute, rules: tuple[Rule, ...] = (), deprecated: bool = False
+) -> OverlapReport:
     addresses = [DeviceAddress.parse(f"{address}/64") for address in (OWN, OLD)]
-    held = (addresses[0], addresses[1]._replace(deprecated=deprecated), DeviceAddress.parse("fe80::4/64"))
+    held = (
+        addresses[0],
+        addresses[1]._replace(deprecated=deprecated),
+        DeviceAddress.parse("fe80::4/64"),
+    )
     links = [Device("eth0", 2, up=True, addresses=held), Device("ib0", 3, up=True)]
-    connected = [ObservedRoute.parse(cidr, "eth0", metric=256, protocol=2) for cidr in ("fd00:1::/64", "fe80::/64")]
-    model = Fib.of(links, sorted([*connected, *routes], key=lambda route: route.metric), [*rules, *FIRST_RULES])
+    connected = [
+        ObservedRoute.parse(cidr, "eth0", metric=256, protocol=2)
+        for cidr in ("fd00:1::/64", "fe80::/64")
+    ]
+    model = Fib.of(
+        links, sorted([*connected, *routes], key=lambda route: route.metric), [*rules, *FIRST_RULES]
+    )
     return prove_egress(model, [CIDR], expected_devs=["eth0"])
 
 
@@ -30,7 +43,9 @@ def devs(report: OverlapReport) -> list[str | None]:
 
 
 def test_an_expired_route_is_no_equal_one() -> None:
-    """The kernel may take each of equal routes, but none that has expired, though that stays in dumps for a while."""
+    """The kernel may take each of equal routes, but none that has expired, though that stays in
+    dumps for a while.
+    """
     assert devs(proven(WAY._replace(protocol=9), LEARNED)) == ["ib0"]
     assert devs(proven(WAY._replace(protocol=9), LEARNED._replace(expires=-1))) == []
 
@@ -53,7 +68,9 @@ def test_a_default_that_decides_is_no_fallback() -> None:
 
 
 def test_no_route_in_main_helps_against_a_rule_for_our_source() -> None:
-    """A connection has the source of its way: where a rule for it leads astray, no route of table main is suggested."""
+    """A connection has the source of its way: where a rule for it leads astray, no route of table
+    main is suggested.
+    """
     _, network, length = Prefix.parse(f"{OWN}/128")
     rules = (Rule(70, table=88, source=(network, length), family=IPV6),)
     [report] = proven(WAY, LEARNED._replace(table=88), rules=rules).cidrs
@@ -61,11 +78,17 @@ def test_no_route_in_main_helps_against_a_rule_for_our_source() -> None:
 
 
 def test_a_route_in_a_held_place_makes_nothing_needless() -> None:
-    """A configured IPv6 route of the offender's metric is refused, so the halves are suggested beside it."""
+    """A configured IPv6 route of the offender's metric is refused, so the halves are suggested
+    beside it.
+    """
     for metric, needless in (1, []), (2, [CIDR]):
         offender = ObservedRoute.parse(CIDR, "ib0", metric=metric, protocol=4)
-        suggested = SuggestedRoute(destination="fd00:5::/49", gateway="fe80::1", dev="eth0", offender=offender)
-        configured = {Prefix.parse(CIDR): [StaticRoute(destination=CIDR, gateway="fe80::1", dev="eth0")]}
+        suggested = SuggestedRoute(
+            destination="fd00:5::/49", gateway="fe80::1", dev="eth0", offender=offender
+        )
+        configured = {
+            Prefix.parse(CIDR): [StaticRoute(destination=CIDR, gateway="fe80::1", dev="eth0")]
+        }
         assert [*suggested.needless_with(configured)] == needless
 
 
@@ -74,13 +97,18 @@ def test_a_default_for_one_source_hides_no_other() -> None:
     origin = Prefix.parse("fd00:7::/64")
     assert devs(proven(WAY, LEARNED._replace(from_prefix=origin))) == []
     [(_, finding)] = proven(
-        *(one._replace(network=0xFD << 120, prefix_length=8) for one in (WAY, LEARNED._replace(from_prefix=origin)))
+        *(
+            one._replace(network=0xFD << 120, prefix_length=8)
+            for one in (WAY, LEARNED._replace(from_prefix=origin))
+        )
     ).findings
     assert finding.kind == "no-route"
 
 
 def test_the_source_for_a_route_to_the_node_is_unknown() -> None:
-    """To a network that a local route gives to the node, the kernel sends from some address, not from the same one."""
+    """To a network that a local route gives to the node, the kernel sends from some address, not
+    from the same one.
+    """
     whole = ObservedRoute.parse("fd00:5::/48", "lo", kind="local", table=LOCAL_TABLE, protocol=4)
     by_source = WAY._replace(from_prefix=Prefix.parse("fd00:7::/64"))
     with pytest.raises(UnknownDecisionError, match="which source"):

@@ -1,4 +1,6 @@
-"""The proof of IPv6, and of both families, agrees with an oracle that asks the kernel address by address."""
+"""The proof of IPv6, and of both families, agrees with an oracle that asks the kernel address by
+address.
+"""
 
 import ipaddress
 from collections.abc import Sequence
@@ -24,11 +26,19 @@ pytestmark = needs_kernel
 def proven(
     node: WiredNode, cidrs: Sequence[str], *patterns: str, exits: Sequence[str] | None = ("e0",)
 ) -> OverlapReport:
-    return prove_egress(NetlinkBackend(netns=node.name), cidrs, allowed_devs=patterns, expected_devs=exits)
+    return prove_egress(
+        NetlinkBackend(netns=node.name), cidrs, allowed_devs=patterns, expected_devs=exits
+    )
 
 
-def disagreements(node: WiredNode, world: IPv6World, report: OverlapReport) -> list[tuple[str, set[Way], bool]]:
-    fine = {dev for dev in DEVICES if dev == "e0" or any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+def disagreements(
+    node: WiredNode, world: IPv6World, report: OverlapReport
+) -> list[tuple[str, set[Way], bool]]:
+    fine = {
+        dev
+        for dev in DEVICES
+        if dev == "e0" or any(fnmatchcase(dev, pattern) for pattern in world.allowed)
+    }
     oracle = IPv6Oracle(node.name)
     found = []
     for one in report.cidrs:
@@ -49,7 +59,9 @@ def disagreements(node: WiredNode, world: IPv6World, report: OverlapReport) -> l
 @settings(max_examples=FEW)
 @given(ipv6_worlds())
 def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
-    """It finds a fault at each address that may leave by another device, and nowhere else; so does that of a model."""
+    """It finds a fault at each address that may leave by another device, and nowhere else; so does
+    that of a model.
+    """
     with arranged(world) as node:
         report = proven(node, world.cidrs, *world.allowed)
         assert not disagreements(node, world, report), report
@@ -58,7 +70,9 @@ def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
         rules = chain.from_iterable(map(backend.rules, backend.families))
         with suppress(UnknownDecisionError):
             model = Fib.of(backend.links(), routes, rules)
-            modelled = prove_egress(model, world.cidrs, allowed_devs=world.allowed, expected_devs=["e0"])
+            modelled = prove_egress(
+                model, world.cidrs, allowed_devs=world.allowed, expected_devs=["e0"]
+            )
             assert told_alike(modelled.cidrs) == told_alike(report.cidrs)
 
 
@@ -69,7 +83,9 @@ def test_both_families_are_proven_as_each_alone(world: IPv6World) -> None:
     with arranged(world) as node:
         report = proven(node, world.cidrs, *world.allowed)
         assert not disagreements(node, world, report), report
-        assert [one.cidr for one in report.cidrs] == [str(ipaddress.ip_network(cidr)) for cidr in world.cidrs]
+        assert [one.cidr for one in report.cidrs] == [
+            str(ipaddress.ip_network(cidr)) for cidr in world.cidrs
+        ]
         for one in report.cidrs:
             [alone] = proven(node, [one.cidr], *world.allowed).cidrs
             assert alone == one

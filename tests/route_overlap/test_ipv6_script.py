@@ -1,4 +1,6 @@
-"""The boot script proves IPv6 as the library does, which test_ipv6_proof.py compares with the kernel."""
+"""The boot script proves IPv6 as the library does, which test_ipv6_proof.py compares with the
+kernel.
+"""
 
 import ipaddress
 import re
@@ -24,14 +26,17 @@ pytestmark = needs_kernel
 _FINDING = re.compile(r"(\S+): (\S+) ([0-9a-f:.]+)-([0-9a-f:.]+)(?: by (\S+))?(?: \((.*)\))?")
 
 
-def run(node: WiredNode, cidrs: Sequence[str], *, allowed: Sequence[str] = (), **options: object) -> ScriptRun:
+def run(
+    node: WiredNode, cidrs: Sequence[str], *, allowed: Sequence[str] = (), **options: object
+) -> ScriptRun:
     """Run the script without patience, and with another folder."""
     with tempfile.TemporaryDirectory() as folder:
         return run_script(node, Path(folder) / "run", cidrs, allowed=allowed, options=options)
 
 
 def told(lines: Iterable[str]) -> list[tuple[object, ...]]:
-    """Return findings as CIDR, kind, devices, first and last address; touching ones that are alike are one.
+    """Return findings as CIDR, kind, devices, first and last address; touching ones that are alike
+    are one.
 
     Of next hops the kernel may name another one first for each packet.
     """
@@ -48,11 +53,17 @@ def told(lines: Iterable[str]) -> list[tuple[object, ...]]:
 
 
 @settings(max_examples=2 * FEW)
-@given(world=mixed_worlds(rare=True), expected=st.sampled_from([[], ["e0"]]), has_debris=st.booleans())
-def test_the_script_finds_what_the_proof_finds(world: IPv6World, expected: list[str], has_debris: bool) -> None:
-    """Of both families, in the order of the CIDRs, by the devices of the config or by those of the default routes.
+@given(
+    world=mixed_worlds(rare=True), expected=st.sampled_from([[], ["e0"]]), has_debris=st.booleans()
+)
+def test_the_script_finds_what_the_proof_finds(
+    world: IPv6World, expected: list[str], has_debris: bool
+) -> None:
+    """Of both families, in the order of the CIDRs, by the devices of the config or by those of the
+    default routes.
 
-    Also where devices have no carrier, and where the kernel passes over a gateway that does not answer.
+    Also where devices have no carrier, and where the kernel passes over a gateway that does not
+    answer.
     """
     with arranged(world) as node, tempfile.TemporaryDirectory() as folder:
         ran = run_script(
@@ -64,7 +75,10 @@ def test_the_script_finds_what_the_proof_finds(world: IPv6World, expected: list[
             through=AMONG_DEBRIS if has_debris else (),
         )
         report = prove_egress(
-            NetlinkBackend(netns=node.name), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
+            NetlinkBackend(netns=node.name),
+            world.cidrs,
+            allowed_devs=world.allowed,
+            expected_devs=expected or None,
         )
     assert ran.status == (0 if report.ok else 1), ran.output
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
@@ -118,12 +132,27 @@ class TestDevices:
         """It is of IPv4; IPv6 is proven all the same."""
         node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
         ran = run(node, ["fd09::/64", "172.16.8.0/24"], fabric=["172.16.0.0/16"])
-        assert ran.markers["route-overlap.detected"].startswith("172.16.8.0/24: announced 172.16.8.0-172.16.8.255 (")
+        assert ran.markers["route-overlap.detected"].startswith(
+            "172.16.8.0/24: announced 172.16.8.0-172.16.8.255 ("
+        )
         assert ran.markers["route-overlap.detected"].count("\n") == 1
 
-    def test_an_announced_fabric_is_judged_by_the_devices_of_ipv4(self, node: WiredNode, tmp_path: Path) -> None:
+    def test_an_announced_fabric_is_judged_by_the_devices_of_ipv4(
+        self, node: WiredNode, tmp_path: Path
+    ) -> None:
         """Also where IPv6, which is proven before, must leave by fewer."""
-        hops = ("nexthop", "via", "10.224.0.1", "dev", "e0", "nexthop", "via", "10.225.0.1", "dev", "e1")
+        hops = (
+            "nexthop",
+            "via",
+            "10.224.0.1",
+            "dev",
+            "e0",
+            "nexthop",
+            "via",
+            "10.225.0.1",
+            "dev",
+            "e1",
+        )
         node.ip("-4", "route", "add", "default", *hops)
         fabric = Announced([("e1", "172.16.0.4")]).as_fabric(NetlinkBackend(netns=node.name))
         report, ran = both_answers(node, fabric, tmp_path, ["fd09::/64", "172.16.8.0/24"])
@@ -132,17 +161,43 @@ class TestDevices:
 
     def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
         """Also where IPv4 has next hops by several; a second device makes it unknown."""
-        hops = ("nexthop", "via", "10.224.0.1", "dev", "e0", "nexthop", "via", "10.225.0.1", "dev", "e1")
+        hops = (
+            "nexthop",
+            "via",
+            "10.224.0.1",
+            "dev",
+            "e0",
+            "nexthop",
+            "via",
+            "10.225.0.1",
+            "dev",
+            "e1",
+        )
         node.ip("-4", "route", "add", "default", *hops)
         assert run(node, ["fd09::/64"]).status == 0
-        node.ip("-6", "route", "append", "default", "via", ROUTER, "dev", "e1", "proto", "ra", "metric", "2048")
+        node.ip(
+            "-6",
+            "route",
+            "append",
+            "default",
+            "via",
+            ROUTER,
+            "dev",
+            "e1",
+            "proto",
+            "ra",
+            "metric",
+            "2048",
+        )
         ran = run(node, ["fd09::/64"])
         assert ran.markers["route-overlap.detected"].startswith("fd09::/64: unknown-exit fd09::-")
         assert "\nName the device in expectedDevs; " in ran.output
         assert run(node, ["fd09::/64"], expectedDevs=["e0"]).status == 0
 
     def test_each_of_equal_defaults(self, node: WiredNode) -> None:
-        """One by the fabric is an overlap although the kernel shows the other; one of a higher metric is none."""
+        """One by the fabric is an overlap although the kernel shows the other; one of a higher
+        metric is none.
+        """
         node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
         node.ip("nexthop", "add", "id", "7", "via", ROUTER, "dev", "e1")
         node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1024")
@@ -155,15 +210,23 @@ class TestDevices:
         """Packets leave from an address of e0, and by the route for those."""
         node.ip("-6", "route", "add", "fd09::/64", "from", "fd00:1::/64", "dev", "e1")
         node.ip("-6", "route", "add", "fd09::/64", "dev", "e0", "metric", "1")
-        [line] = run(node, ["fd09::/64"], expectedDevs=["e0"]).markers["route-overlap.detected"].splitlines()
+        [line] = (
+            run(node, ["fd09::/64"], expectedDevs=["e0"])
+            .markers["route-overlap.detected"]
+            .splitlines()
+        )
         wrong = "fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff:ffff by e1 (fd09::/64 from fd00:1::/64 dev e1"
         assert line.startswith(wrong)
 
     def test_a_route_whose_gateway_failed(self, node: WiredNode) -> None:
-        """On a host the kernel passes over it, for another one of its table; it is wrong all the same."""
+        """On a host the kernel passes over it, for another one of its table; it is wrong all the
+        same.
+        """
         node.ip("-6", "route", "add", "fd09::/80", "via", SECOND_ROUTER, "dev", "e1", "metric", "7")
         # Behind the default route of the node, so it matters only if that fails.
-        node.ip("-6", "route", "append", "default", "via", SECOND_ROUTER, "dev", "e1", "metric", "2000")
+        node.ip(
+            "-6", "route", "append", "default", "via", SECOND_ROUTER, "dev", "e1", "metric", "2000"
+        )
         wrong = f"fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff by e1 (fd09::/80 via {SECOND_ROUTER} dev e1 metric 7)"
         for state in "permanent", "failed":
             address = () if state == "failed" else ("lladdr", "02:00:00:00:00:01")
@@ -176,14 +239,22 @@ class TestDevices:
         node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
         node.switch(all__disable_ipv6=1)
         ran = run(node, ["fd09::/64", "10.96.0.0/16"])
-        assert ran.markers == {"route-overlap.detected": "fd09::/64: no-route fd09::-fd09::ffff:ffff:ffff:ffff\n"}
+        assert ran.markers == {
+            "route-overlap.detected": "fd09::/64: no-route fd09::-fd09::ffff:ffff:ffff:ffff\n"
+        }
 
 
 def test_sources_that_are_wrong_in_different_ways() -> None:
-    """Where a rule refuses each address of a device in its own way, the script tells of the same one as the proof."""
+    """Where a rule refuses each address of a device in its own way, the script tells of the same
+    one as the proof.
+    """
     with WiredNode.made() as node:
         node.add_links("e0")
-        rules = {"2001:db8:1::2": "unreachable", "2001:db8:2::2": "blackhole", "2001:db8:3::2": "prohibit"}
+        rules = {
+            "2001:db8:1::2": "unreachable",
+            "2001:db8:2::2": "blackhole",
+            "2001:db8:3::2": "prohibit",
+        }
         for source, action in rules.items():
             node.hold("e0", f"{source}/64")
             node.ip("-6", "rule", "add", "from", source, action)

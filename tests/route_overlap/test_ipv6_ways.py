@@ -1,4 +1,6 @@
-"""What the proof says of IPv6 where a person can tell: the exits, equal routes, the advice and the warnings."""
+"""What the proof says of IPv6 where a person can tell: the exits, equal routes, the advice and the
+warnings.
+"""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -42,7 +44,9 @@ def node() -> Iterator[WiredNode]:
         yield made
 
 
-def proven(node: WiredNode, *commands: str, cidrs: tuple[str, ...] = (CIDR,), **options: Any) -> OverlapReport:
+def proven(
+    node: WiredNode, *commands: str, cidrs: tuple[str, ...] = (CIDR,), **options: Any
+) -> OverlapReport:
     for command in commands:
         node.ip(*command.split())
     return prove_egress(NetlinkBackend(netns=node.name), cidrs, **options)
@@ -64,19 +68,30 @@ def found(report: OverlapReport) -> list[tuple[str, str | None]]:
         # IPv4 decides, wherever the IPv6 default routes lead.
         ([IPV4_WAY, f"-6 route add default via {ROUTER} dev e1"], ("e0",), ()),
         ([IPV4_WAY, "-4 route add default dev e1 metric 9", WAY], ("e0",), ()),
-        # Several equal ones of IPv4, next hops by several devices, or none: then those of IPv6 must name one.
+        # Several equal ones of IPv4, next hops by several devices, or none: then those of IPv6 must
+        # name one.
         ([IPV4_WAY, "-4 route append default dev e1", WAY], ("e0",), ()),
-        (["-4 route add default nexthop dev e0 nexthop dev e1", f"{WAY} metric 9", WAY], ("e0",), ()),
+        (
+            ["-4 route add default nexthop dev e0 nexthop dev e1", f"{WAY} metric 9", WAY],
+            ("e0",),
+            (),
+        ),
         ([WAY], ("e0",), ()),
         ([WAY, f"-6 route add default via {ROUTER} dev e1 metric 9"], (), (IPV6,)),
-        ([f"-6 route add default nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"], (), (IPV6,)),
+        (
+            [f"-6 route add default nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"],
+            (),
+            (IPV6,),
+        ),
         ([], (), (IPV6,)),
     ],
 )
 def test_the_exit_of_ipv6(
     node: WiredNode, commands: list[str], exits: tuple[str, ...], unknown: tuple[int, ...]
 ) -> None:
-    """It is the device of the one IPv4 default route that decides, or that which all default routes of IPv6 name."""
+    """It is the device of the one IPv4 default route that decides, or that which all default routes
+    of IPv6 name.
+    """
     report = proven(node, *commands)
     assert (report.expected_devs, report.without_exit) == (exits, unknown)
     if unknown and commands:
@@ -87,7 +102,9 @@ def test_the_exit_of_ipv6(
 
 
 def test_each_of_equal_defaults_must_be_fine(node: WiredNode) -> None:
-    """Of one metric and preference each may carry; of a lower preference it is a fallback, and that is a warning."""
+    """Of one metric and preference each may carry; of a lower preference it is a fallback, and that
+    is a warning.
+    """
     with node.router("e0") as right, node.router("e1") as wrong:
         right.advertise()
         wrong.advertise()
@@ -105,14 +122,26 @@ def test_each_of_equal_defaults_must_be_fine(node: WiredNode) -> None:
 
 def test_a_route_with_from_hides_and_decides(node: WiredNode) -> None:
     """For its sources it decides, and a suggestion is more specific than it."""
-    report = proven(node, WAY, f"-6 route add {CIDR} from 2001:db8::/32 dev e2", f"-6 route add {CIDR} dev e0 metric 1")
+    report = proven(
+        node,
+        WAY,
+        f"-6 route add {CIDR} from 2001:db8::/32 dev e2",
+        f"-6 route add {CIDR} dev e0 metric 1",
+    )
     assert found(report) == [("overlap", "e2")]
-    assert [route.destination for route in report.suggested_routes] == ["fd00:5::/49", "fd00:5:0:8000::/49"]
+    assert [route.destination for route in report.suggested_routes] == [
+        "fd00:5::/49",
+        "fd00:5:0:8000::/49",
+    ]
 
 
 def test_the_advice_mends(node: WiredNode) -> None:
-    """Suggested routes have metric 1 and name the device of a link-local gateway; with them the proof is good."""
-    report = proven(node, WAY, f"-6 route add {CIDR} dev e1", "-6 route add fd00:5::/64 dev e1 metric 1")
+    """Suggested routes have metric 1 and name the device of a link-local gateway; with them the
+    proof is good.
+    """
+    report = proven(
+        node, WAY, f"-6 route add {CIDR} dev e1", "-6 route add fd00:5::/64 dev e1 metric 1"
+    )
     routes = report.merged_routes.routes
     assert {(route.gateway, route.dev, route.metric) for route in routes} == {(ROUTER, "e0", 1)}
     for route in routes:
@@ -130,7 +159,9 @@ def test_a_gateway_of_ipv6_mends_ipv4(node: WiredNode) -> None:
 
 
 def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
-    """The kernel may take each of them, so `explain` names the devices and routes of all, and of no worse one."""
+    """The kernel may take each of them, so `explain` names the devices and routes of all, and of no
+    worse one.
+    """
     with node.router("e0") as first, node.router("e1") as second, node.router("e2") as third:
         first.advertise()
         second.advertise()
@@ -143,9 +174,19 @@ def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
 def test_both_families_are_one_report(node: WiredNode) -> None:
     """Findings, verdict and CIDRs are in the order of the question."""
     cidrs = ("fd00:6::/48", "10.9.0.0/16", CIDR, "10.8.0.0/16")
-    report = proven(node, IPV4_WAY, WAY, f"-6 route add {CIDR} dev e1", "-4 route add 10.9.0.0/16 dev e2", cidrs=cidrs)
+    report = proven(
+        node,
+        IPV4_WAY,
+        WAY,
+        f"-6 route add {CIDR} dev e1",
+        "-4 route add 10.9.0.0/16 dev e2",
+        cidrs=cidrs,
+    )
     assert tuple(one.cidr for one in report.cidrs) == cidrs
-    assert [(cidr, one.dev) for cidr, one in report.findings] == [("10.9.0.0/16", "e2"), (CIDR, "e1")]
+    assert [(cidr, one.dev) for cidr, one in report.findings] == [
+        ("10.9.0.0/16", "e2"),
+        (CIDR, "e1"),
+    ]
     assert report.verdict.startswith("2 of 4 expected CIDRs would not leave by e0 as a whole:\n")
     [first, second] = explain(NetlinkBackend(netns=node.name), ["fd00:5::/47", "10.9.0.1"])
     assert [part["first"] for part in first.to_mapping()["parts"]] == ["fd00:5::", "fd00:5:1::"]
@@ -165,18 +206,28 @@ def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
     """The kernel passes over it on a host; it is wrong all the same, with a warning."""
     route = f"{CIDR} via {SECOND_ROUTER} dev e1 metric 1024"
     report = proven(
-        node, WAY, f"-6 route add {route}", f"neigh add {SECOND_ROUTER} dev e1 nud failed", expected_devs=["e0"]
+        node,
+        WAY,
+        f"-6 route add {route}",
+        f"neigh add {SECOND_ROUTER} dev e1 nud failed",
+        expected_devs=["e0"],
     )
     assert found(report) == [("overlap", "e1")]
     assert warned(report) == [("silent-gateway", route)]
 
 
 def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
-    """Each is named by itself, though the kernel may answer with the other one; and no gateway is called silent."""
-    node.ip("-6", "neigh", "add", ROUTER, "dev", "e1", "lladdr", "02:00:00:00:00:01", "nud", "permanent")
+    """Each is named by itself, though the kernel may answer with the other one; and no gateway is
+    called silent.
+    """
+    node.ip(
+        "-6", "neigh", "add", ROUTER, "dev", "e1", "lladdr", "02:00:00:00:00:01", "nud", "permanent"
+    )
     node.ip("-6", "nexthop", "add", "id", "13", "via", ROUTER, "dev", "e1")
     networks = ["fd00:5:0:1::/64", "fd00:5:0:2::/64"]
-    report = proven(node, IPV4_WAY, WAY, *(f"-6 route add {network} nhid 13" for network in networks))
+    report = proven(
+        node, IPV4_WAY, WAY, *(f"-6 route add {network} nhid 13" for network in networks)
+    )
     assert [str(finding.route).split()[0] for _, finding in report.findings] == networks
     assert warned(report) == []
 
@@ -193,18 +244,23 @@ def test_a_foreign_source_is_told(node: WiredNode) -> None:
 
 
 def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) -> None:
-    """Only routes of advertisements that the kernel itself follows have its mark; forwarding ends them.
+    """Only routes of advertisements that the kernel itself follows have its mark; forwarding ends
+    them.
 
-    Defaults are deleted, others expire, since no advertisement is taken any more; one that never expires stays. The
-    network of the source is among them.
+    Defaults are deleted, others expire, since no advertisement is taken any more; one that never
+    expires stays. The network of the source is among them.
     """
     node.switch(e0__accept_ra_rt_info_max_plen=64)
     with node.router("e0") as router:
         endless = RouteInformation("fd00:5:0:2::/64", lifetime=0xFFFFFFFF)
-        router.advertise(options=[RouteInformation("fd00:5::/64"), endless, Prefix("2001:db8:7::/64")])
+        router.advertise(
+            options=[RouteInformation("fd00:5::/64"), endless, Prefix("2001:db8:7::/64")]
+        )
     node.ip("-6", "address", "del", "2001:db8:1::1/64", "dev", "e0")
     node.wait_for_addresses()
-    report = proven(node, IPV4_WAY, f"-6 route add fd00:5:0:1::/64 via {ROUTER} dev e0 proto ra metric 9")
+    report = proven(
+        node, IPV4_WAY, f"-6 route add fd00:5:0:1::/64 via {ROUTER} dev e0 proto ra metric 9"
+    )
     for path in "/proc/net/ipv6_route", "/proc/sys/net/ipv6/conf/e0/accept_ra":
         (tmp_path / path[1:]).parent.mkdir(parents=True)
         (tmp_path / path[1:]).write_text(node.run("cat", path))
@@ -217,7 +273,9 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
         f"fd00:5::/64 via {ROUTER} dev e0 proto ra metric 1024",
     ]
     told = [*vanishing(files, learned)]
-    assert {one.subject for one in told} == {str(route) for route in learned if not route.network & 2 << 64}
+    assert {one.subject for one in told} == {
+        str(route) for route in learned if not route.network & 2 << 64
+    }
     assert {(one.kind, one.severity) for one in told} == {("will-vanish", "warning")}
     assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in told)
     (tmp_path / path[1:]).write_text("2\n")
@@ -259,11 +317,15 @@ def test_a_wrong_default_is_not_told_to_stay(node: WiredNode) -> None:
     with node.router("e0") as right, node.router("e1") as wrong:
         right.advertise()
         wrong.advertise(preference="high")
-    host.files.write("/proc/net/ipv6_route", node.run("cat", "/proc/net/ipv6_route").encode(), mode=0o444)
+    host.files.write(
+        "/proc/net/ipv6_route", node.run("cat", "/proc/net/ipv6_route").encode(), mode=0o444
+    )
     for dev in "e0", "e1":
         host.files.write(f"/proc/sys/net/ipv6/conf/{dev}/accept_ra", b"1", mode=0o644)
     for devs, kinds in (["e0"], []), (["e1"], ["will-vanish"]):
-        config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], "expectedDevs": devs}})
+        config = HostRoutingConfig.from_mapping(
+            {"routeOverlap": {"expectedCidrs": [CIDR], "expectedDevs": devs}}
+        )
         report = prove_now(config, Fabric(), host)
         assert [one.kind for one in report.notes if one.kind == "will-vanish"] == kinds
 
@@ -279,14 +341,18 @@ def test_families_without_a_default_are_named(node: WiredNode) -> None:
 
 
 def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
-    """The forecast names the change of IPv6 that takes addresses, and the proof after it finds the same."""
+    """The forecast names the change of IPv6 that takes addresses, and the proof after it finds the
+    same.
+    """
     host = FakeHost()
     for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "fd00:9::1/64"):
         host.routes.add_link(dev)
         host.routes.add_address(dev, address)
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     host.routes.add_route("::/0", gateway=ROUTER, dev="eth0", metric=1024)
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"}})
+    config = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"}}
+    )
     forecaster = Forecaster(ctx, config, host)
     forecaster.look()
     change = RouteChange.add(Route.parse("fd00:5::/64", gateway=ROUTER, dev="ib0", metric=1))
@@ -301,12 +367,18 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
 
 
 def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
-    """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused, as by the kernel."""
+    """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused,
+    as by the kernel.
+    """
     backend = NetlinkBackend(netns=node.name)
     forecaster = Forecaster(ctx, HostRoutingConfig(), FakeHost(routes=backend))
     forecaster.look()
     for destination in "10.9.0.0/16", "fd00:9::/64":
-        for gateway, is_taken in ("2001:db8:1::9", True), ("2001:db8:1::1", False), ("2001:db8:9::1", False):
+        for gateway, is_taken in (
+            ("2001:db8:1::9", True),
+            ("2001:db8:1::1", False),
+            ("2001:db8:9::1", False),
+        ):
             change = RouteChange.add(Route.parse(destination, gateway=gateway, dev="e0", metric=1))
             assert bool(forecaster.planned([change], []).undecided) is not is_taken
             with nullcontext() if is_taken else pytest.raises(RouteRejectedError):

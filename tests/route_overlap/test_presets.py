@@ -1,4 +1,6 @@
-"""Presets: the addresses without which a node of a cloud is lost, with their names in every form of a finding."""
+"""Presets: the addresses without which a node of a cloud is lost, with their names in every form of
+a finding.
+"""
 
 from pathlib import Path
 
@@ -29,13 +31,22 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
     """In the line of the marker, in the text and in JSON, whose `cidr` stays bare."""
     report = hostile(AskedNode(MemoryBackend(), tmp_path)).ask(expected=["azure"])
     [line] = report.lines()
-    assert line.startswith(f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 by ib0 (168.63.0.0/16 dev ib0")
+    assert line.startswith(
+        f"{PLATFORM}: overlap 168.63.129.16-168.63.129.16 by ib0 (168.63.0.0/16 dev ib0"
+    )
     assert f"\n  {PLATFORM}\n    168.63.129.16: overlap, leaves by ib0" in str(report)
     platform, metadata = report.to_mapping()["cidrs"]
-    assert (platform["cidr"], platform["name"]) == ("168.63.129.16/32", "Azure platform: DHCP, DNS, health probes")
+    assert (platform["cidr"], platform["name"]) == (
+        "168.63.129.16/32",
+        "Azure platform: DHCP, DNS, health probes",
+    )
     assert (metadata["ok"], metadata["name"]) == (True, "Azure instance metadata")
     [route] = report.suggested_routes
-    assert (route.destination, route.gateway, route.dev) == ("168.63.129.16/32", "10.224.0.1", "eth0")
+    assert (route.destination, route.gateway, route.dev) == (
+        "168.63.129.16/32",
+        "10.224.0.1",
+        "eth0",
+    )
 
 
 @needs_kernel
@@ -44,7 +55,10 @@ def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
     with KernelNode.made() as node:
         asked = hostile(AskedNode(node, tmp_path))
         assert not asked.ask(expected=["azure"]).ok
-        assert asked.ask("10.96.0.0/16", expected=["gcp"]).verdict == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
+        assert (
+            asked.ask("10.96.0.0/16", expected=["gcp"]).verdict
+            == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
+        )
 
 
 def test_an_address_of_two_presets_is_expected_once() -> None:
@@ -53,18 +67,25 @@ def test_an_address_of_two_presets_is_expected_once() -> None:
     assert section.cidrs["169.254.169.254/32"] == "Azure instance metadata"
     assert [*section.cidrs] == ["168.63.129.16/32", "169.254.169.254/32", "169.254.169.253/32"]
     own = RouteOverlapConfig(expected_cidrs=("169.254.169.254/32",), expected=("aws",))
-    assert own.cidrs == {"169.254.169.254/32": "Amazon instance metadata", "169.254.169.253/32": "Amazon DNS resolver"}
+    assert own.cidrs == {
+        "169.254.169.254/32": "Amazon instance metadata",
+        "169.254.169.253/32": "Amazon DNS resolver",
+    }
 
 
 @pytest.mark.parametrize("cloud", [name for name in PRESETS if name != "aws-ipv6"])
 def test_a_preset_alone_installs_the_check(cloud: str) -> None:
-    """Unit, gate and marker, as any expected CIDR does; and a node to which it was not applied is told so."""
+    """Unit, gate and marker, as any expected CIDR does; and a node to which it was not applied is
+    told so.
+    """
     host = FakeHost()
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expected": [cloud]}, "gates": []})
-    assert [finding.kind for finding in check_node(Context(), config, host).findings] == ["not-applied"]
+    assert [finding.kind for finding in check_node(Context(), config, host).findings] == [
+        "not-applied"
+    ]
     execute(Configure(config, host=host), Context())
     assert host.files.exists(UNIT)
     assert check_node(Context(), config, host).findings == ()

@@ -12,11 +12,19 @@ IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
 
 def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: MemoryBackend) -> None:
-    """A finding has its kind, range, devices and deciding route, and the report the one route that repairs it."""
-    finding = Finding(kind="overlap", first="172.16.8.0", last="172.16.11.255", devs=("ib0",), dev="ib0", route=IB)
+    """A finding has its kind, range, devices and deciding route, and the report the one route that
+    repairs it.
+    """
+    finding = Finding(
+        kind="overlap", first="172.16.8.0", last="172.16.11.255", devs=("ib0",), dev="ib0", route=IB
+    )
     [offender] = [route for route in node.routes() if str(route) == IB]
     suggested = SuggestedRoute(
-        destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0", takes_from=("ib0",), offender=offender
+        destination="172.16.8.0/22",
+        gateway="10.224.0.1",
+        dev="eth0",
+        takes_from=("ib0",),
+        offender=offender,
     )
     assert prove(node, "172.16.8.0/22") == CidrReport(
         cidr="172.16.8.0/22", findings=(finding,), suggested_routes=(suggested,)
@@ -43,10 +51,15 @@ def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
 
 
 def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:
-    """A peer that the device talks to now would be taken from it; one elsewhere is no reason to warn."""
+    """A peer that the device talks to now would be taken from it; one elsewhere is no reason to
+    warn.
+    """
     node.add_neighbour("ib0", "172.16.9.8")
     node.add_neighbour("ib0", "172.16.9.7")
-    assert [(route.destination, route.warning) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
+    assert [
+        (route.destination, route.warning)
+        for route in prove(node, "172.16.8.0/22").suggested_routes
+    ] == [
         (
             "172.16.8.0/22",
             (
@@ -59,15 +72,21 @@ def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> No
 
 
 def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
-    """A hash gives each flow one of them, so one bad one is a finding that shows all and names the bad one."""
+    """A hash gives each flow one of them, so one bad one is a finding that shows all and names the
+    bad one.
+    """
     legs = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0"))
-    node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=16, nexthops=legs, protocol=3))
+    node.insert_route(
+        Route(network=parse_ipv4("10.96.0.0"), prefix_length=16, nexthops=legs, protocol=3)
+    )
     [finding] = prove(node, "10.96.0.0/16").findings
     assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
 
 
 def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBackend) -> None:
-    """No device is expected, so every address is a finding, also one that leaves by a device of a CNI."""
+    """No device is expected, so every address is a finding, also one that leaves by a device of a
+    CNI.
+    """
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
     node.add_link("cni0")
     node.add_route("10.96.0.0/25", dev="cni0")
@@ -82,7 +101,9 @@ def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBacke
     ]
 
 
-@pytest.mark.parametrize(("pattern", "ok"), [("ib*", True), ("ib?", True), ("ib[0-7]", True), ("ib", False)])
+@pytest.mark.parametrize(
+    ("pattern", "ok"), [("ib*", True), ("ib?", True), ("ib[0-7]", True), ("ib", False)]
+)
 def test_patterns_allow_devices(node: MemoryBackend, pattern: str, ok: bool) -> None:
     """Shell-style, and the whole name must match."""
     assert prove(node, "172.16.8.0/22", [pattern]).ok is ok
@@ -90,7 +111,11 @@ def test_patterns_allow_devices(node: MemoryBackend, pattern: str, ok: bool) -> 
 
 def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
     """Pod routes inside an expected CIDR are no overlap; docker0's are."""
-    for dev, network in (("cni0", "10.244.0.0/24"), ("lxc12ab", "10.244.1.0/24"), ("docker0", "10.244.2.0/24")):
+    for dev, network in (
+        ("cni0", "10.244.0.0/24"),
+        ("lxc12ab", "10.244.1.0/24"),
+        ("docker0", "10.244.2.0/24"),
+    ):
         node.add_link(dev)
         node.add_route(network, dev=dev)
     [report] = prove_egress(node, ["10.244.0.0/16"]).cidrs

@@ -24,40 +24,64 @@ from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 
-_LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?")
+_LINE = re.compile(
+    r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?"
+)
 
 
-def check_against_every_address(backend: NetlinkBackend, oracle: KernelOracle, world: World) -> OverlapReport:
+def check_against_every_address(
+    backend: NetlinkBackend, oracle: KernelOracle, world: World
+) -> OverlapReport:
     """The proof agrees, for each address, with the node's answer for that address alone."""
     report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
     expected = oracle.expected()
     assert report.expected_devs == expected
-    matching = {dev for dev in small_world.DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+    matching = {
+        dev
+        for dev in small_world.DEVICES
+        if any(fnmatchcase(dev, pattern) for pattern in world.allowed)
+    }
     dead_ends = oracle.without_carrier().intersection(expected)
     for cidr in report.cidrs:
-        wrong = wrong_of(oracle, cidr.cidr, frozenset(expected) | matching if expected else frozenset(), dead_ends)
+        wrong = wrong_of(
+            oracle,
+            cidr.cidr,
+            frozenset(expected) | matching if expected else frozenset(),
+            dead_ends,
+        )
         said = claimed(report, cidr.cidr)
         if not expected:
             # Every address is a finding.
             assert len(said) == 1 << 32 - int(cidr.cidr.partition("/")[2])
-            said = {at: (kind.replace("unknown-exit", "overlap"), devs) for at, (kind, devs) in said.items()}
+            said = {
+                at: (kind.replace("unknown-exit", "overlap"), devs)
+                for at, (kind, devs) in said.items()
+            }
         assert said.keys() == wrong.keys()
         assert all(said[address] in wrong[address] for address in said)
         # Maximal: where two findings touch, the answer changes.
         for one, other in pairwise(cidr.findings):
             touch = parse_ipv4(one.last) + 1 == parse_ipv4(other.first)
-            assert not touch or (one.kind, one.devs, one.route) != (other.kind, other.devs, other.route)
+            assert not touch or (one.kind, one.devs, one.route) != (
+                other.kind,
+                other.devs,
+                other.route,
+            )
     return report
 
 
 @given(world=worlds())
 def test_suggested_routes_repair_the_findings(world: World) -> None:
-    """With every suggested route in place, the routes that they were suggested against are no longer found."""
+    """With every suggested route in place, the routes that they were suggested against are no
+    longer found.
+    """
     node = MemoryBackend()
     world.arrange(node)
     report = prove_egress(node, world.cidrs, allowed_devs=world.allowed)
     for route in report.suggested_routes:
-        node.insert_route(Route.parse(route.destination, gateway=route.gateway, dev=route.dev), verb="prepend")
+        node.insert_route(
+            Route.parse(route.destination, gateway=route.gateway, dev=route.dev), verb="prepend"
+        )
     again = prove_egress(node, world.cidrs, allowed_devs=world.allowed)
     for before, after in zip(report.cidrs, again.cidrs, strict=True):
         assert len(after.findings) <= len(before.findings)
@@ -70,7 +94,10 @@ def test_suggested_routes_repair_the_findings(world: World) -> None:
 
 
 @needs_kernel
-@settings(max_examples=FEW, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=FEW,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(world=worlds(rare=True), has_debris=st.booleans())
 def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(
     world: World, has_debris: bool, tmp_path: Path
@@ -82,24 +109,34 @@ def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(
     with KernelNode.made() as node, KernelNode.made() as pods:
         world.arrange(node)
         add_pod(node, pods)
-        report = check_against_every_address(NetlinkBackend(netns=node.name), KernelOracle(node), world)
+        report = check_against_every_address(
+            NetlinkBackend(netns=node.name), KernelOracle(node), world
+        )
         folder = tmp_path / "markers"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         # Default patterns match none of e0 to e2.
         through = AMONG_DEBRIS if has_debris else ()
-        ran = run_script(node, folder, world.cidrs, allowed=world.allowed, waits=1, second=0.01, through=through)
+        ran = run_script(
+            node, folder, world.cidrs, allowed=world.allowed, waits=1, second=0.01, through=through
+        )
     kinds = {finding.kind for _, finding in report.findings}
     has_waited = ran.markers.pop("waited", None) is not None
-    assert has_waited == (not report.expected_devs or (not report.ok and kinds <= {"no-route", "dead-end"})), ran.output
+    assert has_waited == (
+        not report.expected_devs or (not report.ok and kinds <= {"no-route", "dead-end"})
+    ), ran.output
     assert ran.status == (0 if report.ok else 1), ran.output
     if report.ok:
         assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
         return
     assert list(ran.markers) == ["route-overlap.detected"]
-    by_script = [_LINE.fullmatch(line) for line in ran.markers["route-overlap.detected"].splitlines()]
+    by_script = [
+        _LINE.fullmatch(line) for line in ran.markers["route-overlap.detected"].splitlines()
+    ]
     by_python = [_LINE.fullmatch(line) for line in report.lines()]
-    assert [found and found.groups() for found in by_script] == [found and found.groups() for found in by_python]
+    assert [found and found.groups() for found in by_script] == [
+        found and found.groups() for found in by_python
+    ]
     assert "line " not in ran.output, ran.output
 
 
@@ -107,10 +144,15 @@ def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(), rules=st.lists(selecting_rules(), max_size=2))
 def test_the_model_of_a_node_proves_as_the_kernel_does(world: World, rules: list[Rule]) -> None:
-    """From one reading of a node the model gives the report that the kernel gives, suggestions included."""
+    """From one reading of a node the model gives the report that the kernel gives, suggestions
+    included.
+    """
     with KernelNode.made() as node:
         world._replace(rules=[*world.rules, *rules]).arrange(node)
         kernel = NetlinkBackend(netns=node.name)
         model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
-        reports = [prove_egress(routing, world.cidrs, allowed_devs=world.allowed) for routing in (model, kernel)]
+        reports = [
+            prove_egress(routing, world.cidrs, allowed_devs=world.allowed)
+            for routing in (model, kernel)
+        ]
     assert reports[0] == reports[1]

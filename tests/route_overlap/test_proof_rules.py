@@ -17,14 +17,20 @@ from hostrouting.testing import KernelNode, MemoryBackend
 
 
 @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
-def test_a_refusal_of_the_kernel_names_the_route_that_blocks(node: MemoryBackend, kind: str) -> None:
+def test_a_refusal_of_the_kernel_names_the_route_that_blocks(
+    node: MemoryBackend, kind: str
+) -> None:
     """The kernel answers with an errno alone; the route is found in the table."""
     node.add_route("10.96.0.0/24", kind=kind)
     [finding] = prove(node, "10.96.0.0/16").findings
-    assert finding == Finding(kind="blocked", first="10.96.0.0", last="10.96.0.255", route=f"{kind} 10.96.0.0/24")
+    assert finding == Finding(
+        kind="blocked", first="10.96.0.0", last="10.96.0.255", route=f"{kind} 10.96.0.0/24"
+    )
 
 
-def test_adjacent_ranges_with_the_same_refusal_are_one_finding_that_names_both_routes(node: MemoryBackend) -> None:
+def test_adjacent_ranges_with_the_same_refusal_are_one_finding_that_names_both_routes(
+    node: MemoryBackend,
+) -> None:
     """Two blackholes side by side are one answer."""
     node.add_route("10.96.0.0/24", kind="blackhole")
     node.add_route("10.96.1.0/24", kind="blackhole")
@@ -37,13 +43,19 @@ def test_a_rule_can_block_too(node: MemoryBackend) -> None:
     """A rule that prohibits is named as `ip rule` prints it, and no route is suggested against it."""
     node.add_rule(Rule(100, action="prohibit", destination=parse_cidr("10.96.0.0/24")))
     report = prove(node, "10.96.0.0/16")
-    assert [finding.route for finding in report.findings] == ["100: from all to 10.96.0.0/24 prohibit"]
+    assert [finding.route for finding in report.findings] == [
+        "100: from all to 10.96.0.0/24 prohibit"
+    ]
     assert report.suggested_routes == ()
 
 
 def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
     """Of two that refuse, the more specific one is for few packets: the other one is named."""
-    node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=24, kind="blackhole", tos=8, protocol=3))
+    node.insert_route(
+        Route(
+            network=parse_ipv4("10.96.0.0"), prefix_length=24, kind="blackhole", tos=8, protocol=3
+        )
+    )
     node.add_route("10.96.0.0/16", kind="prohibit")
     [finding] = prove(node, "10.96.0.0/24").findings
     assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
@@ -73,7 +85,9 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
     "rule",
     [
         # It may or may not select a packet: it is counted.
-        pytest.param(Rule(50, action="blackhole", mark=1, mark_mask=1), id="on-more-than-addresses"),
+        pytest.param(
+            Rule(50, action="blackhole", mark=1, mark_mask=1), id="on-more-than-addresses"
+        ),
         # It may have a table in its description, and never looks into it.
         pytest.param(Rule(50, action="goto", table=88, goto=32766), id="goto"),
     ],
@@ -96,7 +110,9 @@ def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
 
 
 def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBackend) -> None:
-    """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes one)."""
+    """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes
+    one).
+    """
     node.add_route("10.96.0.0/24", kind="blackhole", table=88)
     node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
     [finding] = prove(node, "10.96.0.0/24").findings
@@ -105,7 +121,9 @@ def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBa
 
 @needs_kernel
 def test_a_dead_route_does_not_block() -> None:
-    """The kernel skips a more specific route whose device has no carrier, and meets the blackhole after it."""
+    """The kernel skips a more specific route whose device has no carrier, and meets the blackhole
+    after it.
+    """
     with KernelNode.made() as node:
         node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
         node.add_link("eth0")
@@ -120,7 +138,9 @@ def test_a_dead_route_does_not_block() -> None:
 
 
 def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) -> None:
-    """With a rule for packets from eth0's address the plain answer says eth0, and connections leave by ib0."""
+    """With a rule for packets from eth0's address the plain answer says eth0, and connections leave
+    by ib0.
+    """
     node.add_route("10.96.0.0/16", dev="ib0", table=88)
     node.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
     [finding] = prove(node, "10.96.0.0/12").findings
@@ -130,7 +150,9 @@ def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) 
 
 @needs_kernel
 def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
-    """The kernel names table local from then on. No finding does: not that of the model, nor that of the script."""
+    """The kernel names table local from then on. No finding does: not that of the model, nor that
+    of the script.
+    """
     with KernelNode.made() as node:
         for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
             node.add_link(dev)
@@ -142,7 +164,9 @@ def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
             node.ip("rule", verb, "priority", "9", "to", "10.9.0.0/16", "lookup", "88")
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
         assert (
-            lines == prove_egress(backend, ["172.16.1.4/32"]).lines() == prove_egress(model, ["172.16.1.4/32"]).lines()
+            lines
+            == prove_egress(backend, ["172.16.1.4/32"]).lines()
+            == prove_egress(model, ["172.16.1.4/32"]).lines()
         )
         marker = run_script(node, tmp_path, ["172.16.1.4/32"]).markers["route-overlap.detected"]
         assert marker.splitlines() == lines

@@ -41,7 +41,9 @@ def node() -> Iterator[WiredNode]:
 def test_debris_in_run_netns_changes_nothing(
     node: WiredNode, tmp_path: Path, has_overlap: bool, has_fabric: bool, kinds: set[str]
 ) -> None:
-    """A file there that is not a namespace makes `ip` complain of each device with a peer elsewhere, and end well."""
+    """A file there that is not a namespace makes `ip` complain of each device with a peer
+    elsewhere, and end well.
+    """
     argv = ["nsenter", f"--net=/run/netns/{node.name}", *AMONG_DEBRIS, "ip", "link", "show"]
     listed = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert set(listed.stderr.splitlines()) == {"Error: Peer netns reference is invalid."}
@@ -55,18 +57,28 @@ def test_debris_in_run_netns_changes_nothing(
 
     plain = ran("plain")
     assert plain.status == bool(kinds), plain.output
-    assert {line.split()[1] for line in plain.markers.get("route-overlap.detected", "").splitlines()} == kinds
-    assert ran("debris", *AMONG_DEBRIS) == plain._replace(output=plain.output.replace("/plain/", "/debris/"))
+    assert {
+        line.split()[1] for line in plain.markers.get("route-overlap.detected", "").splitlines()
+    } == kinds
+    assert ran("debris", *AMONG_DEBRIS) == plain._replace(
+        output=plain.output.replace("/plain/", "/debris/")
+    )
 
 
 @pytest.mark.parametrize("has_overlap", [False, True])
-def test_a_library_that_has_gone_changes_nothing(node: WiredNode, tmp_path: Path, has_overlap: bool) -> None:
-    """For each line of /etc/ld.so.preload whose file has gone, every program complains on stderr before it begins."""
+def test_a_library_that_has_gone_changes_nothing(
+    node: WiredNode, tmp_path: Path, has_overlap: bool
+) -> None:
+    """For each line of /etc/ld.so.preload whose file has gone, every program complains on stderr
+    before it begins.
+    """
     if has_overlap:
         node.ip("address", "add", "172.16.0.4/16", "dev", "e1")
     gone = "/no/such/first.so /no/such/second.so"
     plain = run_script(node, tmp_path / "plain", CIDRS, files=tmp_path)
-    ran = run_script(node, tmp_path / "gone", CIDRS, files=tmp_path, through=("env", f"LD_PRELOAD={gone}"))
+    ran = run_script(
+        node, tmp_path / "gone", CIDRS, files=tmp_path, through=("env", f"LD_PRELOAD={gone}")
+    )
     assert "ERROR: ld.so: object '/no/such/second.so'" in ran.output
     assert plain.status == has_overlap
     assert (ran.status, ran.markers) == (plain.status, plain.markers)
@@ -74,11 +86,19 @@ def test_a_library_that_has_gone_changes_nothing(node: WiredNode, tmp_path: Path
 
 @pytest.mark.parametrize(
     "message",
-    ["Dump was interrupted and may be inconsistent.", "Error: Something that no ip says today.", "Dump terminated"],
+    [
+        "Dump was interrupted and may be inconsistent.",
+        "Error: Something that no ip says today.",
+        "Dump terminated",
+    ],
 )
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_any_other_message_is_a_reason_to_read_again(node: WiredNode, tmp_path: Path, message: str, times: int) -> None:
-    """The tables are read three times at most; after the third message the check says that it failed itself."""
+def test_any_other_message_is_a_reason_to_read_again(
+    node: WiredNode, tmp_path: Path, message: str, times: int
+) -> None:
+    """The tables are read three times at most; after the third message the check says that it
+    failed itself.
+    """
     count = tmp_path / "count"
     # The message comes among the rows of the first table.
     environment = another_ip(

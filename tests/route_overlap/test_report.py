@@ -56,7 +56,9 @@ To fix it, make this section that of hostRouting in the agent's config, and appl
 
 
 def test_the_message_without_default_route() -> None:
-    """The message names the missing route and where to look, and the way of addresses that have one."""
+    """The message names the missing route and where to look, and the way of addresses that have
+    one.
+    """
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
         "Give the node a default route: see the log of its DHCP client, or its network configuration."
@@ -71,9 +73,13 @@ def test_the_message_without_default_route() -> None:
 
 
 def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
-    """An IPv6 route of the config goes if one is suggested for its place; no metric means metric 1 there."""
+    """An IPv6 route of the config goes if one is suggested for its place; no metric means metric 1
+    there.
+    """
     offender = ObservedRoute.parse("fd00:9::/64", "ib0", metric=256)
-    new = SuggestedRoute(destination="fd00:9::/64", gateway="fd00::1", dev="eth0", offender=offender)
+    new = SuggestedRoute(
+        destination="fd00:9::/64", gateway="fd00::1", dev="eth0", offender=offender
+    )
     kept = StaticRoute(destination="fd00:8::/64")
     routes = (StaticRoute(destination="FD00:9:0::/64", dev="ib0"), kept)
     config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
@@ -83,7 +89,9 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
 
 
 def test_what_an_author_may_not_have_meant() -> None:
-    """Host bits are a note; a pattern that allows every device is a warning, and one for some devices is none."""
+    """Host bits are a note; a pattern that allows every device is a warning, and one for some
+    devices is none.
+    """
     section = {"expectedCidrs": ["172.16.0.9/16"], "allowedDevs": ["*", "?*", "a*", "?"]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
     report = prove_config(config, Fabric(), MemoryBackend())

@@ -23,15 +23,24 @@ SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", REASON, "warning")
 
 
 def test_the_gateways_by_expected_devices_are_asked() -> None:
-    """Of the default routes and of our routes, each once; not of other devices, routes, or without a gateway."""
+    """Of the default routes and of our routes, each once; not of other devices, routes, or without
+    a gateway.
+    """
     host = FakeHost()
     node = host.routes
-    for dev, address in (("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"), ("ib0", "172.16.1.4/16")):
+    for dev, address in (
+        ("eth0", "10.224.0.4/16"),
+        ("eth1", "10.225.0.4/16"),
+        ("ib0", "172.16.1.4/16"),
+    ):
         node.add_link(dev)
         node.add_address(dev, address)
         for gateway in ("10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1"):
             host.link_layer.silence(dev, gateway)
-    hops = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1"))
+    hops = (
+        NextHop(Address.parse("10.224.0.1"), "eth0"),
+        NextHop(Address.parse("10.225.0.1"), "eth1"),
+    )
     node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
     node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
     node.add_route("default", dev="eth1", metric=200)
@@ -53,14 +62,20 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     host.routes.add_address("eth0", "10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     host.link_layer.silence("eth0", "10.224.0.1")
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
+    config = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}}
+    )
     report = check_node(Context(), config, host)
     assert report.ok
-    assert [finding for finding in report.findings if finding.kind == "silent-gateway"] == ([SILENT] if cidrs else [])
+    assert [finding for finding in report.findings if finding.kind == "silent-gateway"] == (
+        [SILENT] if cidrs else []
+    )
 
 
 def test_a_question_that_is_refused_is_a_note() -> None:
-    """The link layer of this host cannot be asked, and check says that the gateway was not looked at."""
+    """The link layer of this host cannot be asked, and check says that the gateway was not looked
+    at.
+    """
     host = FakeHost()
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
@@ -76,7 +91,19 @@ def test_a_question_that_is_refused_is_a_note() -> None:
 def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
     """A node, and a router at the other end of its eth0, which has no address yet."""
     with KernelNode.made() as node, KernelNode.made() as router:
-        node.ip("link", "add", "eth0", "up", "type", "veth", "peer", "name", "eth0", "netns", router.name)
+        node.ip(
+            "link",
+            "add",
+            "eth0",
+            "up",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            router.name,
+        )
         router.ip("link", "set", "eth0", "up")
         node.add_address("eth0", "10.224.0.4/16")
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
@@ -105,7 +132,9 @@ def state(node: KernelNode) -> str:
 @pytest.mark.slow
 @needs_kernel
 def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway that came back is still FAILED for the kernel; the check makes it ask, and is right at once."""
+    """A gateway that came back is still FAILED for the kernel; the check makes it ask, and is right
+    at once.
+    """
     node, router = pair
     assert asked(node) == [SILENT]
     assert state(node) == "FAILED"
@@ -118,7 +147,9 @@ def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
 @pytest.mark.slow
 @needs_kernel
 def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway comes back between the last try of an earlier question and its end: the kernel is made to ask anew."""
+    """A gateway comes back between the last try of an earlier question and its end: the kernel is
+    made to ask anew.
+    """
     node, router = pair
     node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=3")
     assert asked(node) == [SILENT]
@@ -160,6 +191,9 @@ def test_it_needs_no_privilege(pair: tuple[KernelNode, KernelNode]) -> None:
 def test_a_packet_filter_may_refuse(pair: tuple[KernelNode, KernelNode]) -> None:
     """Then the kernel was not asked, and that is said."""
     node, _ = pair
-    node.run("nft", "add table ip t; add chain ip t o { type filter hook output priority 0; policy drop; }")
+    node.run(
+        "nft",
+        "add table ip t; add chain ip t o { type filter hook output priority 0; policy drop; }",
+    )
     refusal = "no datagram to 10.224.0.1 may be sent by eth0; its answer is unknown\n"
     assert node.run(sys.executable, "-c", PROGRAM) == refusal

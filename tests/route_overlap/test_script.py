@@ -27,7 +27,9 @@ from hostrouting.testing import KernelNode, strategies
 
 def with_fabric(fabric: object, *cidrs: str) -> HostRoutingConfig:
     """Return a config with this setting."""
-    return HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": cidrs, "fabric": fabric}})
+    return HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": cidrs, "fabric": fabric}}
+    )
 
 
 CONFIG = HostRoutingConfig.from_mapping(
@@ -44,8 +46,14 @@ CONFIG = HostRoutingConfig.from_mapping(
 
 class TestFiles:
     def test_script(self) -> None:
-        """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
-        plain = asset("route_overlap/check-route-overlap.sh", SHARED="boot/shared.sh", AGENT="route_overlap/fabric.sh")
+        """The whole script, to the byte: its asset, with these places filled in; rendered twice it
+        is the same.
+        """
+        plain = asset(
+            "route_overlap/check-route-overlap.sh",
+            SHARED="boot/shared.sh",
+            AGENT="route_overlap/fabric.sh",
+        )
         assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
             *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
             *("+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24", "+)"),
@@ -54,18 +62,32 @@ class TestFiles:
             *("+  2886795264", "+  184549376", "+  2852039167", "+  167772416", "+)"),
             *("+families=(4)", "-allowed=(@ALLOWED@)", "+allowed=("),
             *(f"+  '{pattern}'" for pattern in (*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?")),
-            *("+)", "-given=(@EXPECTED@)", "+given=()", "-declare -A names=(@NAMES@)", "+declare -A names=()"),
+            *(
+                "+)",
+                "-given=(@EXPECTED@)",
+                "+given=()",
+                "-declare -A names=(@NAMES@)",
+                "+declare -A names=()",
+            ),
             *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()"),
             *("-  family=4 edges=(@EDGES@) roots=(@ROOTS@)", "+  family=4 edges=("),
-            *(f"+  [{edge}]=1" for edge in (1, 167772160, 167772416, 184549376, 2852039166, 2852039167)),
-            *(f"+  [{edge}]=1" for edge in (2886729728, 2886795264, 224 << 24, 240 << 24, (1 << 32) - 1)),
+            *(
+                f"+  [{edge}]=1"
+                for edge in (1, 167772160, 167772416, 184549376, 2852039166, 2852039167)
+            ),
+            *(
+                f"+  [{edge}]=1"
+                for edge in (2886729728, 2886795264, 224 << 24, 240 << 24, (1 << 32) - 1)
+            ),
             *("+) roots=(", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16"),
             *("+)", "-fabric_source=routeOverlap.fabric"),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 
     def test_where_they_go(self) -> None:
-        """The script before the unit that names it, with the modes that they need; it runs after the static routes."""
+        """The script before the unit that names it, with the modes that they need; it runs after
+        the static routes.
+        """
         assert UNIT.name == "check-route-overlap.service"
         assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
             ("/etc/aks-flex-node/check-route-overlap.sh", "0o755"),
@@ -76,7 +98,9 @@ class TestFiles:
     @pytest.mark.slow
     @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"]])
     @pytest.mark.parametrize("cidrs", [["10.0.0.0/8"], ["fd00::/8"], ["10.0.0.0/8", "fd00::/8"]])
-    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path, fabric: object, cidrs: list[str]) -> None:
+    def test_shellcheck_has_nothing_to_say(
+        self, tmp_path: Path, fabric: object, cidrs: list[str]
+    ) -> None:
         """The rendered script, whatever the families and the fabric are."""
         (tmp_path / "script.sh").write_bytes(render_script(with_fabric(fabric, *cidrs)))
         subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
@@ -101,17 +125,23 @@ class TestFiles:
     @settings(max_examples=FEW)
     @given(strategies.configs())
     def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
-        """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
+        """Whatever validates, bash reads it as the words that the config has, and runs nothing of
+        it.
+        """
         script = render_script(config)
         settings_only = script[script.index(b"mode=") : script.index(b"((${#cidrs[@]}))")]
         words = b'"$mode" "${cidrs[@]}" "${allowed[@]}" "${given[@]}" "${fabric_networks[@]}"'
         program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" %b\n' % (settings_only, words)
         program += b'for cidr in "${cidrs[@]}"; do echo "${names[$cidr]-}"; done\n'
-        done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
+        done = subprocess.run(
+            ["bash", "-r"], input=program, capture_output=True, check=True, env={}
+        )
         section = config.route_overlap
         patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
         # The fabric is of IPv4.
-        is_fabric = not isinstance(section.fabric, str) and any(":" not in cidr for cidr in section.cidrs)
+        is_fabric = not isinstance(section.fabric, str) and any(
+            ":" not in cidr for cidr in section.cidrs
+        )
         fabric = section.fabric if is_fabric else ()
         names = [name or "" for name in section.cidrs.values()]
         lines = [section.mode, *section.cidrs, *patterns, *section.expected_devs, *fabric, *names]
@@ -142,8 +172,12 @@ class TestRunning:
         assert ran == (0, verdict, {"route-overlap.ok": verdict})
 
     @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
-    def test_an_overlap(self, node: KernelNode, uplink: None, tmp_path: Path, mode: str, status: int) -> None:
-        """The journal names the fault, the deciding route, and the config to paste; the mode sets the exit."""
+    def test_an_overlap(
+        self, node: KernelNode, uplink: None, tmp_path: Path, mode: str, status: int
+    ) -> None:
+        """The journal names the fault, the deciding route, and the config to paste; the mode sets
+        the exit.
+        """
         ran = run_script(node, tmp_path, ["172.16.8.0/22", "10.96.0.0/16"], mode=mode)
         finding = (
             "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
@@ -165,17 +199,24 @@ class TestRunning:
         node.add_route("172.0.0.0/8", dev="ib0")
         cidrs = [f"172.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(10_000)]
         # `make kernel-*`: qemu takes ten times as long.
-        limit = ("prlimit", "--cpu=150" if os.environ.get("HYPOTHESIS_PROFILE") == "kernel" else "--cpu=15")
+        limit = (
+            "prlimit",
+            "--cpu=150" if os.environ.get("HYPOTHESIS_PROFILE") == "kernel" else "--cpu=15",
+        )
         ran = run_script(node, tmp_path, cidrs, mode="WARN", through=limit)
         assert ran.status == 0
         assert ran.markers["route-overlap.detected"].count(": overlap ") == len(cidrs)
-        assert ran.output.startswith("10000 of 10000 expected CIDRs would not leave by eth0 as a whole:")
+        assert ran.output.startswith(
+            "10000 of 10000 expected CIDRs would not leave by eth0 as a whole:"
+        )
         assert ran.output.count(": overlap ") == 10
         assert f"\n  and 9990 more in {tmp_path}/route-overlap.detected\n" in ran.output
 
     @pytest.mark.slow
     def test_what_grows_with_the_cidrs(self, node: KernelNode, tmp_path: Path) -> None:
-        """The script reads a row of each route in a CIDR, asks about each part once, and starts no further process."""
+        """The script reads a row of each route in a CIDR, asks about each part once, and starts no
+        further process.
+        """
         counts = []
         for size in (1_000, 10_000):
             cidrs = [f"11.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(size)]
@@ -183,29 +224,46 @@ class TestRunning:
             argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-force", "-batch", "-"]
             subprocess.run(argv, input=lines, text=True, capture_output=True, check=False)
             options = {"expectedDevs": ["eth0"]}
-            assert run_script(node, tmp_path, cidrs, options=options, environment=counted_ip(tmp_path)).status == 0
+            assert (
+                run_script(
+                    node, tmp_path, cidrs, options=options, environment=counted_ip(tmp_path)
+                ).status
+                == 0
+            )
             counts.append(take_counts(tmp_path))
         few, many = counts
         assert many == (few.processes, few.commands + 9_000, few.lines + 18_000)
 
     @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
-    def test_no_default_route(self, node: KernelNode, tmp_path: Path, mode: str, status: int) -> None:
-        """A finding for every CIDR, after the wait: without a route, and with one that nothing expects."""
+    def test_no_default_route(
+        self, node: KernelNode, tmp_path: Path, mode: str, status: int
+    ) -> None:
+        """A finding for every CIDR, after the wait: without a route, and with one that nothing
+        expects.
+        """
         nothing = "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"
         ran = run_script(node, tmp_path, ["10.96.0.0/16"], mode=mode)
         assert (ran.status, ran.markers) == (status, {"route-overlap.detected": nothing})
-        assert ran.output.startswith("the node has no IPv4 default route, so nothing leads to 10.96.0.0/16\n")
+        assert ran.output.startswith(
+            "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16\n"
+        )
         ran = run_script(node, tmp_path, ["172.16.8.0/22", "10.96.0.0/16"], mode=mode)
         route = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
         unknown = f"172.16.8.0/22: unknown-exit 172.16.8.0-172.16.11.255 by ib0 ({route})\n"
         assert (ran.status, ran.markers) == (status, {"route-overlap.detected": unknown + nothing})
-        assert f"so it is unknown where 172.16.8.0/22 10.96.0.0/16 should leave:\n  {unknown}" in ran.output
+        assert (
+            f"so it is unknown where 172.16.8.0/22 10.96.0.0/16 should leave:\n  {unknown}"
+            in ran.output
+        )
 
     @pytest.mark.parametrize(
         ("program", "reason"),
         [
             (None, "there is no program 'ip' in "),
-            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended early"),
+            (
+                "head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$",
+                "ip ended early",
+            ),
             ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended early"),
             (
                 (
@@ -219,7 +277,9 @@ class TestRunning:
     def test_half_a_reading_proves_nothing(
         self, node: KernelNode, uplink: None, tmp_path: Path, program: str | None, reason: str
     ) -> None:
-        """Missing, killed, or ended half-way with a clean exit: the check says at once that it failed itself."""
+        """Missing, killed, or ended half-way with a clean exit: the check says at once that it
+        failed itself.
+        """
         tools, folder = tmp_path / "tools", tmp_path / "run"
         tools.mkdir()
         for tool in "rm", "mkdir", "bash", "head", "sed", "cat":
@@ -229,21 +289,38 @@ class TestRunning:
         for mode, status in ("WARN", 0), ("STRICT", 1):
             folder.mkdir(exist_ok=True)
             (folder / "route-overlap.ok").write_text("old\n")
-            ran = run_script(node, folder, ["10.96.0.0/16"], mode=mode, environment={"PATH": str(tools)}, waits=30)
+            ran = run_script(
+                node,
+                folder,
+                ["10.96.0.0/16"],
+                mode=mode,
+                environment={"PATH": str(tools)},
+                waits=30,
+            )
             assert ran.status == status
             assert list(ran.markers) == ["route-overlap.detected"]
-            assert ran.markers["route-overlap.detected"].startswith(f"the check itself failed: {reason}")
+            assert ran.markers["route-overlap.detected"].startswith(
+                f"the check itself failed: {reason}"
+            )
             assert ran.output.startswith(f"cannot prove anything: {reason}")
 
-    def test_answers_cut_short_prove_nothing(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+    def test_answers_cut_short_prove_nothing(
+        self, node: KernelNode, uplink: None, tmp_path: Path
+    ) -> None:
         """The tables were read in full, but not the answers: no marker of a good check."""
-        environment = another_ip(tmp_path, f'[[ "$*" == *-force* ]] || exec {IP} "$@"; {IP} "$@" | head -n 1')
-        ran = run_script(node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment=environment)
+        environment = another_ip(
+            tmp_path, f'[[ "$*" == *-force* ]] || exec {IP} "$@"; {IP} "$@" | head -n 1'
+        )
+        ran = run_script(
+            node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment=environment
+        )
         assert ran.status == 1
         assert list(ran.markers) == ["route-overlap.detected"]
 
     def test_without_cidrs_nothing_happens(self, node: KernelNode, tmp_path: Path) -> None:
-        """The script of a config that expects nothing ends well at once, without marker, without ip."""
+        """The script of a config that expects nothing ends well at once, without marker, without
+        ip.
+        """
         ran = run_script(node, tmp_path / "run", [], environment={"PATH": "/nonexistent"}, waits=30)
         assert ran == (0, "", {})
 
@@ -257,9 +334,13 @@ class TestRunning:
         assert patient == at_once._replace(output=told + at_once.output)
 
     def test_many_cidrs_among_many_routes(self, node: KernelNode, uplink: None) -> None:
-        """More than 64 KB of questions, and no room for a temporary file; the one that leaves elsewhere is found."""
+        """More than 64 KB of questions, and no room for a temporary file; the one that leaves
+        elsewhere is found.
+        """
         cidrs = [f"11.{n >> 8}.{n & 255}.0/24" for n in range(2500)]
-        lines = [f"route add {cidr} via 10.224.0.1 dev eth0\n" for cidr in cidrs if cidr != "11.7.7.0/24"]
+        lines = [
+            f"route add {cidr} via 10.224.0.1 dev eth0\n" for cidr in cidrs if cidr != "11.7.7.0/24"
+        ]
         lines.append("route add 11.7.7.128/25 dev ib0\n")
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-batch", "-"]
         subprocess.run(argv, input="".join(lines), text=True, check=True)
@@ -267,15 +348,26 @@ class TestRunning:
         close = "mount --bind $folder $folder && mount -o remount,bind,ro $folder"
         full = f'for folder in /tmp /var/tmp /usr/tmp; do {close}; done 2>/dev/null; exec "$@"'
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            ran = run_script(node, Path(folder), cidrs[::-1], through=["unshare", "--mount", "sh", "-c", full, "sh"])
-        finding = "11.7.7.0/24: overlap 11.7.7.128-11.7.7.255 by ib0 (11.7.7.128/25 dev ib0 scope link)\n"
+            ran = run_script(
+                node,
+                Path(folder),
+                cidrs[::-1],
+                through=["unshare", "--mount", "sh", "-c", full, "sh"],
+            )
+        finding = (
+            "11.7.7.0/24: overlap 11.7.7.128-11.7.7.255 by ib0 (11.7.7.128/25 dev ib0 scope link)\n"
+        )
         assert (ran.status, ran.markers) == (1, {"route-overlap.detected": finding})
 
-    @pytest.mark.parametrize("variable", ["SHELLOPTS=errexit", "BASHOPTS=nocasematch", "BASH_FUNC_printf%%=() { :; }"])
+    @pytest.mark.parametrize(
+        "variable", ["SHELLOPTS=errexit", "BASHOPTS=nocasematch", "BASH_FUNC_printf%%=() { :; }"]
+    )
     def test_no_environment_changes_the_verdict(
         self, node: KernelNode, uplink: None, tmp_path: Path, variable: str
     ) -> None:
-        """Options and functions for bash, from an operator's shell or systemd's DefaultEnvironment=, are not taken."""
+        """Options and functions for bash, from an operator's shell or systemd's
+        DefaultEnvironment=, are not taken.
+        """
         cidrs = ["172.16.8.0/22", "10.96.0.0/16"]
         script, markers = tmp_path / "check.sh", tmp_path / "run"
         for expected, verdict in ([cidrs[1]], "ok"), (cidrs, "detected"):
@@ -288,12 +380,18 @@ class TestRunning:
             assert done.returncode == (0 if verdict == "ok" else 1), done.stderr
             assert [path.name for path in markers.iterdir()] == [f"route-overlap.{verdict}"]
 
-    def test_in_the_journal_a_state_is_told_once(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
-        """In full when it changes, each line with its priority; a refusal that is as before has a line."""
+    def test_in_the_journal_a_state_is_told_once(
+        self, node: KernelNode, uplink: None, tmp_path: Path
+    ) -> None:
+        """In full when it changes, each line with its priority; a refusal that is as before has a
+        line.
+        """
 
         def said(mode: str = "STRICT", cidr: str = "172.16.8.0/22") -> list[str]:
             journal = {"JOURNAL_STREAM": "8:4711"}
-            return run_script(node, tmp_path, [cidr], mode=mode, environment=journal).output.splitlines()
+            return run_script(
+                node, tmp_path, [cidr], mode=mode, environment=journal
+            ).output.splitlines()
 
         first = said()
         assert first[0] == "<3>1 of 1 expected CIDRs would not leave by eth0 as a whole:"

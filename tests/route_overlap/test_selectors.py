@@ -96,7 +96,9 @@ def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = _PODS) -> 
 
 @pytest.mark.parametrize("commands", _RULE_SETS.values(), ids=_RULE_SETS)
 def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> None:
-    """Not even a note is on the rules of programs that leave expected addresses alone; `ip` prints them as we do."""
+    """Not even a note is on the rules of programs that leave expected addresses alone; `ip` prints
+    them as we do.
+    """
     assert [note for note in _notes(node, *commands) if "policy-rule" in note] == []
     rules = NetlinkBackend(netns=node.name).rules()
     shown = [" ".join(line.split()) for line in node.ip("rule", "show").splitlines()]
@@ -107,7 +109,9 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> N
 def test_true_rule_sets_are_fine_beside_an_announced_fabric(
     node: KernelNode, commands: Sequence[str], tmp_path: Path
 ) -> None:
-    """A node with these rules that stays right is not held before the fabric is connected; one that does not is."""
+    """A node with these rules that stays right is not held before the fabric is connected; one that
+    does not is.
+    """
     announced = Announced([("ib1", "172.17.1.4")])
     cidrs = [*_CIDRS, "172.17.8.0/22"]
     for command in commands:
@@ -116,7 +120,9 @@ def test_true_rule_sets_are_fine_beside_an_announced_fabric(
     kernel = NetlinkBackend(netns=node.name)
     fabric = announced.as_fabric(kernel)
     report, ran = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
-    assert {(cidr, finding.kind) for cidr, finding in report.findings} == {("172.17.8.0/22", "announced")}
+    assert {(cidr, finding.kind) for cidr, finding in report.findings} == {
+        ("172.17.8.0/22", "announced")
+    }
     [line] = ran.markers["route-overlap.detected"].splitlines()
     assert line.startswith("172.17.8.0/22: announced 172.17.8.0-172.17.11.255 ")
     node.add_route("172.17.8.0/22", gateway="10.224.0.1", dev="eth0")
@@ -128,7 +134,9 @@ def test_true_rule_sets_are_fine_beside_an_announced_fabric(
 
 
 def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) -> None:
-    """A table without the static route leads into the fabric; a later rule for the same packets decides nothing."""
+    """A table without the static route leads into the fabric; a later rule for the same packets
+    decides nothing.
+    """
     notes = _notes(
         node,
         "route add 172.16.0.0/16 dev ib0 table 88",
@@ -151,29 +159,49 @@ class _Judgement:
     """What a report says about addresses, and about packets."""
 
     def __init__(self, report: OverlapReport, allowed: Iterable[str]) -> None:
-        self.fine = {dev for dev in small_world.DEVICES if any(fnmatchcase(dev, pattern) for pattern in allowed)}
+        self.fine = {
+            dev
+            for dev in small_world.DEVICES
+            if any(fnmatchcase(dev, pattern) for pattern in allowed)
+        }
         self.fine |= set(report.expected_devs)
         self.found = {address for cidr in report.cidrs for address in claimed(report, cidr.cidr)}
         notes = [note for note in report.notes if note.kind == "policy-rule"]
-        self.undecided = [note.subject for note in notes if note.reason.startswith("the model cannot apply")]
+        self.undecided = [
+            note.subject for note in notes if note.reason.startswith("the model cannot apply")
+        ]
         pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: .*?leaves by ([^(]*)")
-        said = [(note.subject, *match.groups()) for note in notes if (match := pattern.match(note.reason))]
+        said = [
+            (note.subject, *match.groups())
+            for note in notes
+            if (match := pattern.match(note.reason))
+        ]
         assert len(said) + len(self.undecided) == len(notes)
-        self._told = [(packets, parse_ipv4(a), parse_ipv4(b or a), devs) for packets, a, b, devs in said]
+        self._told = [
+            (packets, parse_ipv4(a), parse_ipv4(b or a), devs) for packets, a, b, devs in said
+        ]
 
     def wrong(self, answer: str) -> set[str]:
         """Return the devices of an answer of the kernel that are not allowed."""
-        return set() if answer.startswith("local") else {*re.findall(r" dev (\S+)", answer)} - self.fine
+        return (
+            set()
+            if answer.startswith("local")
+            else {*re.findall(r" dev (\S+)", answer)} - self.fine
+        )
 
     def tells(self, address: int, devs: Iterable[str], subject: str = "") -> bool:
         return any(
-            first <= address <= last and any(dev in named for dev in devs) and subject in {"", packets}
+            first <= address <= last
+            and any(dev in named for dev in devs)
+            and subject in {"", packets}
             for packets, first, last, named in self._told
         )
 
 
 def _special(rule: Rule) -> Rule:
-    rule = rule._replace(priority=min(rule.priority, 100), table=rule.table and 100, destination=(0, 0))
+    rule = rule._replace(
+        priority=min(rule.priority, 100), table=rule.table and 100, destination=(0, 0)
+    )
     return rule if rule.packets else rule._replace(mark=1, mark_mask=3)
 
 
@@ -184,7 +212,10 @@ def _worlds(draw: st.DrawFn) -> World:
     aside = st.tuples(places, small_world.devices(), st.sampled_from([100, 100, 100, 254]))
     asides = draw(st.lists(aside, min_size=1, max_size=4))
     special = st.lists(small_world.selecting_rules().map(_special), min_size=1, max_size=3)
-    others = [Route.parse(place, dev=dev, table=table, metric=9, protocol=3) for place, dev, table in asides]
+    others = [
+        Route.parse(place, dev=dev, table=table, metric=9, protocol=3)
+        for place, dev, table in asides
+    ]
     return World(
         addresses=[("e0", ("10.1.0.1/16", None)), ("e1", ("192.168.7.1/24", None))],
         routes=[Route.parse("0.0.0.0/0", gateway="10.1.0.200", dev="e0", protocol=16), *others],
@@ -196,25 +227,39 @@ def _worlds(draw: st.DrawFn) -> World:
 
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(world=_worlds(), packets=st.lists(small_world.packets([0]), min_size=20, max_size=40))
-def test_the_kernel_leads_astray_what_is_told_and_nothing_else(world: World, packets: list[Packet]) -> None:
-    """A packet that leaves by a wrong device belongs to a finding or a note; a note's own packets leave as it says."""
+def test_the_kernel_leads_astray_what_is_told_and_nothing_else(
+    world: World, packets: list[Packet]
+) -> None:
+    """A packet that leaves by a wrong device belongs to a finding or a note; a note's own packets
+    leave as it says.
+    """
     cidrs = [*map(parse_cidr, world.cidrs)]
     places = [
-        place for place in small_world.places() if any(not (place ^ first) >> 32 - length for first, length in cidrs)
+        place
+        for place in small_world.places()
+        if any(not (place ^ first) >> 32 - length for first, length in cidrs)
     ]
     with KernelNode.made() as node:
         let_packets_in(node)
         world.arrange(node)
         kernel = NetlinkBackend(netns=node.name)
-        judged = _Judgement(prove_egress(kernel, world.cidrs, allowed_devs=world.allowed), world.allowed)
+        judged = _Judgement(
+            prove_egress(kernel, world.cidrs, allowed_devs=world.allowed), world.allowed
+        )
         special = [rule for rule in kernel.rules() if rule.packets]
         asked = [(rule.packets, _typical(rule)) for rule in special if _is_typical(rule, special)]
         asked += [("", packet) for packet in packets]
-        pairs = [(of, packet._replace(destination=place, oif="")) for of, packet in asked for place in places]
+        pairs = [
+            (of, packet._replace(destination=place, oif=""))
+            for of, packet in asked
+            for place in places
+        ]
         answers = decisions(node, [packet for _, packet in pairs])
     for (of, packet), answer in zip(pairs, answers, strict=True):
         wrong = judged.wrong(answer)
-        if packet.destination not in judged.found and not (judged.undecided and (not of or of in judged.undecided)):
+        if packet.destination not in judged.found and not (
+            judged.undecided and (not of or of in judged.undecided)
+        ):
             told = judged.tells(packet.destination, wrong or small_world.DEVICES, of)
             assert told == bool(wrong) or (told and not of), (of, packet, answer)
 
@@ -228,8 +273,15 @@ def _typical(rule: Rule) -> Packet:
 
 
 def _is_typical(rule: Rule, special: Sequence[Rule]) -> bool:
-    """Return True if the kernel can be asked about a packet that this rule selects, and no other special one."""
+    """Return True if the kernel can be asked about a packet that this rule selects, and no other
+    special one.
+    """
     packet = _typical(rule)
-    unasked = rule.inverted or rule.ip_protocol == 1 or (packet.source and rule.uids) or rule.iif == "absent0"
+    unasked = (
+        rule.inverted
+        or rule.ip_protocol == 1
+        or (packet.source and rule.uids)
+        or rule.iif == "absent0"
+    )
     others = Policy(other for other in special if other.packets != rule.packets)
     return any(Policy([rule]).selected(packet)) and not unasked and not any(others.selected(packet))

@@ -22,13 +22,21 @@ from hostrouting.route_overlap.parts import Part
 from hostrouting.testing import KernelNode
 
 CIDR = "172.20.0.0/30"
-#: Selects by a source that no device has: so the proof looks at sources, and no rule changes an answer.
+#: Selects by a source that no device has: so the proof looks at sources, and no rule changes an
+#: answer.
 RULE = Rule(100, table=100, source=(parse_ipv4("192.0.2.77"), 32))
 _GATEWAYS = ("10.1.0.200", "10.2.0.200", "10.2.5.200", "10.3.0.2", "192.0.2.9")
 _addresses = st.builds(
     "address add {} scope {} dev {}".format,
     st.sampled_from(
-        ["10.1.0.1/16", "10.1.0.2/16", "10.2.5.1/24", "10.2.0.1/16", "10.3.0.1 peer 10.3.0.2/32", "10.9.0.1/32"]
+        [
+            "10.1.0.1/16",
+            "10.1.0.2/16",
+            "10.2.5.1/24",
+            "10.2.0.1/16",
+            "10.3.0.1 peer 10.3.0.2/32",
+            "10.9.0.1/32",
+        ]
     ),
     st.sampled_from(["global", "global", "global", "link", "host"]),
     small_world.devices(),
@@ -53,14 +61,24 @@ def _routes(draw: st.DrawFn) -> Route:
     hops = draw(st.lists(_hops, min_size=2, max_size=3))
     source = draw(st.none() | st.none() | st.just(parse_ipv4("10.1.0.1")))
     scope = draw(st.sampled_from([0, 0, 0, 253]))
-    return Route(network=parse_ipv4("172.20.0.0"), prefix_length=16, nexthops=tuple(hops), source=source, scope=scope)
+    return Route(
+        network=parse_ipv4("172.20.0.0"),
+        prefix_length=16,
+        nexthops=tuple(hops),
+        source=source,
+        scope=scope,
+    )
 
 
 @needs_kernel
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_addresses, max_size=5), _routes(), st.none() | st.none() | small_world.devices())
-def test_in_the_kernel_they_are_those_of_the_flows(commands: list[str], route: Route, down: str | None) -> None:
-    """Ninety flows meet every next hop that lives, and have no source between them that the proof left out."""
+def test_in_the_kernel_they_are_those_of_the_flows(
+    commands: list[str], route: Route, down: str | None
+) -> None:
+    """Ninety flows meet every next hop that lives, and have no source between them that the proof
+    left out.
+    """
     first = parse_ipv4("172.20.0.0")
     with KernelNode.made() as node:
         for dev in small_world.DEVICES:
@@ -75,15 +93,21 @@ def test_in_the_kernel_they_are_those_of_the_flows(commands: list[str], route: R
             node.set_up(down, up=False)
         oracle = KernelOracle(node)
         chosen = oracle.sources([first], oracle.decided([(first, None)]))
-        assert [sources_of(part) for part in parts_of(NetlinkBackend(netns=node.name), CIDR)] == chosen
+        assert [
+            sources_of(part) for part in parts_of(NetlinkBackend(netns=node.name), CIDR)
+        ] == chosen
 
 
 @needs_kernel
 @pytest.mark.parametrize("loopback", [True, False])
 def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: bool) -> None:
-    """Around every power of two, every /8 and every edge, kernels answer as the part does that the address is in."""
+    """Around every power of two, every /8 and every edge, kernels answer as the part does that the
+    address is in.
+    """
     near = (
-        {1 << bit for bit in range(33)} | {octet << 24 for octet in range(256)} | {0xE0000100, 0xA9FE0000, 0xFFFFFFFF}
+        {1 << bit for bit in range(33)}
+        | {octet << 24 for octet in range(256)}
+        | {0xE0000100, 0xA9FE0000, 0xFFFFFFFF}
     )
     asked = sorted({(edge + step) % (1 << 32) for edge in near for step in (-2, -1, 0, 1, 2)})
     with KernelNode.made() as node:
@@ -100,7 +124,9 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
     for address, answer, chosen in zip(asked, decided, sources, strict=True):
         part = parts[bisect_right(firsts, address) - 1]
         route = part.plain.route
-        assert (answer.kind, answer.devs) == ((route.kind, route.devs) if route else ("blocked", ())), part
+        assert (answer.kind, answer.devs) == (
+            (route.kind, route.devs) if route else ("blocked", ())
+        ), part
         # A refused destination has no source.
         assert not answer.devs or chosen == sources_of(part), part
 
@@ -113,7 +139,10 @@ def test_every_next_hop_is_asked_about() -> None:
             node.add_link(dev)
         node.add_address("e0", "10.1.0.1/16")
         node.add_address("e0", "10.2.0.1/16")
-        hops = (NextHop(Address.parse("10.1.0.200"), "e0"), NextHop(Address.parse("10.2.0.200"), "e0"))
+        hops = (
+            NextHop(Address.parse("10.1.0.200"), "e0"),
+            NextHop(Address.parse("10.2.0.200"), "e0"),
+        )
         node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
         node.add_route("172.20.0.0/16", dev="e1", table=100)
         node.add_rule(Rule(100, table=100, source=(parse_ipv4("10.2.0.1"), 32)))

@@ -14,7 +14,9 @@ IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
 
 def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
-    """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that this is unsafe."""
+    """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that
+    this is unsafe.
+    """
     report = prove(node, "172.16.0.0/16")
     warning = (
         "172.16.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
@@ -27,10 +29,15 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
 
 
 def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
-    """Addresses that the wider suggestion does not cover get a suggestion, too, from their own device."""
+    """Addresses that the wider suggestion does not cover get a suggestion, too, from their own
+    device.
+    """
     node.add_link("ib1")
     node.add_route("172.16.9.0/24", dev="ib1")
-    assert [(route.destination, route.takes_from) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
+    assert [
+        (route.destination, route.takes_from)
+        for route in prove(node, "172.16.8.0/22").suggested_routes
+    ] == [
         ("172.16.8.0/22", ("ib0",)),
         ("172.16.9.0/24", ("ib1",)),
     ]
@@ -42,11 +49,15 @@ def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -
     node.add_route("10.96.0.20/32", dev="ib0", metric=100)
     node.add_route("10.96.0.30/32", dev="ib0")
     destinations = ["10.96.0.10/31", "10.96.0.20/32", "10.96.0.30/32"]
-    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == destinations
+    assert [
+        route.destination for route in prove(node, "10.96.0.0/16").suggested_routes
+    ] == destinations
 
 
 def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
-    """Nothing is more specific than the /32 of a peer, and behind a foreign route the kernel's own counts, too."""
+    """Nothing is more specific than the /32 of a peer, and behind a foreign route the kernel's own
+    counts, too.
+    """
     node.add_address("ib0", "10.96.0.9/32", peer="10.96.0.10")
     report = prove(node, "10.96.0.10/32")
     assert shapes(report) == [("overlap", "10.96.0.10", "10.96.0.10", "ib0")]
@@ -66,7 +77,9 @@ def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> N
 
 
 def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend) -> None:
-    """It would make the kernel send from eth0's address, and a rule leads packets of that one into the fabric."""
+    """It would make the kernel send from eth0's address, and a rule leads packets of that one into
+    the fabric.
+    """
     node.add_route("172.16.8.0/22", dev="ib0", table=88)
     assert prove(node, "172.16.8.0/22").suggested_routes
     node.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
@@ -76,12 +89,16 @@ def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend
 
 
 def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBackend) -> None:
-    """A datagram goes by a rule to another table, and only a connection, by its source, to the main one."""
+    """A datagram goes by a rule to another table, and only a connection, by its source, to the main
+    one.
+    """
     node.add_route("10.96.0.0/16", dev="ib0", metric=7)
     node.add_rule(Rule(40, table=254, source=(parse_ipv4("10.224.0.4"), 32)))
     node.add_route("default", gateway="10.224.0.1", dev="eth0", table=77)
     node.add_rule(Rule(50, table=77, destination=parse_cidr("10.96.0.0/16")))
-    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == ["10.96.0.0/16"]
+    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == [
+        "10.96.0.0/16"
+    ]
     node.add_link("ib1")
     node.add_route("10.96.0.0/16", dev="ib1", table=77, source="10.224.0.4")
     report = prove(node, "10.96.0.0/16")
@@ -90,7 +107,9 @@ def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBacken
 
 
 def test_an_own_address_of_the_expected_device_is_nothing_to_warn_of(node: MemoryBackend) -> None:
-    """The address belongs to eth0 and lies in the part that is taken from ib0, so no warning is given."""
+    """The address belongs to eth0 and lies in the part that is taken from ib0, so no warning is
+    given.
+    """
     node.add_address("eth0", "172.16.8.9/32")
     assert [route.warning for route in prove(node, "172.16.8.0/22").suggested_routes] == [None]
 
@@ -112,7 +131,9 @@ def test_a_node_without_any_address_has_suggestions_too() -> None:
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
     node.add_route("10.96.0.0/24", kind="blackhole")
     node.add_rule(Rule(100, table=88, source=(parse_ipv4("192.0.2.1"), 32)))
-    assert [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes] == ["10.96.0.0/24"]
+    assert [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes] == [
+        "10.96.0.0/24"
+    ]
 
 
 def gateways(report: CidrReport) -> list[tuple[str, str]]:
@@ -120,8 +141,12 @@ def gateways(report: CidrReport) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("first", ["dead", "no gateway", "not expected"])
-def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(node: MemoryBackend, first: str) -> None:
-    """One whose device is down, that has no gateway, or whose device is not expected here, is passed over."""
+def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
+    node: MemoryBackend, first: str
+) -> None:
+    """One whose device is down, that has no gateway, or whose device is not expected here, is
+    passed over.
+    """
     node.add_link("eth1")
     node.add_address("eth1", "10.225.0.4/16")
     gateway = None if first == "no gateway" else Address.parse("10.225.0.1")
@@ -162,17 +187,33 @@ def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
         None,
         Route(network=parse_ipv4("192.0.2.0"), prefix_length=24, dev="ib0", protocol=3),
         Route(network=parse_ipv4("192.0.2.0"), prefix_length=24, dev="eth0", scope=0, protocol=3),
-        Route(network=parse_ipv4("192.0.2.1"), prefix_length=32, dev="eth0", kind="local", table=255, protocol=3),
+        Route(
+            network=parse_ipv4("192.0.2.1"),
+            prefix_length=32,
+            dev="eth0",
+            kind="local",
+            table=255,
+            protocol=3,
+        ),
     ],
     ids=["by itself", "by another device", "as if it lay further off", "as an own address"],
 )
 def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
     node: MemoryBackend, reached: Route | None
 ) -> None:
-    """Such a route would be refused: the default route is `onlink`, and nothing says that its gateway is on eth0."""
+    """Such a route would be refused: the default route is `onlink`, and nothing says that its
+    gateway is on eth0.
+    """
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
     node.insert_route(
-        Route(network=0, prefix_length=0, gateway=Address.parse("192.0.2.1"), dev="eth0", onlink=True, protocol=3)
+        Route(
+            network=0,
+            prefix_length=0,
+            gateway=Address.parse("192.0.2.1"),
+            dev="eth0",
+            onlink=True,
+            protocol=3,
+        )
     )
     if reached is not None:
         node.insert_route(reached)

@@ -1,4 +1,6 @@
-"""CheckRouteOverlap: the files that it installs, the markers that it writes, the errors that it raises."""
+"""CheckRouteOverlap: the files that it installs, the markers that it writes, the errors that it
+raises.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -29,7 +31,9 @@ LINE = (
 
 
 def config(*cidrs: str, mode: str = "WARN", **section: Any) -> HostRoutingConfig:
-    return HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": list(cidrs), "mode": mode, **section}})
+    return HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": list(cidrs), "mode": mode, **section}}
+    )
 
 
 class SlowDHCP(MemoryBackend):
@@ -56,11 +60,19 @@ def host() -> FakeHost:
 
 
 def markers(host: FakeHost) -> dict[str, str]:
-    return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/run/aks-flex-node/")}
+    return {
+        path: text
+        for path, text in host.files.tree.snapshot().items()
+        if path.startswith("/run/aks-flex-node/")
+    }
 
 
-def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning for each finding, one with the next step; the marker has one finding a line; nothing is raised."""
+def test_warn_logs_every_finding_and_leaves_the_marker(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning for each finding, one with the next step; the marker has one finding a line;
+    nothing is raised.
+    """
     CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16"), host=host).do(Context())
     assert markers(host) == {DETECTED: LINE + "\n"}
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
@@ -71,8 +83,12 @@ def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: p
     assert (warnings[0].__dict__["kind"], warnings[0].__dict__["dev"]) == ("overlap", "ib0")
 
 
-def test_very_many_findings_are_a_hundred_lines_in_the_log(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """And the number of the others, which the marker file has: a daemon can fill an expected CIDR with routes."""
+def test_very_many_findings_are_a_hundred_lines_in_the_log(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the number of the others, which the marker file has: a daemon can fill an expected CIDR
+    with routes.
+    """
     for number in range(150):
         host.routes.add_route(f"10.96.{number}.0/25", dev="ib0")
     CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
@@ -83,12 +99,16 @@ def test_very_many_findings_are_a_hundred_lines_in_the_log(host: FakeHost, caplo
 
 
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
-    """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate and marker."""
+    """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate
+    and marker.
+    """
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
     assert [cidr.cidr for cidr in caught.value.report.cidrs] == ["172.16.8.0/22"]
     assert markers(host) == {DETECTED: LINE + "\n"}
-    assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service")
+    assert host.files.exists(
+        "/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service"
+    )
     assert host.files.exists("/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf")
 
 
@@ -132,13 +152,19 @@ def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, wai
     host = FakeHost(SlowDHCP(arrival=0))
     clock = ManualClock(auto=True)
     with pytest.raises(RouteOverlapError):
-        CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(timeout=timeout, clock=clock))
+        CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(
+            Context(timeout=timeout, clock=clock)
+        )
     assert markers(host) == {DETECTED: "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"}
     assert clock.monotonic() == pytest.approx(waited)
 
 
-def test_each_run_waits_for_an_awaited_fabric(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """With InfiniBand and without addresses in the pool, good routes are no proof: it waits 30 s, and then warns."""
+def test_each_run_waits_for_an_awaited_fabric(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With InfiniBand and without addresses in the pool, good routes are no proof: it waits 30 s,
+    and then warns.
+    """
     files = {"/etc/waagent.conf": b"OS.EnableRDMA=y\n", "/sys/class/infiniband/mlx5_0": b""}
     for path, content in files.items():
         host.files.tree.write(path, content, mode=0o644)
@@ -204,7 +230,9 @@ def test_doing_it_again_changes_nothing(host: FakeHost) -> None:
 def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
     """Intent, script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
-    assert task.plan(Context())[:4] == [Change("+", path) for path in (INTENT_PATH, GATING_PATH, SCRIPT, UNIT)]
+    assert task.plan(Context())[:4] == [
+        Change("+", path) for path in (INTENT_PATH, GATING_PATH, SCRIPT, UNIT)
+    ]
     assert host.files.tree.snapshot() == {}
     task.do(Context())
     removal = CheckRouteOverlap(config(), host=host).plan(Context())

@@ -53,7 +53,9 @@ def test_an_address_brings_its_routes_to_the_table_of_its_vrf(node: KernelNode) 
 
 
 def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path: Path) -> None:
-    """Neither the proof nor the boot script expects the device of a default route in the table of a VRF."""
+    """Neither the proof nor the boot script expects the device of a default route in the table of a
+    VRF.
+    """
     node.ip("route", "delete", "default")
     node.ip("route", "add", "default", "dev", "e1", "table", "10")
     report, ran = both_answers(node, Fabric(), tmp_path, ["172.16.8.0/22"])
@@ -64,7 +66,9 @@ def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(world=announced_worlds(), announced=announcements, in_vrf=some_devices)
 def test_nothing_is_missed(world: World, announced: Announced, in_vrf: set[str]) -> None:
-    """On any node with a VRF, too, each address that the kernel loses with the fabric was found before."""
+    """On any node with a VRF, too, each address that the kernel loses with the fabric was found
+    before.
+    """
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)
         world.arrange(node)
@@ -73,7 +77,9 @@ def test_nothing_is_missed(world: World, announced: Announced, in_vrf: set[str])
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(world=announced_worlds(), announced=announcements, in_vrf=some_devices)
-def test_the_boot_script_finds_the_same(world: World, announced: Announced, in_vrf: set[str], tmp_path: Path) -> None:
+def test_the_boot_script_finds_the_same(
+    world: World, announced: Announced, in_vrf: set[str], tmp_path: Path
+) -> None:
     """On any node with a VRF, too, the boot script finds the same as the proof."""
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)

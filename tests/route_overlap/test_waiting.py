@@ -1,4 +1,6 @@
-"""The check waits only if its proof fails and may heal, and 30 s in all: the task for a run, the script for a boot."""
+"""The check waits only if its proof fails and may heal, and 30 s in all: the task for a run, the
+script for a boot.
+"""
 
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -28,7 +30,8 @@ ABSENT = {"expectedDevs": ["eth0", "eth1"]}
 NO_DEVICE = "there is no network device eth1"
 HALF = "10.96.0.0/17 via 10.224.0.1"
 ASTRAY = f"{CIDR} dev ib0"
-#: What is missing at a boot: routes, section, and the reason to wait; without one the node is not waited for.
+#: What is missing at a boot: routes, section, and the reason to wait; without one the node is not
+#: waited for.
 CASES: Mapping[str, tuple[list[str], Mapping[str, object], str]] = {
     "no default route": ([], {}, NO_DEFAULT),
     "no route": ([], ISOLATED, WHOLE),
@@ -78,7 +81,9 @@ def checked(node: KernelNode, section: Mapping[str, object]) -> tuple[bool, floa
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_may_heal(node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, case: str) -> None:
+def test_what_may_heal(
+    node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
     """Task and script wait for the same things, with the same reason, and for nothing else."""
     routes, section, reason = CASES[case]
     for route in routes:
@@ -97,7 +102,9 @@ def test_a_dead_end_may_heal(node: KernelNode, folder: Path) -> None:
     node.ip("route", "add", "default", "via", "10.225.0.1", "dev", "eth1")
     assert checked(node, {}) == (False, 30)
     ran = run_script(node, folder, [CIDR], waits=1, second=0.01)
-    assert ran.output.startswith(f"waiting up to 1 s: {CIDR}: dead-end 10.96.0.0-10.96.255.255 by eth1 (default via ")
+    assert ran.output.startswith(
+        f"waiting up to 1 s: {CIDR}: dead-end 10.96.0.0-10.96.255.255 by eth1 (default via "
+    )
 
 
 @pytest.mark.parametrize("section", [ISOLATED, ABSENT])
@@ -112,12 +119,16 @@ def test_a_right_node_starts_at_once(
 
 
 @pytest.mark.parametrize("section", [{}, ISOLATED])
-def test_it_passes_when_the_route_comes(node: KernelNode, folder: Path, section: Mapping[str, object]) -> None:
+def test_it_passes_when_the_route_comes(
+    node: KernelNode, folder: Path, section: Mapping[str, object]
+) -> None:
     """The script looks again after a second, with all that is there then."""
     lease = f"{IP} route add default via 10.224.0.1 dev eth0 2>/dev/null"
     program = f'[[ -e {folder}/waited ]] && {lease}; exec {IP} "$@"'
     environment = another_ip(folder.with_name("tools"), program)
-    ran = run_script(node, folder, [CIDR], options=section, waits=30, environment=environment, second=0.01)
+    ran = run_script(
+        node, folder, [CIDR], options=section, waits=30, environment=environment, second=0.01
+    )
     assert (ran.status, len(waits_told(ran))) == (0, 1)
     assert ran.markers == {"route-overlap.ok": FINE, "waited": "1\n"}
 
@@ -127,7 +138,14 @@ class TestOnceInABoot:
 
     @pytest.mark.parametrize(
         ("waited", "left", "after"),
-        [(None, 2, 2), ("1\n", 1, 2), ("2\n", 0, 2), ("30\n", 0, 30), ("", 2, 2), ("nonsense\n", 2, 2)],
+        [
+            (None, 2, 2),
+            ("1\n", 1, 2),
+            ("2\n", 0, 2),
+            ("30\n", 0, 30),
+            ("", 2, 2),
+            ("nonsense\n", 2, 2),
+        ],
     )
     def test_the_rest_is_waited_for(
         self, node: KernelNode, folder: Path, *, waited: str | None, left: int, after: int
@@ -140,7 +158,9 @@ class TestOnceInABoot:
         assert (ran.status, ran.markers["waited"].strip()) == (1, str(after))
 
     @pytest.mark.parametrize("marker", ["route-overlap.ok", "route-overlap.detected"])
-    def test_a_start_after_the_first_verdict_does_not_wait(self, node: KernelNode, folder: Path, marker: str) -> None:
+    def test_a_start_after_the_first_verdict_does_not_wait(
+        self, node: KernelNode, folder: Path, marker: str
+    ) -> None:
         """Right or not, that of the script or of an apply."""
         (folder / marker).write_text("\n")
         ran = run_script(node, folder, [CIDR], waits=30, second=0.01)
@@ -161,8 +181,12 @@ class TestOnceInABoot:
             f"waiting up to 1 s: {NO_DEFAULT}"
         ]
 
-    @pytest.mark.parametrize(("uptime", "waits"), [("299.99 1.2", True), ("300.00 1.2", False), ("", False)])
-    def test_where_nothing_can_be_counted(self, node: KernelNode, folder: Path, *, uptime: str, waits: bool) -> None:
+    @pytest.mark.parametrize(
+        ("uptime", "waits"), [("299.99 1.2", True), ("300.00 1.2", False), ("", False)]
+    )
+    def test_where_nothing_can_be_counted(
+        self, node: KernelNode, folder: Path, *, uptime: str, waits: bool
+    ) -> None:
         """If /run cannot be written, only the first five minutes of a boot wait."""
         through = ["unshare", "--mount", "bash", "-ec", UNWRITABLE, "bash", str(folder), uptime]
         ran = run_script(node, folder, [CIDR], waits=2, through=through, second=0.01)

@@ -1,4 +1,6 @@
-"""Expected devices, dead ends and carriers: in memory, and in the kernel, where the boot script says the same."""
+"""Expected devices, dead ends and carriers: in memory, and in the kernel, where the boot script
+says the same.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +40,9 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
 
 class TestExpectedDevs:
     def test_a_default_route_by_the_wrong_device_at_a_lower_metric(self, asked: AskedNode) -> None:
-        """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of the right one."""
+        """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of
+        the right one.
+        """
         asked.link("ib0", "172.16.1.4/16")
         asked.link("eth0", "10.224.0.4/16")
         asked.default("ib0", metric=50)
@@ -59,7 +63,9 @@ class TestExpectedDevs:
         assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
 
     def test_suggested_routes_go_by_an_expected_device(self, asked: AskedNode) -> None:
-        """Not by the default route that comes first, though its device is allowed to carry the addresses."""
+        """Not by the default route that comes first, though its device is allowed to carry the
+        addresses.
+        """
         asked.link("ib0", "172.16.1.4/16")
         asked.link("eth1", "10.225.0.4/16")
         asked.link("eth0", "10.224.0.4/16")
@@ -70,7 +76,9 @@ class TestExpectedDevs:
         assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
 
     def test_without_any_default_route(self, asked: AskedNode) -> None:
-        """The routes by the expected device count; all else has no route, and a default route is advised."""
+        """The routes by the expected device count; all else has no route, and a default route is
+        advised.
+        """
         asked.link("eth0", "10.224.0.4/16")
         asked.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
         assert asked.ask(SERVICES, expectedDevs=["eth0"]).verdict == f"{SERVICES} leaves by eth0"
@@ -102,18 +110,26 @@ class TestExpectedDevs:
 
 class TestDeadEnds:
     def test_the_default_device_without_carrier(self, asked: AskedNode) -> None:
-        """Its routes stand, and all that they take is lost: no route by it is suggested, and nothing to be allowed."""
+        """Its routes stand, and all that they take is lost: no route by it is suggested, and
+        nothing to be allowed.
+        """
         asked.link("eth0", "10.224.0.4/16", carrier=False)
         asked.default("eth0")
         report = asked.ask(SERVICES)
         assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
-        assert "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0" in str(
-            report
+        assert (
+            "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0"
+            in str(report)
         )
-        assert report.advice == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
+        assert (
+            report.advice
+            == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
+        )
 
     def test_its_own_address_is_fine(self, asked: AskedNode) -> None:
-        """The node reaches its own addresses without a wire; the rest of the connected network is lost."""
+        """The node reaches its own addresses without a wire; the rest of the connected network is
+        lost.
+        """
         asked.link("eth0", "10.224.0.4/16", carrier=False)
         asked.default("eth0")
         report = asked.ask("10.224.0.4/32", "10.224.0.4/31")
@@ -123,12 +139,17 @@ class TestDeadEnds:
 
     @pytest.mark.parametrize("asked", ["kernel"], indirect=True)
     def test_its_own_address_is_carried_by_another(self, asked: AskedNode) -> None:
-        """A device that is down does not carry for the sake of its own address, unless nothing else is expected."""
+        """A device that is down does not carry for the sake of its own address, unless nothing else
+        is expected.
+        """
         asked.link("eth0", "10.224.0.4/16")
         asked.link("eth1", "10.225.0.4/16")
         asked.default("eth0", "eth1")
         asked.node.set_up("eth0", up=False)
-        assert asked.ask("10.224.0.4/32", SERVICES).verdict == f"10.224.0.4/32, {SERVICES} leave by eth1"
+        assert (
+            asked.ask("10.224.0.4/32", SERVICES).verdict
+            == f"10.224.0.4/32, {SERVICES} leave by eth1"
+        )
         assert asked.ask("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
 
     def test_one_of_two_next_hops(self, asked: AskedNode) -> None:
@@ -141,7 +162,9 @@ class TestDeadEnds:
         assert "dead end, eth1 has no carrier, one of eth0, eth1 (" in str(report)
 
     def test_no_route_by_it_is_suggested(self, asked: AskedNode) -> None:
-        """An overlap beside it is still found, and `allowedDevs` is proposed for the overlap's device alone."""
+        """An overlap beside it is still found, and `allowedDevs` is proposed for the overlap's
+        device alone.
+        """
         asked.link("eth0", "10.224.0.4/16", carrier=False)
         asked.link("ib0", "172.16.1.4/16")
         asked.default("eth0")
@@ -152,7 +175,8 @@ class TestDeadEnds:
         ]
         assert suggested(report) == []
         assert report.allowance.endswith('"allowedDevs": ["ib0"]}')
-        # An overlap alone names the device, too, and not the main table, in which a route will help once it is back.
+        # An overlap alone names the device, too, and not the main table, in which a route will help
+        # once it is back.
         advice = asked.ask("172.16.8.0/22").advice
         assert advice.startswith("eth0 has no carrier: ")
 
@@ -206,7 +230,9 @@ class TestDeadEnds:
 
 class TestLocal:
     def test_the_device_may_be_allowed(self, asked: AskedNode) -> None:
-        """Beside the other steps: the device of an address that the node itself holds may be a CNI's of any name."""
+        """Beside the other steps: the device of an address that the node itself holds may be a
+        CNI's of any name.
+        """
         asked.link("eth0", "10.224.0.4/16")
         asked.link("mesh0", "10.9.0.1/32")
         asked.default("eth0")
@@ -223,7 +249,9 @@ class TestLocal:
 
 class TestCarriers:
     def test_all_that_carry_are_named(self, asked: AskedNode) -> None:
-        """The expected ones first, in their order, then the others by name; none that carries nothing."""
+        """The expected ones first, in their order, then the others by name; none that carries
+        nothing.
+        """
         for dev, address in (
             ("weave", "10.246.0.1/24"),
             ("cni0", "10.244.0.1/24"),
@@ -249,7 +277,9 @@ class TestCarriers:
         asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
         assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
 
-    @pytest.mark.parametrize("dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"])
+    @pytest.mark.parametrize(
+        "dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"]
+    )
     def test_devices_of_more_cnis_are_allowed_by_default(self, dev: str, asked: AskedNode) -> None:
         """Each carries addresses of the cluster without a word in the config."""
         asked.link("eth0", "10.224.0.4/16")
@@ -268,8 +298,12 @@ class TestCarriers:
         ("route add unreachable 172.16.8.0/24", "rule add pref 32800 to 172.16.8.0/24 unreachable"),
     ],
 )
-def test_what_refuses_is_named_by_the_kernels_message(tmp_path: Path, deciding: str, idle: str) -> None:
-    """A narrower route or rule of another kind refuses nothing, and is not named: somebody would delete it."""
+def test_what_refuses_is_named_by_the_kernels_message(
+    tmp_path: Path, deciding: str, idle: str
+) -> None:
+    """A narrower route or rule of another kind refuses nothing, and is not named: somebody would
+    delete it.
+    """
     with KernelNode.made() as node:
         asked = AskedNode(node, tmp_path)
         asked.link("eth0", "10.224.0.4/16")

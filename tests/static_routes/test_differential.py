@@ -1,4 +1,6 @@
-"""The boot script against the task: the same node twice, in real network namespaces, and the same routes in the end."""
+"""The boot script against the task: the same node twice, in real network namespaces, and the same
+routes in the end.
+"""
 
 import re
 import subprocess
@@ -27,8 +29,12 @@ from phases import Context
 from phases.testing import ManualClock
 
 
-def run_script(node: KernelNode, config: HostRoutingConfig, *arguments: str) -> tuple[int, list[str]]:
-    """Run the boot script without its waits; return its exit status and the lines for the systemd journal."""
+def run_script(
+    node: KernelNode, config: HostRoutingConfig, *arguments: str
+) -> tuple[int, list[str]]:
+    """Run the boot script without its waits; return its exit status and the lines for the systemd
+    journal.
+    """
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", *arguments]
     done = subprocess.run(argv, input=impatient(config), capture_output=True, check=False)
     return done.returncode, done.stderr.decode().splitlines()
@@ -37,7 +43,11 @@ def run_script(node: KernelNode, config: HostRoutingConfig, *arguments: str) -> 
 def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
     fake = FakeHost()
     host = Host(
-        routes=NetlinkBackend(netns=node.name), services=fake.services, files=fake.files, lock=fake.lock, is_live=True
+        routes=NetlinkBackend(netns=node.name),
+        services=fake.services,
+        files=fake.files,
+        lock=fake.lock,
+        is_live=True,
     )
     try:
         ConfigureStaticRoutes(config, host=host).do(Context(clock=ManualClock(auto=True)))
@@ -59,7 +69,12 @@ def check_others(before: list[ObservedRoute], after: list[ObservedRoute]) -> Non
 
 def is_told(line: str) -> bool:
     """Return True if a line tells of a hidden route, which is no refusal."""
-    return re.fullmatch("foreign route '.*' is hidden by '.*'; it decides again when ours is removed", line) is not None
+    return (
+        re.fullmatch(
+            "foreign route '.*' is hidden by '.*'; it decides again when ours is removed", line
+        )
+        is not None
+    )
 
 
 def of_script(lines: list[str]) -> list[str]:
@@ -110,7 +125,11 @@ def check_both(
             assert of_script(said) == of_task(error), error
         elif isinstance(error, LinkNotFoundError):
             # Nothing was sent, so nothing else was refused.
-            absent = [r.destination.removesuffix("/32") for r in config.static_routes.routes if r.dev == "absent"]
+            absent = [
+                r.destination.removesuffix("/32")
+                for r in config.static_routes.routes
+                if r.dev == "absent"
+            ]
             assert {*absent} <= {*of_script(said)}
             assert all(destination in str(error) for destination in absent)
         else:
@@ -123,8 +142,12 @@ class TestScriptAndTask:
     @needs_kernel
     @settings(max_examples=FEW)
     @given(worlds(), configs(), STARTS)
-    def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig, start: tuple[str, ...]) -> None:
-        """If the kernel accepts the whole config, both give the same table and order; else the same refusals."""
+    def test_they_end_in_the_same_routes(
+        self, world: World, config: HostRoutingConfig, start: tuple[str, ...]
+    ) -> None:
+        """If the kernel accepts the whole config, both give the same table and order; else the same
+        refusals.
+        """
         check_both(KernelNode.made, world, config, start)
 
     @needs("kernel", "vrf")
@@ -134,17 +157,22 @@ class TestScriptAndTask:
     def test_so_they_do_beside_a_vrf(
         self, world: World, config: HostRoutingConfig, start: tuple[str, ...], in_vrf: set[str]
     ) -> None:
-        """A device in a VRF is a device as any other: the kernel takes a route of main by it, or refuses it."""
+        """A device in a VRF is a device as any other: the kernel takes a route of main by it, or
+        refuses it.
+        """
         check_both(partial(node_with_vrf, in_vrf), world, config, start)
 
 
-#: What stands on the node of IPv6: defaults, and foreign routes and ours of earlier configs in the same few places.
+#: What stands on the node of IPv6: defaults, and foreign routes and ours of earlier configs in the
+#: same few places.
 _IPV6_ROUTES = st.builds(
     "{} {} {} {} {} {}".format,
     st.sampled_from(["add", "append"]),
     st.sampled_from(["default", "default", "fd00:1::/48", "fd00:1::/64", "fd00:1::9/128"]),
     st.sampled_from(["", "", "", "", "from fd00:7::/64"]),
-    st.sampled_from(["via fe80::7 dev e0", "via fe80::8 dev e0", "via fe80::7 dev e1", "dev e1", "nhid 5"]),
+    st.sampled_from(
+        ["via fe80::7 dev e0", "via fe80::8 dev e0", "via fe80::7 dev e1", "dev e1", "nhid 5"]
+    ),
     st.sampled_from(["metric 1", "metric 1", "metric 5", "metric 1024"]),
     st.sampled_from(["proto static", "proto ra pref high", "proto 142", "proto 142"]),
 )
@@ -156,7 +184,12 @@ _IPV6_CONFIGS = st.lists(
         dev=st.sampled_from([None, "e0", "e1"]),
         metric=st.sampled_from([0, 0, 5]),
     )
-    | st.builds(StaticRoute, destination=st.just("10.9.0.0/16"), gateway=st.just("fe80::7"), dev=st.just("e1")),
+    | st.builds(
+        StaticRoute,
+        destination=st.just("10.9.0.0/16"),
+        gateway=st.just("fe80::7"),
+        dev=st.just("e1"),
+    ),
     min_size=1,
     max_size=4,
     unique_by=lambda route: (route.destination, route.metric),
@@ -172,8 +205,11 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
 @needs_kernel
 @settings(max_examples=3 * FEW)
 @given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of), STARTS)
-def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]) -> None:
-    """Where the task succeeds, the script does, with equal tables of both families; else both refuse the same routes.
+def test_so_they_do_with_ipv6(
+    commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
+) -> None:
+    """Where the task succeeds, the script does, with equal tables of both families; else both
+    refuse the same routes.
 
     Neither merges a route of ours with another one, or takes a next hop from another program.
     """

@@ -1,4 +1,6 @@
-"""Static routes of IPv6: where they stand alone, where others stand, and beside a program in the same places."""
+"""Static routes of IPv6: where they stand alone, where others stand, and beside a program in the
+same places.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -35,13 +37,22 @@ HISTORIES = 500
 
 
 def prepared(node: Node) -> Host:
-    for dev, addresses in ("eth0", ("10.1.0.4/16", "fd00:1::4/64")), ("ib0", ("10.2.0.4/16", "fd00:2::4/64")):
+    for dev, addresses in (
+        ("eth0", ("10.1.0.4/16", "fd00:1::4/64")),
+        ("ib0", ("10.2.0.4/16", "fd00:2::4/64")),
+    ):
         node.add_link(dev)
         for address in addresses:
             node.add_address(dev, address)
-    routes = node if isinstance(node, MemoryBackend) else NetlinkBackend(netns=cast("KernelNode", node).name)
+    routes = (
+        node
+        if isinstance(node, MemoryBackend)
+        else NetlinkBackend(netns=cast("KernelNode", node).name)
+    )
     fake = FakeHost()
-    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True)
+    return Host(
+        routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True
+    )
 
 
 @pytest.fixture(params=["kernel", "memory"])
@@ -71,13 +82,19 @@ def at(host: Host, destination: str = PLACE) -> list[str]:
     return [str(route) for route in host.routes.routes(IPV6) if route.destination == destination]
 
 
-def add(node: Node, gateway: str | None = None, *, verb: str = "add", metric: int = 1, protocol: int = 4) -> None:
-    foreign = Route.parse(PLACE, gateway=gateway, dev="ib0" if gateway is None else "eth0", metric=metric)
+def add(
+    node: Node, gateway: str | None = None, *, verb: str = "add", metric: int = 1, protocol: int = 4
+) -> None:
+    foreign = Route.parse(
+        PLACE, gateway=gateway, dev="ib0" if gateway is None else "eth0", metric=metric
+    )
     node.insert_route(attrs.evolve(foreign, protocol=protocol), verb=verb)
 
 
 def refusal(host: Host, *routes: StaticRoute) -> str:
-    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check` say the same."""
+    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check` say
+    the same.
+    """
     before = host.routes.routes(IPV6)
     with pytest.raises(RouteRejectedError) as caught:
         apply(host, *routes)
@@ -91,7 +108,9 @@ def refusal(host: Host, *routes: StaticRoute) -> str:
 
 
 def test_both_families_are_one_batch(node: Node, host: Host) -> None:
-    """Routes of both are completed by their own default, are in force together, are repeated without change, and go."""
+    """Routes of both are completed by their own default, are in force together, are repeated
+    without change, and go.
+    """
     node.add_route("default", gateway="10.1.0.1", dev="eth0", protocol=16)
     node.add_route("::/0", gateway="fe80::1", dev="eth0", protocol=9, metric=1024)
     wanted = [StaticRoute(destination=text) for text in ("172.16.1.0/24", "fd00:9::/48")]
@@ -102,7 +121,9 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
         "172.16.1.0/24 via 10.1.0.1 dev eth0 proto 142"
     ]
     with pytest.raises(RouteRejectedError):
-        apply(host, *wanted, StaticRoute(destination="fd00:8::/48", gateway="fd00:77::1", dev="eth0"))
+        apply(
+            host, *wanted, StaticRoute(destination="fd00:8::/48", gateway="fd00:77::1", dev="eth0")
+        )
     apply(host, wanted[0])
     assert at(host) == []
     apply(host, wanted[1])
@@ -114,7 +135,11 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
 def test_ipv4_by_an_ipv6_gateway(node: Node, host: Host) -> None:
     """As on unnumbered networks: from the default route, or by the gateway that the config names."""
     node.insert_route(Route.parse("0.0.0.0/0", gateway="fe80::1", dev="eth0", protocol=16))
-    apply(host, StaticRoute(destination="172.16.1.0/24"), StaticRoute(destination="172.16.2.0/24", gateway="fd00:1::7"))
+    apply(
+        host,
+        StaticRoute(destination="172.16.1.0/24"),
+        StaticRoute(destination="172.16.2.0/24", gateway="fd00:1::7"),
+    )
     assert list(map(str, host.routes.routes_of(OUR_PROTOCOL))) == [
         "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
         "172.16.2.0/24 via inet6 fd00:1::7 dev eth0 proto 142",
@@ -122,13 +147,17 @@ def test_ipv4_by_an_ipv6_gateway(node: Node, host: Host) -> None:
 
 
 def test_metric_1_of_another_program(node: Node, host: Host) -> None:
-    """Its route stays as it is, and the refusal names it with its protocol; at another metric it is in nobody's way."""
+    """Its route stays as it is, and the refusal names it with its protocol; at another metric it is
+    in nobody's way.
+    """
     add(node, "fd00:1::8", metric=7)
     apply(host, ROUTE)
     assert at(host) == [OURS, f"{PLACE} via fd00:1::8 dev eth0 proto static metric 7"]
     apply(host)
     add(node, "fd00:1::8", protocol=3)
-    assert refusal(host, ROUTE).startswith(f"'{PLACE} via fd00:1::8 dev eth0 metric 1' (protocol boot) has this dest")
+    assert refusal(host, ROUTE).startswith(
+        f"'{PLACE} via fd00:1::8 dev eth0 metric 1' (protocol boot) has this dest"
+    )
 
 
 def test_a_route_for_one_source(node: Node, host: Host) -> None:
@@ -137,15 +166,20 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
     source = Route.parse(PLACE, gateway="fd00:1::8", dev="eth0", metric=1024, protocol=4)
     node.insert_route(attrs.evolve(source, from_prefix=Prefix.parse("fd00:1::/64")))
     for _ in range(2):
-        assert "from fd00:1::/64 via fd00:1::8 dev eth0 proto static metric 1024' (protocol static) hides every" in (
-            refusal(host, ROUTE)
+        assert (
+            "from fd00:1::/64 via fd00:1::8 dev eth0 proto static metric 1024' (protocol static) hides every"
+            in (refusal(host, ROUTE))
         )
         task(host).act(Context())
 
 
 @pytest.mark.parametrize("node", ["kernel"], indirect=True)
-def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """A next hop that it appended to ours is found and named, by each end; nobody's next hop is removed."""
+def test_a_merge_by_another_program(
+    node: Node, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A next hop that it appended to ours is found and named, by each end; nobody's next hop is
+    removed.
+    """
     apply(host, ROUTE)
     add(node, "fd00:1::8", verb="append")
     [merged] = at(host)
@@ -172,7 +206,9 @@ def test_another_gateway_and_back(host: Host) -> None:
     assert at(host) == [OURS]
 
 
-def test_an_undo_leaves_the_place_to_its_new_holder(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undo_leaves_the_place_to_its_new_holder(
+    node: Node, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
     account = Account()
@@ -228,7 +264,12 @@ def meddle(node: Node, random: Random) -> None:
 def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], object]]) -> None:
     """Apply a config, repair, undo the last run, or reset."""
     wanted = [
-        StaticRoute(destination=text, gateway=random.choice(WAYS[:2]), dev="eth0", metric=random.choice([0, 2]))
+        StaticRoute(
+            destination=text,
+            gateway=random.choice(WAYS[:2]),
+            dev="eth0",
+            metric=random.choice([0, 2]),
+        )
         for text in random.sample(PLACES, random.randrange(3))
     ]
     account = Account()
@@ -269,13 +310,17 @@ def check_history(node: Node, host: Host, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_beside_a_program_in_memory(seed: int) -> None:
-    """No change of ours makes a multipath route, and nothing of the program's is lost, in the model."""
+    """No change of ours makes a multipath route, and nothing of the program's is lost, in the
+    model.
+    """
     node = MemoryBackend()
     check_history(node, prepared(node), seed)
 
 
 @needs_kernel
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(20, HISTORIES, 20))])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(20, HISTORIES, 20))]
+)
 def test_beside_a_program_in_the_kernel(first: int) -> None:
     """The same in the kernel, in twenty histories."""
     for seed in range(first, first + 20):

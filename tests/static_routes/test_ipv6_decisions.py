@@ -1,4 +1,6 @@
-"""Decisions about IPv6 routes that no namespace shows often: a mutation of each survived the other tests."""
+"""Decisions about IPv6 routes that no namespace shows often: a mutation of each survived the other
+tests.
+"""
 
 from typing import Any
 
@@ -15,8 +17,12 @@ PLACE = "fd00:9::/48"
 ROUTER = "fe80::1"
 
 
-def held(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7", **more: Any) -> ObservedRoute:
-    return ObservedRoute.parse(destination, dev, gateway, **{"metric": 1, "protocol": OUR_PROTOCOL, **more})
+def held(
+    destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7", **more: Any
+) -> ObservedRoute:
+    return ObservedRoute.parse(
+        destination, dev, gateway, **{"metric": 1, "protocol": OUR_PROTOCOL, **more}
+    )
 
 
 def wanted(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7") -> Route:
@@ -32,7 +38,9 @@ def test_a_foreign_route_before_ours_is_in_the_way() -> None:
 
 
 def test_a_route_by_a_nexthop_object_is_not_merged() -> None:
-    """A route of ours that another program gave a nexthop object is removed: the kernel merges nothing with it."""
+    """A route of ours that another program gave a nexthop object is removed: the kernel merges
+    nothing with it.
+    """
     hops = tuple(NextHop(held(gateway=f"fd00:1::{at}").gateway, "eth0") for at in (7, 8))
     several = held(gateway=None)._replace(dev=None, nexthops=hops)
     assert reconcile([], [several]).merged == [several]
@@ -67,7 +75,9 @@ def test_a_link_outlives_the_routes_over_it() -> None:
 def test_a_refusal_is_foreseen_where_it_is_certain(
     route: Route, addresses: tuple[str, ...], refusal: str | None
 ) -> None:
-    """A gateway on the link needs no address; the routes of the other family, where a gateway is, are not known."""
+    """A gateway on the link needs no address; the routes of the other family, where a gateway is,
+    are not known.
+    """
     own = tuple(
         one._replace(scope=253 if text.startswith("fe80") else 0)
         for text in addresses
@@ -84,7 +94,9 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
 
 
 def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
-    """Our second route of a place, on the link, comes back behind the first one, which still decides."""
+    """Our second route of a place, on the link, comes back behind the first one, which still
+    decides.
+    """
     first, second = held(gateway=None, dev="ib0"), held(gateway=None)
     account = RouteAccount.between([first, second], [first])
     [back], notes = account.inverse([first])
@@ -98,7 +110,9 @@ DEFAULTS = [held("::/0", dev, ROUTER, metric=1024, protocol=9) for dev in ("ib0"
     "change", [{"from_prefix": Prefix.parse("fd00:7::/64")}, {"expires": -1}], ids=["from", "gone"]
 )
 def test_defaults_that_do_not_count(change: dict[str, Any]) -> None:
-    """A default for packets from one prefix is none of the node; one that has expired stays in dumps for 30 s."""
+    """A default for packets from one prefix is none of the node; one that has expired stays in
+    dumps for 30 s.
+    """
     routes = [DEFAULTS[0]._replace(**change), DEFAULTS[1]]
     assert default_route(routes) == DEFAULTS[1]
     assert best_default_devs(routes) == ("eth0",)

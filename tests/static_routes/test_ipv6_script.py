@@ -1,4 +1,6 @@
-"""The boot script's routes of IPv6: beside the routes of others, it merges with none and takes none."""
+"""The boot script's routes of IPv6: beside the routes of others, it merges with none and takes
+none.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +31,12 @@ def node() -> Iterator[KernelNode]:
 
 def prepare(node: KernelNode) -> None:
     for dev in DEVICES:
-        node.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1", "net.ipv6.conf.default.accept_dad=0")
+        node.run(
+            "sysctl",
+            "-qw",
+            "net.ipv6.conf.default.addr_gen_mode=1",
+            "net.ipv6.conf.default.accept_dad=0",
+        )
         node.add_link(dev)
         node.ip("-6", "address", "add", f"fe80::{dev[1]}1/64", "dev", dev, "nodad")
     node.ip("-6", "route", "add", "default", "via", GATEWAYS[0], "dev", "e0", "proto", "ra")
@@ -37,7 +44,11 @@ def prepare(node: KernelNode) -> None:
 
 def shown(node: KernelNode, *words: str) -> list[str]:
     text = node.ip("-6", "-o", "route", "show", "table", "all", *words).replace(" pref medium", "")
-    return [line.strip() for line in text.splitlines() if not line.startswith(("multicast", "fe80::", "local"))]
+    return [
+        line.strip()
+        for line in text.splitlines()
+        if not line.startswith(("multicast", "fe80::", "local"))
+    ]
 
 
 def ours(node: KernelNode) -> list[str]:
@@ -45,31 +56,45 @@ def ours(node: KernelNode) -> list[str]:
 
 
 def test_all_is_well(node: KernelNode) -> None:
-    """Open fields come from the default route of the family, the metric is 1, and the next run finds nothing to do."""
+    """Open fields come from the default route of the family, the metric is 1, and the next run
+    finds nothing to do.
+    """
     node.ip("address", "add", "10.224.0.4/16", "dev", "e1")
     node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e1")
-    routes = [StaticRoute(destination=text) for text in ("fd00:1::/48", "fd00:1::9/128", "10.9.0.0/16")]
+    routes = [
+        StaticRoute(destination=text) for text in ("fd00:1::/48", "fd00:1::9/128", "10.9.0.0/16")
+    ]
     for _ in range(2):
         assert boot(node, *routes) == (0, ["routes in force: 3"])
         assert ours(node) == [
             "fd00:1::9 via fe80::a dev e0 metric 1",
             "fd00:1::/48 via fe80::a dev e0 metric 1",
         ]
-        assert node.ip("-4", "route", "show", "proto", "142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
+        assert (
+            node.ip("-4", "route", "show", "proto", "142").strip()
+            == "10.9.0.0/16 via 10.224.0.1 dev e1"
+        )
 
 
 @pytest.mark.parametrize(
     ("commands", "completed"),
     [
-        # Of one metric the higher preference decides; a default route with `from` is none of the node.
-        ("add default from fd00:7::/64 dev e1 metric 1; append default dev e1 proto ra pref high", "dev e1"),
-        # The kernel lists several next hops in the order of their additions; the first as text counts.
+        # Of one metric the higher preference decides; a default route with `from` is none of the
+        # node.
+        (
+            "add default from fd00:7::/64 dev e1 metric 1; append default dev e1 proto ra pref high",
+            "dev e1",
+        ),
+        # The kernel lists several next hops in the order of their additions; the first as text
+        # counts.
         ("append default via fe80::0 dev e0 proto ra", "via fe80:: dev e0"),
         ("append default via fe80::a0 dev e0 proto ra", "via fe80::a dev e0"),
         ("append default via fe80::b dev e0 proto ra", "via fe80::a dev e0"),
     ],
 )
-def test_which_default_route_completes_a_route(node: KernelNode, commands: str, completed: str) -> None:
+def test_which_default_route_completes_a_route(
+    node: KernelNode, commands: str, completed: str
+) -> None:
     """The same as for the task, which test_differential.py compares."""
     for command in commands.split("; "):
         node.ip("-6", "route", *command.split())
@@ -86,7 +111,9 @@ def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
     ]
     for _ in range(2):
         assert boot(node, *routes) == (0, ["routes in force: 2"])
-    assert [line.strip() for line in node.ip("-4", "route", "show", "proto", "142").splitlines()] == [
+    assert [
+        line.strip() for line in node.ip("-4", "route", "show", "proto", "142").splitlines()
+    ] == [
         "10.8.0.0/16 via inet6 fe80::b dev e1",
         "10.9.0.0/16 via inet6 fe80::a dev e0",
     ]
@@ -104,7 +131,10 @@ def test_without_ipv6(node: KernelNode) -> None:
     assert status == 1
     reason = f"table main has no IPv6 default route; see {GIVERS[IPV6]}, or "
     assert line.startswith(f"refused: fd00:1::/48 via ? dev ? metric 1: {reason}")
-    assert node.ip("-4", "route", "show", "proto", "142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
+    assert (
+        node.ip("-4", "route", "show", "proto", "142").strip()
+        == "10.9.0.0/16 via 10.224.0.1 dev e1"
+    )
 
 
 def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
@@ -123,7 +153,10 @@ def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
             f"'fd00:1::/48 via fe80::b dev e1 proto bird metric 1' {HELD}",
         ),
         (
-            ["nexthop add id 5 via fe80::b dev e1", "route add fd00:1::/48 nhid 5 metric 1 proto bird"],
+            [
+                "nexthop add id 5 via fe80::b dev e1",
+                "route add fd00:1::/48 nhid 5 metric 1 proto bird",
+            ],
             f"'fd00:1::/48 nhid 5 via fe80::b dev e1 proto bird metric 1' {HELD}",
         ),
         (
@@ -132,7 +165,9 @@ def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
         ),
     ],
 )
-def test_a_place_that_another_program_holds(node: KernelNode, commands: Sequence[str], reason: str) -> None:
+def test_a_place_that_another_program_holds(
+    node: KernelNode, commands: Sequence[str], reason: str
+) -> None:
     """It is refused with the owner's route, which stays: before ours is there, and after."""
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
     for command in commands:
@@ -147,7 +182,20 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     """`append` merges its gateway with ours into one route; no change of ours takes either from it."""
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
     assert boot(node, route)[0] == 0
-    node.ip("-6", "route", "append", "fd00:1::/48", "via", "fe80::b", "dev", "e1", "metric", "1", "proto", "bird")
+    node.ip(
+        "-6",
+        "route",
+        "append",
+        "fd00:1::/48",
+        "via",
+        "fe80::b",
+        "dev",
+        "e1",
+        "metric",
+        "1",
+        "proto",
+        "bird",
+    )
     before = shown(node)
     assert "nexthop" in before[0]
     status, [line] = boot(node, route)
@@ -163,10 +211,14 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
 
 
 def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None:
-    """An open device is that by which IPv6 must leave, in task and script: that of the IPv4 default route."""
+    """An open device is that by which IPv6 must leave, in task and script: that of the IPv4 default
+    route.
+    """
     node.ip("-4", "address", "add", "10.224.0.4/16", "dev", "e0")
     node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
-    node.ip("-6", "route", "add", "default", "via", "fe80::9", "dev", "e1", "metric", "9", "proto", "ra")
+    node.ip(
+        "-6", "route", "add", "default", "via", "fe80::9", "dev", "e1", "metric", "9", "proto", "ra"
+    )
     routes = [StaticRoute(destination="fd00:1::/48")]
     assert boot(node, *routes) == (0, ["routes in force: 1"])
     [route] = NetlinkBackend(netns=node.name).routes_of(OUR_PROTOCOL, IPV6)

@@ -1,4 +1,6 @@
-"""A route of our protocol beside the kernel's own route of an address: no config can want it, and it is not lost."""
+"""A route of our protocol beside the kernel's own route of an address: no config can want it, and
+it is not lost.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,10 @@ pytestmark = needs("kernel")
 OURS = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 CONNECTED = "10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"
 #: Of our protocol, in the place of the connected route.
-STRAYS = [Route.parse("10.224.0.0/16", dev="eth0"), Route.parse("10.224.0.0/16", gateway="10.224.0.9", dev="eth0")]
+STRAYS = [
+    Route.parse("10.224.0.0/16", dev="eth0"),
+    Route.parse("10.224.0.0/16", gateway="10.224.0.9", dev="eth0"),
+]
 
 
 @pytest.fixture
@@ -49,7 +54,9 @@ def shown(backend: NetlinkBackend, destination: str) -> list[str]:
 
 @pytest.mark.parametrize("stray", STRAYS, ids=str)
 @pytest.mark.parametrize("verb", ["prepend", "append"])
-def test_an_undo_returns_it(node: KernelNode, backend: NetlinkBackend, stray: Route, verb: str) -> None:
+def test_an_undo_returns_it(
+    node: KernelNode, backend: NetlinkBackend, stray: Route, verb: str
+) -> None:
     """The undo of a run that removed it ends in the routes from before the run."""
     node.insert_route(stray, verb=verb)
     before, account = backend.routes(), Account()
@@ -60,7 +67,9 @@ def test_an_undo_returns_it(node: KernelNode, backend: NetlinkBackend, stray: Ro
 
 
 @pytest.mark.parametrize("verb", ["prepend", "append"])
-def test_an_undo_of_other_changes_leaves_it(node: KernelNode, backend: NetlinkBackend, verb: str) -> None:
+def test_an_undo_of_other_changes_leaves_it(
+    node: KernelNode, backend: NetlinkBackend, verb: str
+) -> None:
     """It came after the run: the undo of the run removes what the run added, and nothing else."""
     account = Account()
     converge(backend, [OURS], Context().within(account))
@@ -79,7 +88,9 @@ def test_a_reset_removes_it_alone(node: KernelNode, backend: NetlinkBackend, str
 
 
 def test_after_a_flap_ours_stays_before_it(node: KernelNode, backend: NetlinkBackend) -> None:
-    """The device of a connected route goes down and comes up: the kernel adds its route after ours, which stays."""
+    """The device of a connected route goes down and comes up: the kernel adds its route after ours,
+    which stays.
+    """
     node.add_link("ib0", up=False)
     node.add_address("ib0", "172.16.1.4/24")
     converge(backend, [OURS])

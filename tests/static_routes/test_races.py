@@ -1,4 +1,6 @@
-"""Other programs change routes between two of our steps: none of theirs is overwritten, moved or lost."""
+"""Other programs change routes between two of our steps: none of theirs is overwritten, moved or
+lost.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -26,7 +28,9 @@ REFUSED = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
 
 
 class BusyNode(MemoryBackend):
-    """A backend on which other programs act while we read; `steps` lets them act before one of our steps."""
+    """A backend on which other programs act while we read; `steps` lets them act before one of our
+    steps.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +73,9 @@ def run(host: FakeHost, *routes: Route) -> Account:
 
 
 def test_a_daemon_updates_its_route_before_ours_comes(node: BusyNode, host: FakeHost) -> None:
-    """73 becomes 247 between our reading and our step: 247 is hidden, and decides again after a reset."""
+    """73 becomes 247 between our reading and our step: 247 is hidden, and decides again after a
+    reset.
+    """
     node.insert_route(theirs(73))
     node.steps.plan(1, lambda: node.insert_route(theirs(247), verb="replace"))
     run(host, OURS)
@@ -79,7 +85,9 @@ def test_a_daemon_updates_its_route_before_ours_comes(node: BusyNode, host: Fake
 
 
 def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHost) -> None:
-    """An addition never hides a route that nobody has read: the kernel refuses it, and the place is read again."""
+    """An addition never hides a route that nobody has read: the kernel refuses it, and the place is
+    read again.
+    """
     node.steps.plan(1, lambda: node.insert_route(theirs(73)))
     account = run(host, OURS)
     assert node.in_place() == shown(OURS, theirs(73))
@@ -101,7 +109,9 @@ def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -
 
 
 def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host: FakeHost) -> None:
-    """The kernel puts a route first or last: from the middle it is the last one, and the error says so."""
+    """The kernel puts a route first or last: from the middle it is the last one, and the error says
+    so.
+    """
     for route in theirs(73), OURS, theirs(74):
         node.insert_route(route, verb="append")
     node.fail_at(2)
@@ -128,14 +138,18 @@ def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHo
     for number in range(2, 150):
         route = theirs(100 + number)
         node.before_reading[number] = lambda route=route: node.insert_route(route, verb="replace")  # type: ignore[misc]
-    with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:
+    with pytest.raises(
+        RouteRejectedError, match="another program changes this place all the time"
+    ) as raised:
         run(host, OURS)
     assert raised.value.rolled_back
     assert OUR_PROTOCOL not in [route.protocol for route in node.fib.routes()]
 
 
 class TestUndo:
-    """The inverse of a run gives back our routes, at the first or the last position, and touches no other."""
+    """The inverse of a run gives back our routes, at the first or the last position, and touches no
+    other.
+    """
 
     @pytest.mark.parametrize(
         "before",
@@ -172,7 +186,9 @@ class TestUndo:
         told = "is now the last of its place: the kernel puts one first or last only"
         assert caplog.messages[-1] == f"route '{OURS}' {told}"
 
-    def test_a_changed_place_is_left(self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_changed_place_is_left(
+        self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Another program has replaced ours since: the place stays as it is, and a warning says so."""
         account = run(host, OURS)
         node.insert_route(theirs(73), verb="replace")
@@ -199,11 +215,18 @@ class TestUndo:
 STEPS = st.tuples(st.sampled_from(["append", "prepend", "add", "remove"]), st.integers(70, 74))
 
 
-@given(st.lists(STEPS, max_size=3), st.lists(st.tuples(st.integers(1, 6), STEPS), max_size=3), st.lists(STEPS))
+@given(
+    st.lists(STEPS, max_size=3),
+    st.lists(st.tuples(st.integers(1, 6), STEPS), max_size=3),
+    st.lists(STEPS),
+)
 def test_foreign_routes_are_as_without_us(
-    before: list[tuple[str, int]], during: list[tuple[int, tuple[str, int]]], after: list[tuple[str, int]]
+    before: list[tuple[str, int]],
+    during: list[tuple[int, tuple[str, int]]],
+    after: list[tuple[str, int]],
 ) -> None:
-    """What other programs do by full description, at any moment, leads to the same routes with us and without.
+    """What other programs do by full description, at any moment, leads to the same routes with us
+    and without.
 
     An exclusive addition is refused while ours is there, so it counts only if both nodes accept it.
     """
@@ -217,7 +240,9 @@ def test_foreign_routes_are_as_without_us(
             return
         for each in node, shadow:
             with suppress(BackendError):
-                each.delete_route(route) if verb == "remove" else each.insert_route(route, verb=verb)
+                each.delete_route(route) if verb == "remove" else each.insert_route(
+                    route, verb=verb
+                )
 
     for step in before:
         both(step)

@@ -68,17 +68,32 @@ class TestOnePlace:
         ],
         ids=str,
     )
-    def test_routes_that_a_deletion_does_not_tell_apart(self, node: MemoryBackend, standing: list[Route]) -> None:
-        """A deletion names no `onlink`, so it may take the wrong one of two: one of ours is left, the first."""
+    def test_routes_that_a_deletion_does_not_tell_apart(
+        self, node: MemoryBackend, standing: list[Route]
+    ) -> None:
+        """A deletion names no `onlink`, so it may take the wrong one of two: one of ours is left,
+        the first.
+        """
         for route in standing:
             node.insert_route(route, verb="append")
-        assert brought_about(node, [WANTED]) == list(map(str, [WANTED, *([FOREIGN] if FOREIGN in standing else [])]))
+        assert brought_about(node, [WANTED]) == list(
+            map(str, [WANTED, *([FOREIGN] if FOREIGN in standing else [])])
+        )
 
     @pytest.mark.parametrize(
-        "change", [{}, {"protocol": 4}, {"gateway": "10.224.0.9"}, {"protocol": 16}, {"source": "10.224.0.4"}]
+        "change",
+        [
+            {},
+            {"protocol": 4},
+            {"gateway": "10.224.0.9"},
+            {"protocol": 16},
+            {"source": "10.224.0.4"},
+        ],
     )
     def test_any_other_is_hidden(self, node: MemoryBackend, change: dict[str, str | int]) -> None:
-        """Ours comes before a route of another owner, also where its protocol alone tells it from ours."""
+        """Ours comes before a route of another owner, also where its protocol alone tells it from
+        ours.
+        """
         usual: dict[str, str | int] = {"gateway": "10.224.0.1", "dev": "eth0", "protocol": 3}
         node.add_route("172.16.1.0/24", **{**usual, **change})  # type: ignore[arg-type]  # the values are of their keys
         before, foreign = node.routes(), in_place(node)
@@ -96,7 +111,9 @@ class TestOnePlace:
         assert list(map(str, outcome.hidden[WANTED])) == [str(FOREIGN)]
         assert brought_about(node, [WANTED]) == [str(WANTED), str(FOREIGN)]
 
-    @pytest.mark.parametrize("also", [[], [FOREIGN], [attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)]], ids=str)
+    @pytest.mark.parametrize(
+        "also", [[], [FOREIGN], [attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)]], ids=str
+    )
     def test_the_kernels_own_is_never_hidden(self, node: MemoryBackend, also: list[Route]) -> None:
         """A connected route's place is asked for by an addition, which the kernel refuses."""
         node.add_address("ib0", "172.16.1.4/24")
@@ -105,11 +122,18 @@ class TestOnePlace:
         outcome = reconcile([WANTED], node.routes())
         (change,) = outcome.changes
         assert change == RouteChange.add(WANTED)
-        assert str(outcome.in_the_way[change]) == "172.16.1.0/24 dev ib0 proto kernel scope link src 172.16.1.4"
+        assert (
+            str(outcome.in_the_way[change])
+            == "172.16.1.0/24 dev ib0 proto kernel scope link src 172.16.1.4"
+        )
 
     @pytest.mark.parametrize("verb", ["append", "prepend"])
-    def test_the_kernels_own_that_came_later_stays_hidden(self, node: MemoryBackend, verb: str) -> None:
-        """After a flap of its device the connected route follows ours: ours stays, and is made the first again."""
+    def test_the_kernels_own_that_came_later_stays_hidden(
+        self, node: MemoryBackend, verb: str
+    ) -> None:
+        """After a flap of its device the connected route follows ours: ours stays, and is made the
+        first again.
+        """
         node.insert_route(WANTED)
         node.add_address("ib0", "172.16.1.4/24")
         node.insert_route(FOREIGN, verb=verb)
@@ -125,13 +149,17 @@ class TestOnePlace:
     def test_next_hops_count(self) -> None:
         """A route with several next hops, ours or not, is compared by all of them."""
         first = NextHop(None, "eth0")
-        held = ObservedRoute(WANTED.network, 24, protocol=16, nexthops=(first, NextHop(None, "ib0")))
+        held = ObservedRoute(
+            WANTED.network, 24, protocol=16, nexthops=(first, NextHop(None, "ib0"))
+        )
         assert reconcile([WANTED], [held]).hidden == {WANTED: [held]}
 
 
 class TestOrder:
     def test_on_link_routes_come_first(self, node: MemoryBackend) -> None:
-        """A gateway is on the link before the route through it is added, whatever the config's order."""
+        """A gateway is on the link before the route through it is added, whatever the config's
+        order.
+        """
         via = Route.parse("172.16.1.0/24", gateway="192.168.9.1", dev="eth0")
         link = Route.parse("192.168.9.0/24", dev="eth0")
         outcome = reconcile([via, link], node.routes())
@@ -141,7 +169,13 @@ class TestOrder:
     def test_removals_come_last(self, node: MemoryBackend) -> None:
         """Add before remove; in any table, a route with our protocol that is not wanted is removed."""
         for table in 254, 100, 1000:
-            node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=OUR_PROTOCOL, table=table)
+            node.add_route(
+                "172.20.0.0/16",
+                gateway="10.224.0.1",
+                dev="eth0",
+                protocol=OUR_PROTOCOL,
+                table=table,
+            )
         node.add_route("172.21.0.0/16", gateway="10.224.0.1", dev="eth0", table=100)
         assert texts(reconcile([WANTED], node.routes()).changes) == [
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
@@ -153,8 +187,12 @@ class TestOrder:
 
 class TestAnyWorld:
     @given(worlds(), st.lists(configs(), min_size=1, max_size=3))
-    def test_the_plan_leads_there_and_back(self, world: World, several: list[HostRoutingConfig]) -> None:
-        """From config to config: ours are exactly those, and the first of their places; others stay in their order."""
+    def test_the_plan_leads_there_and_back(
+        self, world: World, several: list[HostRoutingConfig]
+    ) -> None:
+        """From config to config: ours are exactly those, and the first of their places; others stay
+        in their order.
+        """
         node = MemoryBackend()
         world.make(node)
         foreign = [route for route in node.routes() if route.protocol != OUR_PROTOCOL]

@@ -1,4 +1,5 @@
-"""What other programs notice of ours, each by its letter in docs/limits.md; the others notice nothing.
+"""What other programs notice of ours, each by its letter in docs/limits.md; the others notice
+nothing.
 
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
 """
@@ -21,13 +22,18 @@ pytestmark = needs("kernel")
 PLACE: Final = "172.16.8.0/22"
 CONFIG: Final = HostRoutingConfig.from_mapping(
     {
-        "staticRoutes": {"enabled": True, "routes": [{"destination": PLACE, "gateway": "10.1.0.1", "dev": "eth0"}]},
+        "staticRoutes": {
+            "enabled": True,
+            "routes": [{"destination": PLACE, "gateway": "10.1.0.1", "dev": "eth0"}],
+        },
         "gates": [],
     }
 )
 OURS: Final = f"unicast {PLACE} via 10.1.0.1 dev eth0 proto 142 scope global"
 OLDER, NEWER = (f"{PLACE} proto static via 10.1.0.{last} dev eth0" for last in (8, 9))
-HIDDEN, IN_PLACE_OF_OURS = (f"unicast {PLACE} via 10.1.0.{last} dev eth0 proto static scope global" for last in (8, 9))
+HIDDEN, IN_PLACE_OF_OURS = (
+    f"unicast {PLACE} via 10.1.0.{last} dev eth0 proto static scope global" for last in (8, 9)
+)
 EXISTS: Final = "RTNETLINK answers: File exists"
 
 
@@ -76,7 +82,9 @@ def hiding(beside: Beside) -> Beside:
 
 @pytest.mark.parametrize("verb", ["replace", "change"])
 def test_a_an_operation_acts_on_ours(hiding: Beside, verb: str) -> None:
-    """The older route stays. If its owner returns to it that is refused, and the newer one decides after the reset."""
+    """The older route stays. If its owner returns to it that is refused, and the newer one decides
+    after the reset.
+    """
     assert hiding.act(f"{verb} {NEWER}") == ("", "")
     assert (hiding.place, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [IN_PLACE_OF_OURS])
     hiding.apply()
@@ -125,7 +133,9 @@ def test_c_a_deletion_by_destination_deletes_ours(hiding: Beside, words: str) ->
 
 def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> None:
     """The next apply puts ours first again."""
-    steps = f"ip route save exact {PLACE} > $1 && ip route flush exact {PLACE} && ip route restore < $1"
+    steps = (
+        f"ip route save exact {PLACE} > $1 && ip route flush exact {PLACE} && ip route restore < $1"
+    )
     hiding.node.run("bash", "-c", steps, "bash", str(tmp_path / "saved"))
     assert hiding.place == [HIDDEN, OURS]
     hiding.apply()
@@ -138,8 +148,18 @@ def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> N
 PROGRAMS: Final = {
     "bird": ("replace", "replace", "proto bird metric 32", "del {place} proto bird"),
     "zebra": ("replace", "replace", "proto static metric 20", "del {place} proto static metric 20"),
-    "NetworkManager": ("append", "append", "proto static metric 100", "del {place} via {hop} proto static metric 100"),
-    "networkd": ("append", "append", "proto dhcp metric 1024", "del {place} via {hop} proto dhcp metric 1024"),
+    "NetworkManager": (
+        "append",
+        "append",
+        "proto static metric 100",
+        "del {place} via {hop} proto static metric 100",
+    ),
+    "networkd": (
+        "append",
+        "append",
+        "proto dhcp metric 1024",
+        "del {place} via {hop} proto dhcp metric 1024",
+    ),
     "dhcpcd": ("add", "replace", "proto dhcp metric 1002", "del {place} dev eth0 metric 1002"),
     "dhclient": ("add", "replace", "metric 100", "del {place} via {hop} metric 100"),
 }

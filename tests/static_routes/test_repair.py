@@ -33,11 +33,22 @@ def host(node: MemoryBackend) -> FakeHost:
 
 def repaired(host: FakeHost, *routes: StaticRoute, leave: tuple[StaticRoute, ...] = ()) -> Repair:
     places = [route.place for route in leave]
-    return repair(Context(), routes, read(host.routes, routes), host, logging.getLogger("repair"), leave=places)
+    return repair(
+        Context(),
+        routes,
+        read(host.routes, routes),
+        host,
+        logging.getLogger("repair"),
+        leave=places,
+    )
 
 
 def ours(node: MemoryBackend) -> list[str]:
-    return [f"{route.destination} dev {route.dev}" for route in node.routes() if route.protocol == OUR_PROTOCOL]
+    return [
+        f"{route.destination} dev {route.dev}"
+        for route in node.routes()
+        if route.protocol == OUR_PROTOCOL
+    ]
 
 
 def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> None:
@@ -58,7 +69,9 @@ def test_a_route_without_device_waits_alone(host: FakeHost, node: MemoryBackend)
 
 @pytest.mark.parametrize("trouble", ["down", "address"])
 def test_a_refused_route_waits_alone(host: FakeHost, node: MemoryBackend, trouble: str) -> None:
-    """The route of a device that is down, or has no address, waits with the kernel's reason; the other is restored."""
+    """The route of a device that is down, or has no address, waits with the kernel's reason; the
+    other is restored.
+    """
     if trouble == "down":
         node.set_up("eth1", up=False)
     else:
@@ -71,7 +84,9 @@ def test_a_refused_route_waits_alone(host: FakeHost, node: MemoryBackend, troubl
 def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBackend) -> None:
     """A route without gateway waits while there is no default route, and stays in force if it was."""
     incomplete = StaticRoute(destination="172.16.3.0/24")
-    assert list(repaired(host, FIRST, incomplete).waiting.values()) == ["table main has no IPv4 default route"]
+    assert list(repaired(host, FIRST, incomplete).waiting.values()) == [
+        "table main has no IPv4 default route"
+    ]
     default = Route.parse("0.0.0.0/0", gateway="10.224.0.1", dev="eth0", protocol=4)
     node.insert_route(default)
     assert repaired(host, FIRST, incomplete).waiting == {}
@@ -87,7 +102,9 @@ def test_a_foreign_route_is_hidden(host: FakeHost, node: MemoryBackend) -> None:
     standing = [str(route) for route in node.routes() if route.destination == FIRST.destination]
     assert standing == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142", str(FOREIGN)]
     repaired(host)
-    assert [str(route) for route in node.routes() if route.destination == FIRST.destination] == [str(FOREIGN)]
+    assert [str(route) for route in node.routes() if route.destination == FIRST.destination] == [
+        str(FOREIGN)
+    ]
 
 
 def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
@@ -101,10 +118,18 @@ def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
 
 
 def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
-    """The account of the caller gets only the routes that changed: a route that waits is no removal."""
+    """The account of the caller gets only the routes that changed: a route that waits is no
+    removal.
+    """
     repaired(host, FIRST, SECOND)
     node.set_up("eth1", up=False)
     node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
     account = Account()
-    repair(Context().within(account), [FIRST, SECOND], host.routes.routes(), host, logging.getLogger("repair"))
+    repair(
+        Context().within(account),
+        [FIRST, SECOND],
+        host.routes.routes(),
+        host,
+        logging.getLogger("repair"),
+    )
     assert account.changes == ["+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]

@@ -25,9 +25,15 @@ def reasons(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
 
 
 BOTH = StaticRoute(destination="172.16.1.0/24")
-SEVERAL = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1"), NextHop(GATEWAY, "eth0", onlink=True)))
-DEAD_FIRST = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(GATEWAY, "eth0")))
-ALL_DEAD = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(OTHER, "eth2", dead=True)))
+SEVERAL = ObservedRoute(
+    0, 0, nexthops=(NextHop(OTHER, "eth1"), NextHop(GATEWAY, "eth0", onlink=True))
+)
+DEAD_FIRST = ObservedRoute(
+    0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(GATEWAY, "eth0"))
+)
+ALL_DEAD = ObservedRoute(
+    0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(OTHER, "eth2", dead=True))
+)
 OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
 
 
@@ -36,35 +42,68 @@ OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
     [
         # Both come from the default route of the lowest metric, which the kernel shows first.
         (BOTH, (ETH0, ETH1), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
-        # A device that is given has its own gateway; a gateway that is given is on the link of the first device.
-        (attrs.evolve(BOTH, dev="eth1"), (ETH0, ETH1), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
-        (attrs.evolve(BOTH, gateway="10.224.0.9"), (ETH0, ETH1), "172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142"),
+        # A device that is given has its own gateway; a gateway that is given is on the link of the
+        # first device.
+        (
+            attrs.evolve(BOTH, dev="eth1"),
+            (ETH0, ETH1),
+            "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142",
+        ),
+        (
+            attrs.evolve(BOTH, gateway="10.224.0.9"),
+            (ETH0, ETH1),
+            "172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142",
+        ),
         (
             attrs.evolve(BOTH, gateway="172.18.1.1", dev="x", metric=7),
             (),
             "172.16.1.0/24 via 172.18.1.1 dev x proto 142 metric 7",
         ),
-        # Of several next hops the first in the kernel's order; an `onlink` gateway needs the same word in ours.
+        # Of several next hops the first in the kernel's order; an `onlink` gateway needs the same
+        # word in ours.
         (BOTH, (SEVERAL,), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
-        (attrs.evolve(BOTH, dev="eth0"), (SEVERAL,), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"),
+        (
+            attrs.evolve(BOTH, dev="eth0"),
+            (SEVERAL,),
+            "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink",
+        ),
         (BOTH, (ETH0._replace(flags=4),), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"),
         # All destinations of `default dev ppp0` are on the link, and so is ours.
-        (BOTH, (ObservedRoute(0, 0, dev="ppp0", scope=253),), "172.16.1.0/24 dev ppp0 proto 142 scope link"),
+        (
+            BOTH,
+            (ObservedRoute(0, 0, dev="ppp0", scope=253),),
+            "172.16.1.0/24 dev ppp0 proto 142 scope link",
+        ),
         # A gateway of the other family.
         (
             BOTH,
             (ETH0._replace(gateway=Address.parse("fe80::1")),),
             "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
         ),
-        (attrs.evolve(BOTH, gateway="fd00::9"), (ETH0,), "172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142"),
-        # A dead next hop names no device, be it one of several or the only one; but a named device has its gateway.
-        (BOTH, (ETH1._replace(metric=1, flags=FLAG_DEAD), ETH0), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
+        (
+            attrs.evolve(BOTH, gateway="fd00::9"),
+            (ETH0,),
+            "172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142",
+        ),
+        # A dead next hop names no device, be it one of several or the only one; but a named device
+        # has its gateway.
+        (
+            BOTH,
+            (ETH1._replace(metric=1, flags=FLAG_DEAD), ETH0),
+            "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
+        ),
         (BOTH, (DEAD_FIRST,), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
-        (attrs.evolve(BOTH, dev="eth1"), (DEAD_FIRST,), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
+        (
+            attrs.evolve(BOTH, dev="eth1"),
+            (DEAD_FIRST,),
+            "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142",
+        ),
         (BOTH, (ALL_DEAD, ETH0), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
     ],
 )
-def test_what_the_config_leaves_open(route: StaticRoute, defaults: tuple[ObservedRoute, ...], completed: str) -> None:
+def test_what_the_config_leaves_open(
+    route: StaticRoute, defaults: tuple[ObservedRoute, ...], completed: str
+) -> None:
     """Gateway and device come from the default route that the kernel uses."""
     assert resolved(route, *defaults) == [completed]
 
@@ -97,20 +136,28 @@ class TestMissing:
             (attrs.evolve(BOTH, metric=7), OURS, False),
             (BOTH, OURS._replace(protocol=4), False),
             (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
-            (BOTH, OURS._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2), False),
+            (
+                BOTH,
+                OURS._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2),
+                False,
+            ),
         ],
     )
     def test_ours_that_stands_needs_no_default_route(
         self, route: StaticRoute, standing: ObservedRoute, is_kept: bool
     ) -> None:
-        """It is what the config asks for, with any device or gateway where that names none; another route is not."""
+        """It is what the config asks for, with any device or gateway where that names none; another
+        route is not.
+        """
         assert resolved(route, standing) == [str(standing)] * is_kept
         assert len(reasons(route, standing)) == (not is_kept)
 
     def test_a_device_without_default_route(self) -> None:
         """A device that no default route leaves by has no gateway."""
         route = attrs.evolve(BOTH, dev="ib0")
-        assert reasons(route, ETH0) == ["no IPv4 default route leaves by ib0, so it has no gateway there"]
+        assert reasons(route, ETH0) == [
+            "no IPv4 default route leaves by ib0, so it has no gateway there"
+        ]
 
     def test_the_others_are_complete(self) -> None:
         """Routes that can be completed are, and each reason for the others is given once."""
@@ -122,4 +169,6 @@ class TestMissing:
         resolution = resolve(routes, [ETH0])
         assert len(resolution.routes) == 1
         assert [missing.route for missing in resolution.missing] == routes[:2]
-        assert resolution.reasons == "no IPv4 default route leaves by ib0, so it has no gateway there"
+        assert (
+            resolution.reasons == "no IPv4 default route leaves by ib0, so it has no gateway there"
+        )

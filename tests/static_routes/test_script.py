@@ -37,7 +37,9 @@ CONFIG = config_of(
 
 class TestFiles:
     def test_script(self) -> None:
-        """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
+        """The whole script, to the byte: its asset, with these places filled in; rendered twice it
+        is the same.
+        """
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
         assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
             "-@ROUTES@'",
@@ -46,7 +48,10 @@ class TestFiles:
             "+172.16.1.0/24 via 172.18.1.1 dev eth0",
             "+172.16.2.0/24 via ? dev ?",
             *("+'", "-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8"),
-            *("+route show table main root 169.254.169.254/32", "+route show table main root 172.16.0.0/22'"),
+            *(
+                "+route show table main root 169.254.169.254/32",
+                "+route show table main root 172.16.0.0/22'",
+            ),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 
@@ -54,7 +59,9 @@ class TestFiles:
         """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it."""
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
         destinations = ("fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128")
-        routes = [StaticRoute(destination=destination, gateway="fe80::1") for destination in destinations]
+        routes = [
+            StaticRoute(destination=destination, gateway="fe80::1") for destination in destinations
+        ]
         assert changes(plain, render_script(config_of(routes))) == [
             *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+'"),
             *("-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8'"),
@@ -77,7 +84,9 @@ class TestFiles:
     @pytest.mark.slow
     def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
         """The rendered script, with and without routes."""
-        both = config_of([StaticRoute(destination=destination) for destination in ("fd00::/8", "10.0.0.0/8")])
+        both = config_of(
+            [StaticRoute(destination=destination) for destination in ("fd00::/8", "10.0.0.0/8")]
+        )
         for config in CONFIG, both, HostRoutingConfig():
             (tmp_path / "script.sh").write_bytes(render_script(config))
             subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
@@ -90,12 +99,16 @@ class TestFiles:
     @settings(max_examples=FEW)
     @given(strategies.configs())
     def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
-        """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
+        """Whatever validates, bash reads it as the words that the config has, and runs nothing of
+        it.
+        """
         script = render_script(config)
         start = script.index(b"routes_of[4]=")
         text = script[start : script.index(b"\n\n", start)]
         program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes_of[@]}"\n'
-        done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
+        done = subprocess.run(
+            ["bash", "-r"], input=program, capture_output=True, check=True, env={}
+        )
         lines = [
             f"{route.destination.removesuffix('/128' if ':' in route.destination else '/32')} via "
             f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
@@ -112,18 +125,25 @@ JOURNAL = {"JOURNAL_STREAM": "8:4711"}
 
 
 @contextmanager
-def waiting(node: KernelNode, folder: Path, route: StaticRoute, reason: str) -> Iterator[subprocess.Popen[str]]:
+def waiting(
+    node: KernelNode, folder: Path, route: StaticRoute, reason: str
+) -> Iterator[subprocess.Popen[str]]:
     """Run the script until it waits, for this reason."""
     script = impatient(config_of([route]), waits=30, folder=str(folder)).decode()
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"waiting up to 30 s: {reason}\n"
         yield process
 
 
 def ours(node: KernelNode) -> list[str]:
-    return [line.strip() for line in node.ip("route", "show", "table", "all", "proto", "142").splitlines()]
+    return [
+        line.strip()
+        for line in node.ip("route", "show", "table", "all", "proto", "142").splitlines()
+    ]
 
 
 def ours_of(route: StaticRoute) -> str:
@@ -142,9 +162,14 @@ class TestRunning:
             yield node
 
     def test_all_is_well(self, node: KernelNode) -> None:
-        """Open fields come from the default route; the journal holds one line; the next run finds nothing to do."""
+        """Open fields come from the default route; the journal holds one line; the next run finds
+        nothing to do.
+        """
         node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-        routes = StaticRoute(destination="172.16.1.0/24"), StaticRoute(destination="172.16.2.4/32", metric=7)
+        routes = (
+            StaticRoute(destination="172.16.1.0/24"),
+            StaticRoute(destination="172.16.2.4/32", metric=7),
+        )
         for _ in range(2):
             assert boot(node, *routes) == (0, ["routes in force: 2"])
             assert ours(node) == [
@@ -179,7 +204,9 @@ class TestRunning:
     def test_a_route_that_may_heal_is_waited_for(
         self, node: KernelNode, tmp_path: Path, missing: str, reason: str, steps: str
     ) -> None:
-        """The route says gateway and device, and neither is there yet: refused by the kernel, it is tried again."""
+        """The route says gateway and device, and neither is there yet: refused by the kernel, it is
+        tried again.
+        """
         node.ip(*missing.split())
         with waiting(node, tmp_path, ROUTE, f"{ours_of(ROUTE)}: {reason}") as process:
             for step in steps.split("; "):
@@ -196,17 +223,23 @@ class TestRunning:
             ("10.224.0.1", "eth9", 'Cannot find device "eth9"'),
         ],
     )
-    def test_a_route_that_does_not_heal(self, node: KernelNode, gateway: str | None, dev: str, reason: str) -> None:
+    def test_a_route_that_does_not_heal(
+        self, node: KernelNode, gateway: str | None, dev: str, reason: str
+    ) -> None:
         """The reason comes before the wait and after it; the route that is complete is in force."""
         whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
-        status, said = boot(node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1)
+        status, said = boot(
+            node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1
+        )
         assert status == 1
         assert [line.partition(": ")[0] for line in said] == ["waiting up to 1 s", "refused"]
         assert all(reason in line for line in said)
         assert ours(node) == [ours_of(whole)]
 
     def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
-        """With `now` nothing is waited for or counted; the verdict and the exit status are the same."""
+        """With `now` nothing is waited for or counted; the verdict and the exit status are the
+        same.
+        """
         route = StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0")
         at_once = boot(node, route, now=True, waits=30, folder=tmp_path)
         assert not (tmp_path / "waited").exists()
@@ -216,11 +249,16 @@ class TestRunning:
         assert (status, lines) == at_once
         assert status == 1
 
-    def test_a_start_after_the_first_verdict_does_not_wait(self, node: KernelNode, tmp_path: Path) -> None:
+    def test_a_start_after_the_first_verdict_does_not_wait(
+        self, node: KernelNode, tmp_path: Path
+    ) -> None:
         """A node that was right at its boot and lost its default route: the verdict comes at once."""
         node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
         route = StaticRoute(destination="172.16.1.0/24")
-        assert boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL) == (0, ["<5>routes in force: 1"])
+        assert boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL) == (
+            0,
+            ["<5>routes in force: 1"],
+        )
         node.ip("route", "flush", "all", "proto", "dhcp")
         node.ip("route", "flush", "proto", "142")
         status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
@@ -229,7 +267,9 @@ class TestRunning:
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
     def test_a_repair_is_told_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
-        """For the journal: the first run gives its verdict, and a later one only the routes that it had to add."""
+        """For the journal: the first run gives its verdict, and a later one only the routes that it
+        had to add.
+        """
         first, second, refused = (
             StaticRoute(destination=f"172.20.{n}.0/24", gateway=gateway, dev="eth0")
             for n, gateway in enumerate(["10.224.0.1", "10.224.0.1", "10.9.9.9"])
@@ -242,7 +282,9 @@ class TestRunning:
         node.ip("route", "del", "172.20.1.0/24")
         assert said(first, second) == ["<4>repaired: + 172.20.1.0/24 via 10.224.0.1 dev eth0"]
         node.ip("route", "del", "172.20.1.0/24")
-        node.ip("route", "replace", "172.20.0.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "142")
+        node.ip(
+            "route", "replace", "172.20.0.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "142"
+        )
         several = "<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0, and 1 more"
         assert (said(first, second), said(first, second)) == ([several], [])
         # Beside a refusal that stays.
@@ -255,34 +297,54 @@ class TestRunning:
         assert said(first, refused) == [short]
 
     def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
-        """As for the task: what the config names has to stand as it says; whatever else ours has, it keeps."""
+        """As for the task: what the config names has to stand as it says; whatever else ours has,
+        it keeps.
+        """
         mine = [
             "172.20.1.0/24 via 10.224.0.1 dev eth0 metric 5 onlink",
             "172.20.2.0/24 dev eth0 scope link",
         ]
         for line in mine:
             node.ip("route", "add", "proto", "142", *line.split())
-        first, second = (StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine)
+        first, second = (
+            StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine
+        )
         assert boot(node, first, second) == (0, ["routes in force: 2"])
         assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
         assert boot(node, attrs.evolve(first, gateway="10.224.0.1")) == (0, ["routes in force: 1"])
         assert boot(node, attrs.evolve(first, dev="eth0")) == (0, ["routes in force: 1"])
-        for other in ({"gateway": "10.224.0.9"}, {"dev": "ib0"}, {"metric": 6}, {"destination": "172.20.0.0/16"}):
+        for other in (
+            {"gateway": "10.224.0.9"},
+            {"dev": "ib0"},
+            {"metric": 6},
+            {"destination": "172.20.0.0/16"},
+        ):
             assert boot(node, attrs.evolve(first, **other))[0] == 1
         assert ours(node) == [mine[0]]
 
     def test_ours_behind_another_of_ours_does_not_decide(self, node: KernelNode) -> None:
-        """Without a default route nothing says which of both is right, so both stay, and the task refuses it, too."""
+        """Without a default route nothing says which of both is right, so both stay, and the task
+        refuses it, too.
+        """
         for hop in "via 10.224.0.1 dev eth0", "dev ib0":
             node.ip("route", "prepend", "172.20.1.0/24", *hop.split(), "proto", "142")
         before = ours(node)
-        status, [said] = boot(node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True)
-        assert (status, said.split(": ")[2].partition(";")[0]) == (1, "table main has no IPv4 default route")
+        status, [said] = boot(
+            node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True
+        )
+        assert (status, said.split(": ")[2].partition(";")[0]) == (
+            1,
+            "table main has no IPv4 default route",
+        )
         assert ours(node) == before
 
     @pytest.mark.parametrize("now", [False, True])
-    def test_several_next_hops_of_ours_that_begin_with_the_wanted_one(self, node: KernelNode, now: bool) -> None:
-        """The kernel takes a deletion of them for one of the wanted ROUTE, too; the script ends with that one alone."""
+    def test_several_next_hops_of_ours_that_begin_with_the_wanted_one(
+        self, node: KernelNode, now: bool
+    ) -> None:
+        """The kernel takes a deletion of them for one of the wanted ROUTE, too; the script ends
+        with that one alone.
+        """
         several = "nexthop via 10.224.0.1 dev eth0 nexthop dev ib0"
         node.ip("route", "add", "172.20.1.0/24", "proto", "142", *several.split())
         assert boot(node, ROUTE, now=now) == (0, ["routes in force: 1"])
@@ -295,22 +357,42 @@ class TestRunning:
         assert ours(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
-        """As the kernel does: of a default route with two next hops, the one whose device is up counts."""
-        hops = ["nexthop", "via", "172.16.1.1", "dev", "ib0", "nexthop", "via", "10.224.0.1", "dev", "eth0"]
+        """As the kernel does: of a default route with two next hops, the one whose device is up
+        counts.
+        """
+        hops = [
+            "nexthop",
+            "via",
+            "172.16.1.1",
+            "dev",
+            "ib0",
+            "nexthop",
+            "via",
+            "10.224.0.1",
+            "dev",
+            "eth0",
+        ]
         node.ip("route", "add", "default", *hops)
         node.ip("link", "set", "ib0", "down")
         assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
 
-    @pytest.mark.parametrize("theirs", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"])
-    def test_a_foreign_route_in_the_place_is_kept_after_ours(self, node: KernelNode, theirs: str) -> None:
+    @pytest.mark.parametrize(
+        "theirs", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"]
+    )
+    def test_a_foreign_route_in_the_place_is_kept_after_ours(
+        self, node: KernelNode, theirs: str
+    ) -> None:
         """It decides again when ours goes. One that leads elsewhere is logged once."""
         node.ip("route", "add", "172.20.1.0/24", *theirs.split())
         hidden = (
             f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 dev eth0'; "
             "it decides again when ours is removed"
         )
-        assert boot(node, ROUTE) == (0, ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])])
+        assert boot(node, ROUTE) == (
+            0,
+            ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])],
+        )
         both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {theirs} \n"
         assert node.ip("route", "show", "172.20.1.0/24") == both
         assert boot(node, ROUTE) == (0, ["routes in force: 1"])
@@ -319,9 +401,13 @@ class TestRunning:
 
     @pytest.mark.parametrize("now", [False, True])
     def test_a_foreign_route_before_ours(self, node: KernelNode, now: bool) -> None:
-        """A route that another program put before ours is hidden again; all of ours being there is not enough."""
+        """A route that another program put before ours is hidden again; all of ours being there is
+        not enough.
+        """
         assert boot(node, ROUTE)[0] == 0
-        node.ip("route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp")
+        node.ip(
+            "route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp"
+        )
         told = (
             "foreign route '172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp' is hidden by "
             "'172.20.1.0/24 via 10.224.0.1 dev eth0'; it decides again when ours is removed"
@@ -338,9 +424,13 @@ class TestRunning:
         assert boot(node, ROUTE)[0] == 0
         node.ip("address", "add", "172.20.1.4/24", "dev", "ib0")
         assert boot(node, ROUTE) == (0, ["routes in force: 1"])
-        node.ip("route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp")
+        node.ip(
+            "route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp"
+        )
         assert boot(node, ROUTE)[0] == 0
-        assert [line.split()[2] for line in node.ip("route", "show", "172.20.1.0/24").splitlines()] == [
+        assert [
+            line.split()[2] for line in node.ip("route", "show", "172.20.1.0/24").splitlines()
+        ] == [
             "10.224.0.1",
             "10.224.0.9",
             "ib0",
@@ -351,11 +441,17 @@ class TestRunning:
         assert (status, line.partition(": '")[0]) == (1, f"refused: {ours_of(ROUTE)}")
 
     @pytest.mark.parametrize("is_first", [False, True])
-    @pytest.mark.parametrize("also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"])
-    def test_one_ip_where_all_is_right(self, node: KernelNode, tmp_path: Path, also: str, is_first: bool) -> None:
-        """One batch proves that ours are in force, also where another place decides an address, or follows ours.
+    @pytest.mark.parametrize(
+        "also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"]
+    )
+    def test_one_ip_where_all_is_right(
+        self, node: KernelNode, tmp_path: Path, also: str, is_first: bool
+    ) -> None:
+        """One batch proves that ours are in force, also where another place decides an address, or
+        follows ours.
 
-        So it is at the first start after an apply, which has added the routes: the kernel refuses to add them again.
+        So it is at the first start after an apply, which has added the routes: the kernel refuses
+        to add them again.
         """
         assert boot(node, ROUTE)[0] == 0
         if also:
@@ -363,11 +459,16 @@ class TestRunning:
         if not is_first:
             (tmp_path / "static-routes.told").touch()
         environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
-        assert boot(node, ROUTE, folder=tmp_path, environment=environment) == (0, ["routes in force: 1"])
+        assert boot(node, ROUTE, folder=tmp_path, environment=environment) == (
+            0,
+            ["routes in force: 1"],
+        )
         assert (tmp_path / "calls").read_text() == "\n"
 
     def test_an_addition_precedes_a_deletion(self, node: KernelNode, tmp_path: Path) -> None:
-        """A route that left the config is deleted after the narrower one that replaces it was added."""
+        """A route that left the config is deleted after the narrower one that replaces it was
+        added.
+        """
         assert boot(node, ROUTE)[0] == 0
         narrow = attrs.evolve(ROUTE, destination="172.20.1.0/25")
         assert boot(node, narrow, now=True, environment=counted_ip(tmp_path))[0] == 0
@@ -375,7 +476,9 @@ class TestRunning:
         assert re.findall("^route (add|prepend|delete) ", sent, re.MULTILINE) == ["add", "delete"]
 
     def test_a_second_reading_repeats_no_change(self, node: KernelNode, tmp_path: Path) -> None:
-        """The script sends its changes once, also where a dump was interrupted and it reads the tables again."""
+        """The script sends its changes once, also where a dump was interrupted and it reads the
+        tables again.
+        """
         environment = another_ip(
             tmp_path,
             f"""
@@ -387,16 +490,25 @@ class TestRunning:
             fi
             """,
         )
-        assert boot(node, ROUTE, folder=tmp_path, environment=environment)[1][0] == "routes in force: 1"
+        assert (
+            boot(node, ROUTE, folder=tmp_path, environment=environment)[1][0]
+            == "routes in force: 1"
+        )
         sent = (tmp_path / "in").read_text()
-        assert (sent.count(f"route add {ours_of(ROUTE)}"), sent.count("route show table all")) == (1, 2)
+        assert (sent.count(f"route add {ours_of(ROUTE)}"), sent.count("route show table all")) == (
+            1,
+            2,
+        )
 
     def test_another_programs_replace_between_reading_and_changing_loses_nothing(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
-        """Our gateway changes while a daemon replaces our route: no route of the daemon is overwritten."""
+        """Our gateway changes while a daemon replaces our route: no route of the daemon is
+        overwritten.
+        """
         assert boot(node, ROUTE)[0] == 0
-        # The daemon is quick: after every reading of the place it has replaced the first route, once.
+        # The daemon is quick: after every reading of the place it has replaced the first route,
+        # once.
         environment = another_ip(
             tmp_path,
             f"""
@@ -408,7 +520,9 @@ class TestRunning:
             exit $status
             """,
         )
-        assert boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 0
+        assert (
+            boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 0
+        )
         assert (tmp_path / "done").exists()
         assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.2 dev eth0 proto 142 ",
@@ -417,13 +531,17 @@ class TestRunning:
 
     @pytest.mark.slow
     def test_what_grows_with_the_routes(self, node: KernelNode, tmp_path: Path) -> None:
-        """A boot sends a command for each and reads two rows, a later start only the rows; the processes stay."""
+        """A boot sends a command for each and reads two rows, a later start only the rows; the
+        processes stay.
+        """
         counts = []
         for size in (1_000, 10_000):
             destinations = [f"11.{n >> 16}.{n >> 8 & 255}.{n & 255}/32" for n in range(size)]
             (tmp_path / "static-routes.told").unlink(missing_ok=True)
             for _ in ("a boot", "a later start"):
-                routes = (attrs.evolve(ROUTE, destination=destination) for destination in destinations)
+                routes = (
+                    attrs.evolve(ROUTE, destination=destination) for destination in destinations
+                )
                 boot(node, *routes, folder=tmp_path, environment=counted_ip(tmp_path))
                 counts.append(take_counts(tmp_path))
                 (tmp_path / "static-routes.told").touch()
@@ -444,8 +562,12 @@ class TestRunning:
             r"""head -c 9 >/dev/null; printf 'Object "end" is unknown, try "ip help".\nCommand failed -:1\n'""",
         ],
     )
-    def test_a_broken_ip_is_told_at_once(self, node: KernelNode, tmp_path: Path, program: str) -> None:
-        """Missing, killed, or ended half-way: its output is no verdict, and the script does not wait."""
+    def test_a_broken_ip_is_told_at_once(
+        self, node: KernelNode, tmp_path: Path, program: str
+    ) -> None:
+        """Missing, killed, or ended half-way: its output is no verdict, and the script does not
+        wait.
+        """
         if program:
             another_ip(tmp_path, program)
         for tool in "bash", "head":
@@ -464,8 +586,12 @@ class TestRunning:
         assert boot(node, wanted) == (0, ["routes in force: 1"])
         assert ours(node) == [ours_of(wanted)]
 
-    def test_an_open_route_whose_place_is_taken_meanwhile(self, node: KernelNode, tmp_path: Path) -> None:
-        """The refusal is for the place alone, and says nothing of the default route that was waited for."""
+    def test_an_open_route_whose_place_is_taken_meanwhile(
+        self, node: KernelNode, tmp_path: Path
+    ) -> None:
+        """The refusal is for the place alone, and says nothing of the default route that was waited
+        for.
+        """
         open_route = StaticRoute(destination="172.20.0.0/16")
         with waiting(node, tmp_path, open_route, "table main has no IPv4 default route") as process:
             node.add_address("ib0", "172.20.1.4/16")
@@ -477,7 +603,9 @@ class TestRunning:
         assert int((tmp_path / "waited").read_text()) < 30
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
-        """With ip's own words; routes that succeeded stay, and so does the route in the refused one's place."""
+        """With ip's own words; routes that succeeded stay, and so does the route in the refused
+        one's place.
+        """
         node.add_route("172.16.3.0/24", gateway="10.224.0.9", dev="eth0", protocol=142)
         routes = [
             StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0"),
@@ -497,7 +625,10 @@ class TestRunning:
                 'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
             ],
         )
-        assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0", "172.16.3.0/24 via 10.224.0.9 dev eth0"]
+        assert ours(node) == [
+            "172.16.2.0/24 via 10.224.0.1 dev eth0",
+            "172.16.3.0/24 via 10.224.0.9 dev eth0",
+        ]
         assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route", "show", "172.16.0.0/16")
 
     def test_odd_device_names(self, node: KernelNode) -> None:
@@ -506,7 +637,17 @@ class TestRunning:
             node.ip("link", "add", "name", name, "type", "ifb")
             node.ip("link", "set", "dev", name, "up")
             node.ip("address", "add", f"192.168.{number}.1/24", "dev", name)
-            node.ip("route", "add", "default", "via", f"192.168.{number}.2", "dev", name, "metric", str(number + 1))
+            node.ip(
+                "route",
+                "add",
+                "default",
+                "via",
+                f"192.168.{number}.2",
+                "dev",
+                name,
+                "metric",
+                str(number + 1),
+            )
             route = StaticRoute(destination="172.16.1.0/24", dev=name)
             assert boot(node, route) == (0, ["routes in force: 1"])
             assert ours(node) == [f"172.16.1.0/24 via 192.168.{number}.2 dev {name}"]

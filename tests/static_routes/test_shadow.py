@@ -1,4 +1,5 @@
-"""Beside another program: its routes are those that it would have without hostrouting, but for the remainders.
+"""Beside another program: its routes are those that it would have without hostrouting, but for the
+remainders.
 
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
 """
@@ -19,7 +20,11 @@ def lead(seed: int, cycles: int) -> None:
             try:
                 life.cycle()
             except BaseException as error:
-                error.args = ("\n".join([*map(str, error.args), f"seed {seed}, cycle {number}:", *life.history]),)
+                error.args = (
+                    "\n".join(
+                        [*map(str, error.args), f"seed {seed}, cycle {number}:", *life.history]
+                    ),
+                )
                 raise
 
 
@@ -31,5 +36,7 @@ def test_a_life() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 9))
 def test_lives(seed: int) -> None:
-    """In 3,500 cycles no route of the other program is lost, too many or at another place, and no reset fails."""
+    """In 3,500 cycles no route of the other program is lost, too many or at another place, and no
+    reset fails.
+    """
     lead(seed, 500)

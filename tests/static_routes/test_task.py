@@ -28,7 +28,9 @@ class TestDo:
         [(script, unit)] = [part.files for part in units_in([boot_part(CONFIG)])]
         assert host.files.read(SCRIPT_PATH) == script.content
         assert host.files.read(UNIT_PATH) == unit.content
-        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service")
+        assert host.files.exists(
+            "/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
+        )
         before = state(host)
         generation = host.files.tree.file(SCRIPT_PATH)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -55,7 +57,9 @@ class TestDo:
         assert others(host) == before
 
     def test_a_refresh_of_the_hidden_route(self, host: FakeHost, ctx: Context) -> None:
-        """Its owner replaces the same route again: the kernel refuses that, and ours stays in force."""
+        """Its owner replaces the same route again: the kernel refuses that, and ours stays in
+        force.
+        """
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         before = state(host)
         hidden = Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=4)
@@ -63,7 +67,9 @@ class TestDo:
             host.routes.insert_route(hidden, verb="replace")
         assert state(host) == before
 
-    def test_a_route_that_left_the_config_gives_the_place_back(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_route_that_left_the_config_gives_the_place_back(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
         """A route less in the config is one less on the node, and its place is the other's again."""
         before = others(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -72,7 +78,9 @@ class TestDo:
         assert others(host) == before
 
     @pytest.mark.parametrize("take_away", ["no routes", "undo"])
-    def test_without_routes_ours_is_removed(self, host: FakeHost, ctx: Context, take_away: str) -> None:
+    def test_without_routes_ours_is_removed(
+        self, host: FakeHost, ctx: Context, take_away: str
+    ) -> None:
         """Routes, script, unit, gate: all as before."""
         before = others(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -85,7 +93,9 @@ class TestDo:
         assert host.files.tree.snapshot() == {}
 
     def test_zero_impact(self, ctx: Context) -> None:
-        """Without routes, on a node without an earlier config, nothing is changed and systemd is not called."""
+        """Without routes, on a node without an earlier config, nothing is changed and systemd is
+        not called.
+        """
         host = FakeHost()
         host.routes.add_link("eth0")
         before = state(host)
@@ -95,7 +105,9 @@ class TestDo:
 
     @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
-        """Without a kernel to ask, script and unit can still be installed, planned and removed, for IPv6 too."""
+        """Without a kernel to ask, script and unit can still be installed, planned and removed, for
+        IPv6 too.
+        """
         host = FakeHost(is_live=False)
         task = ConfigureStaticRoutes(config_of([StaticRoute(destination=destination)]), host=host)
         assert f"+ {SCRIPT_PATH}" in map(str, task.plan(ctx))
@@ -123,11 +135,15 @@ class TestPlan:
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
-        assert changes[4:8] == [f"+ {path}" for path in (INTENT_PATH, GATING_PATH, SCRIPT_PATH, UNIT_PATH)]
+        assert changes[4:8] == [
+            f"+ {path}" for path in (INTENT_PATH, GATING_PATH, SCRIPT_PATH, UNIT_PATH)
+        ]
         assert state(host) == before
 
     def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:
-        """An operator gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""
+        """An operator gave our route an mtu: 'was' and the very same words would leave a reader
+        puzzled.
+        """
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
         ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
@@ -147,7 +163,9 @@ class TestPlan:
         assert state(host) == before
 
     def test_fields_that_cannot_be_looked_up_now(self, ctx: Context) -> None:
-        """The plan does not wait: it names the fields that will be looked up, and leaves their place alone."""
+        """The plan does not wait: it names the fields that will be looked up, and leaves their
+        place alone.
+        """
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_route("172.16.8.0/22", dev="eth0", protocol=OUR_PROTOCOL)

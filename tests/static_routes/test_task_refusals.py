@@ -38,7 +38,9 @@ class LateClock(ManualClock):
 
 class TestWaiting:
     def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """After 30 s it fails, with the reason and the next step; it logged its wait once; the gate is there."""
+        """After 30 s it fails, with the reason and the next step; it logged its wait once; the gate
+        is there.
+        """
         host = FakeHost()
         host.routes.add_link("eth0")
         before = others(host)
@@ -60,7 +62,9 @@ class TestWaiting:
         host = FakeHost()
         host.routes.add_link("eth0")
         config = config_of([StaticRoute(destination="fd00:9::/64")])
-        with pytest.raises(BackendError, match=r"\(see the advertisements of its router\), or give"):
+        with pytest.raises(
+            BackendError, match=r"\(see the advertisements of its router\), or give"
+        ):
             ConfigureStaticRoutes(config, host=host).do(ctx)
 
     def test_it_comes_in_time(self) -> None:
@@ -68,13 +72,17 @@ class TestWaiting:
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_address("eth0", "10.224.0.4/16")
-        lease = partial(host.routes.add_route, "default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        lease = partial(
+            host.routes.add_route, "default", gateway="10.224.0.1", dev="eth0", protocol=16
+        )
         ctx = Context(clock=LateClock(5, lease))
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert (ours(host), ctx.clock.monotonic()) == (WANTED, 5)
 
     def test_the_context_is_heeded(self) -> None:
-        """Of a short time half is for waiting, so that the reason can still be told; a cancellation ends it at once."""
+        """Of a short time half is for waiting, so that the reason can still be told; a cancellation
+        ends it at once.
+        """
         host = FakeHost()
         ctx = Context(timeout=3, clock=ManualClock(auto=True))
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 1\.5 s"):
@@ -89,12 +97,16 @@ class TestWaiting:
 
 
 class TestRefusals:
-    def refused(self, host: FakeHost, ctx: Context, *routes: StaticRoute, retryable: bool = False) -> BackendError:
+    def refused(
+        self, host: FakeHost, ctx: Context, *routes: StaticRoute, retryable: bool = False
+    ) -> BackendError:
         """Try these and one that is right: over an installed config, and on a node without one.
 
         No route may have changed, and an installed config stays as it was.
         """
-        task = ConfigureStaticRoutes(config_of([StaticRoute(destination="172.16.8.0/22"), *routes]), host=host)
+        task = ConfigureStaticRoutes(
+            config_of([StaticRoute(destination="172.16.8.0/22"), *routes]), host=host
+        )
 
         def refuse(*, installed: bool) -> BackendError:
             routes_before, files_before = host.routes.routes(), host.files.tree.snapshot()
@@ -142,14 +154,21 @@ class TestRefusals:
     def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
         """The device is named, and whose it is."""
         error = self.refused(
-            host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"), retryable=True
+            host,
+            ctx,
+            StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"),
+            retryable=True,
         )
         assert isinstance(error, LinkNotFoundError)
         assert error.dev == "eth7"
-        assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(error)
+        assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(
+            error
+        )
 
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
-        """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is waited for."""
+        """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is
+        waited for.
+        """
         host.routes.add_link("eth1")
         refused = StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")
         error = self.refused(host, ctx, refused, retryable=True)
@@ -157,10 +176,14 @@ class TestRefusals:
         assert ctx.clock.monotonic() == 60
 
     def test_an_address_that_comes_in_time(self, host: FakeHost) -> None:
-        """The README's own kind of route, with gateway and device, is waited for like one that is looked up."""
+        """The README's own kind of route, with gateway and device, is waited for like one that is
+        looked up.
+        """
         host.routes.add_link("eth1")
         ctx = Context(clock=LateClock(3, partial(host.routes.add_address, "eth1", "10.9.0.4/16")))
-        config = config_of([StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")])
+        config = config_of(
+            [StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")]
+        )
         ConfigureStaticRoutes(config, host=host).do(ctx)
         assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
         assert ctx.clock.monotonic() == 3
@@ -174,7 +197,11 @@ class TestRefusals:
                 "eth0",
                 "refused: no network of eth0 has the gateway 10.9.0.1; correct its 'gateway' or 'dev'",
             ),
-            ("10.224.0.1", "ib0", "refused: no network of ib0 has the gateway 10.224.0.1; correct its"),
+            (
+                "10.224.0.1",
+                "ib0",
+                "refused: no network of ib0 has the gateway 10.224.0.1; correct its",
+            ),
             ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
             (None, "eth7", "refused: there is no network device eth7; correct its 'dev'"),
             ("10.9.0.1", "eth1", "waits up to 30 s, since eth1 has no IPv4 address"),
@@ -185,19 +212,27 @@ class TestRefusals:
     def test_a_plan_foresees_refusals(
         self, ctx: Context, gateway: str | None, dev: str, foreseen: str | None, real: bool
     ) -> None:
-        """In memory and in the kernel: a plan names the routes that fail, and why, as the failure does."""
+        """In memory and in the kernel: a plan names the routes that fail, and why, as the failure
+        does.
+        """
         with KernelNode.made() if real else nullcontext(MemoryBackend()) as node:
             for name in ("eth0", "ib0", "eth1", "eth2"):
                 node.add_link(name, up=name != "eth2")
             node.add_address("eth0", "10.224.0.4/16")
             node.add_address("ib0", "172.16.1.4/16")
             node.add_route("default", gateway="10.224.0.1", dev="eth0")
-            backend = NetlinkBackend(netns=f"/run/netns/{node.name}") if isinstance(node, KernelNode) else node
+            backend = (
+                NetlinkBackend(netns=f"/run/netns/{node.name}")
+                if isinstance(node, KernelNode)
+                else node
+            )
             host = FakeHost(MemoryBackend())
             object.__setattr__(host, "routes", backend)
             route = StaticRoute(destination="172.17.0.0/24", gateway=gateway, dev=dev)
             task = ConfigureStaticRoutes(config_of([route]), host=host)
-            [change] = [change for change in task.plan(ctx) if change.subject.startswith("172.17.0.0/24")]
+            [change] = [
+                change for change in task.plan(ctx) if change.subject.startswith("172.17.0.0/24")
+            ]
             if foreseen is None:
                 assert change.detail is None
                 task.do(ctx)
@@ -205,16 +240,26 @@ class TestRefusals:
             assert foreseen in str(change.detail)
             with pytest.raises(BackendError) as raised:
                 task.do(ctx)
-            assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(raised.value).replace(
-                "no such device: eth7", "there is no network device eth7"
-            )
+            assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(
+                raised.value
+            ).replace("no such device: eth7", "there is no network device eth7")
 
-    @pytest.mark.parametrize(("gateway", "dev"), [("10.224.0.4", "eth0"), ("172.16.1.4", "ib0"), ("fd00:1::4", "eth0")])
-    def test_a_gateway_of_the_nodes_own(self, host: FakeHost, ctx: Context, gateway: str, dev: str) -> None:
-        """The kernel takes the route, and sends no packet there: a plan and a run refuse it before any change."""
+    @pytest.mark.parametrize(
+        ("gateway", "dev"), [("10.224.0.4", "eth0"), ("172.16.1.4", "ib0"), ("fd00:1::4", "eth0")]
+    )
+    def test_a_gateway_of_the_nodes_own(
+        self, host: FakeHost, ctx: Context, gateway: str, dev: str
+    ) -> None:
+        """The kernel takes the route, and sends no packet there: a plan and a run refuse it before
+        any change.
+        """
         host.routes.add_address("eth0", "fd00:1::4/64")
         good = StaticRoute(destination="172.17.1.0/24", gateway="10.224.0.1")
-        bad = StaticRoute(destination="fd00:9::/64" if ":" in gateway else "172.17.0.0/24", gateway=gateway, dev="eth0")
+        bad = StaticRoute(
+            destination="fd00:9::/64" if ":" in gateway else "172.17.0.0/24",
+            gateway=gateway,
+            dev="eth0",
+        )
         config, before = config_of([good, bad]), state(host)
         for task in (ConfigureStaticRoutes(config, host=host), Configure(config, host=host)):
             for act in (plan, execute):

@@ -1,4 +1,6 @@
-"""The unit on real systemd, with all its confinement: the script can do its work in there, and is heard."""
+"""The unit on real systemd, with all its confinement: the script can do its work in there, and is
+heard.
+"""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +25,9 @@ ip link add eth0 type ifb && ip link set eth0 up && ip address add 10.224.0.4/16
 
 @contextmanager
 def machine(prepare: str) -> Iterator[SystemdBox]:
-    """A machine on which the unit is installed when it has booted: for two routes, of which one is to be looked up."""
+    """A machine on which the unit is installed when it has booted: for two routes, of which one is
+    to be looked up.
+    """
     require_systemd_box()
     config = config_of(
         [
@@ -39,12 +43,19 @@ def machine(prepare: str) -> Iterator[SystemdBox]:
 
 @pytest.mark.slow
 def test_it_waits_and_works() -> None:
-    """Started before the lease is there it waits, in its confinement, and then does all that it is for."""
+    """Started before the lease is there it waits, in its confinement, and then does all that it is
+    for.
+    """
     with machine("") as box:
-        assert "hostrouting-ready.service" in box.run("systemctl", "show", "--property=Before", UNIT).stdout
+        assert (
+            "hostrouting-ready.service"
+            in box.run("systemctl", "show", "--property=Before", UNIT).stdout
+        )
         box.run("systemctl", "start", "--no-block", UNIT)
         box.wait_for("waiting up to 30 s: table main has no IPv4 default route", unit=UNIT)
-        box.run("ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp")
+        box.run(
+            "ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp"
+        )
         box.wait_for("routes in force: 2", unit=UNIT)
         assert box.run("ip", "route", "show", "proto", "142").stdout.splitlines() == [
             "172.16.1.0/24 via 10.224.0.1 dev eth0 ",
@@ -55,7 +66,8 @@ def test_it_waits_and_works() -> None:
         for _ in range(7):
             box.run("systemctl", "start", UNIT)
         assert len(box.run("ip", "route", "show", "proto", "142").stdout.splitlines()) == 2
-        # In the journal a state that stands still is told once; that the unit was started is not told at all.
+        # In the journal a state that stands still is told once; that the unit was started is not
+        # told at all.
         assert box.journal(f"--unit={UNIT}") == [
             "waiting up to 30 s: table main has no IPv4 default route",
             "routes in force: 2",
@@ -65,7 +77,9 @@ def test_it_waits_and_works() -> None:
 
 def test_a_refusal_is_heard() -> None:
     """The unit fails, and its journal alone names the route and the reason."""
-    refused = "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
+    refused = (
+        "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
+    )
     with machine(refused) as box:
         assert box.run("systemctl", "start", UNIT, check=False).returncode == 1
         assert (
@@ -79,8 +93,12 @@ def test_a_refusal_is_heard() -> None:
 
 
 def test_a_refusal_that_stands_still_is_told_once() -> None:
-    """As an error, in full; then in one short line; in full again only when it has changed; and so is the end of it."""
-    refused = "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
+    """As an error, in full; then in one short line; in full again only when it has changed; and so
+    is the end of it.
+    """
+    refused = (
+        "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
+    )
     with machine(refused) as box:
 
         def said() -> list[str]:
@@ -90,7 +108,9 @@ def test_a_refusal_that_stands_still_is_told_once() -> None:
             return box.journal("--identifier=static-routes", "--priority=3")[before:]
 
         [first] = said()
-        assert first.startswith("refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: '172.16.1.0/24 dev eth0 proto kernel")
+        assert first.startswith(
+            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: '172.16.1.0/24 dev eth0 proto kernel"
+        )
         for _ in range(2):
             [short] = said()
             assert re.fullmatch(r"as before, since \d\d:\d\d: " + re.escape(first), short)
@@ -104,7 +124,9 @@ def test_a_refusal_that_stands_still_is_told_once() -> None:
 
 
 def test_no_two_runs_meet() -> None:
-    """While another holds the lock on the folder the unit waits, and fails at last without having looked."""
+    """While another holds the lock on the folder the unit waits, and fails at last without having
+    looked.
+    """
     with machine("ip route add default via 10.224.0.1 dev eth0\n") as box:
         unit = Path(box.root, "etc/systemd/system", UNIT)
         assert "--timeout 10 " in unit.read_text()

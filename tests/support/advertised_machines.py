@@ -111,8 +111,8 @@ def tree_with_network_manager(folder: Path) -> Path:
 def defaults_of(owner: str, version: int, preference: str, *, first: str = "eth0") -> list[Default]:
     """Return what becomes of an advertisement on eth0, and one with this preference on rdma0.
 
-    systemd-networkd 252 makes one multipath route, 257 two, with a metric by preference. Of NetworkManager's the device
-    that it activates first has the better one.
+    systemd-networkd 252 makes one multipath route, 257 two, with a metric by preference. Of
+    NetworkManager's the device that it activates first has the better one.
     """
     if owner == "networkd" and version < 257:
         return [(["eth0", "rdma0"], 1024)]
@@ -137,9 +137,13 @@ class Routers:
     def __enter__(self) -> Routers:
         for dev in DEVICES:
             # A device has IPv6 a moment after its carrier, which comes with the daemon.
-            self.machine.until(f"ip -n beyond -6 route show table local dev {dev} | grep --quiet ff00::/8")
+            self.machine.until(
+                f"ip -n beyond -6 route show table local dev {dev} | grep --quiet ff00::/8"
+            )
         self._stack = ExitStack()
-        self.by_device = {dev: Router(f"{self.machine.root}/run/netns/beyond", dev) for dev in DEVICES}
+        self.by_device = {
+            dev: Router(f"{self.machine.root}/run/netns/beyond", dev) for dev in DEVICES
+        }
         for router in self.by_device.values():
             self._stack.callback(router.close)
         return self
@@ -148,13 +152,17 @@ class Routers:
         self._stack.close()
 
     def advertise(self, *devs: str, **settings: Any) -> None:
-        """Let each, or only these, advertise itself: the second one so, the first with its lifetime and a prefix."""
+        """Let each, or only these, advertise itself: the second one so, the first with its lifetime
+        and a prefix.
+        """
         first = {"lifetime": settings.get("lifetime", 1800), "options": [Prefix("fd01::/64")]}
         for dev in devs or DEVICES:
             self.by_device[dev].advertise(**(first if dev == "eth0" else settings))
 
     def advertise_until(self, wanted: list[Default], *devs: str, **settings: Any) -> None:
-        """Advertise again and again until there are these default routes: a daemon may not listen yet."""
+        """Advertise again and again until there are these default routes: a daemon may not listen
+        yet.
+        """
 
         def is_told() -> bool:
             self.advertise(*devs, **settings)
@@ -168,16 +176,28 @@ class Routers:
 
     def shown(self) -> list[dict[str, Any]]:
         """Return the default routes of the machine."""
-        return list(json.loads(self.machine.run("ip", "-6", "-j", "route", "show", "default").stdout or "[]"))
+        return list(
+            json.loads(
+                self.machine.run("ip", "-6", "-j", "route", "show", "default").stdout or "[]"
+            )
+        )
 
     def defaults(self) -> list[Default]:
         """Return devices and metric of each default route, by metric and device."""
         found = [
-            (sorted(leg["dev"] for leg in route.get("nexthops", [route])), route["metric"]) for route in self.shown()
+            (sorted(leg["dev"] for leg in route.get("nexthops", [route])), route["metric"])
+            for route in self.shown()
         ]
         return sorted(found, key=_by_metric)
 
     def are_learned_by_the_kernel(self) -> bool:
         """Return whether any default route has RTF_ADDRCONF."""
-        words = [line.split() for line in self.machine.run("cat", "/proc/net/ipv6_route").stdout.splitlines()]
-        return any(int(each[-2], 16) & _RTF_ADDRCONF for each in words if each[1] == "00" and each[-1] in DEVICES)
+        words = [
+            line.split()
+            for line in self.machine.run("cat", "/proc/net/ipv6_route").stdout.splitlines()
+        ]
+        return any(
+            int(each[-2], 16) & _RTF_ADDRCONF
+            for each in words
+            if each[1] == "00" and each[-1] in DEVICES
+        )

@@ -1,4 +1,6 @@
-"""The judgements on a node with an announced fabric: against the kernel once it is connected, and the boot script."""
+"""The judgements on a node with an announced fabric: against the kernel once it is connected, and
+the boot script.
+"""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -15,14 +17,17 @@ from hostrouting.testing import KernelNode
 
 
 def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced) -> None:
-    """Assert that the proof finds each address that the kernel loses when the announced ones are really added.
+    """Assert that the proof finds each address that the kernel loses when the announced ones are
+    really added.
 
-    Without rules of its own, a node has no other findings, but for those that are true today, and where a device is
-    allowed: the fabric counts as a whole.
+    Without rules of its own, a node has no other findings, but for those that are true today, and
+    where a device is allowed: the fabric counts as a whole.
     """
     kernel = NetlinkBackend(netns=node.name)
     patterns = world.allowed
-    report = prove_egress(kernel, world.cidrs, allowed_devs=patterns, fabric=announced.as_fabric(kernel))
+    report = prove_egress(
+        kernel, world.cidrs, allowed_devs=patterns, fabric=announced.as_fabric(kernel)
+    )
     today = prove_egress(kernel, world.cidrs, allowed_devs=patterns)
     fabric = {dev for dev, _ in announced.addresses}
     is_plain = len(kernel.rules()) == 3 and announced.is_plain
@@ -30,7 +35,11 @@ def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced
     oracle = KernelOracle(node)
     expected = oracle.expected()
     devices = {link.name for link in kernel.links()}
-    allowed = {dev for dev in devices if dev in expected or any(fnmatchcase(dev, pattern) for pattern in patterns)}
+    allowed = {
+        dev
+        for dev in devices
+        if dev in expected or any(fnmatchcase(dev, pattern) for pattern in patterns)
+    }
     for cidr in (one.cidr for one in report.cidrs):
         said = claimed(report, cidr).keys()
         true = wrong_of(oracle, cidr, frozenset(allowed)).keys()
@@ -41,15 +50,26 @@ def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced
 
 
 def check_script_equals_proof(
-    node: KernelNode, world: World, announced: Announced, folder: Path, *, through: Sequence[str] = ()
+    node: KernelNode,
+    world: World,
+    announced: Announced,
+    folder: Path,
+    *,
+    through: Sequence[str] = (),
 ) -> None:
-    """Assert that the boot script, which reads its files below `folder`, finds the same as the proof."""
+    """Assert that the boot script, which reads its files below `folder`, finds the same as the
+    proof.
+    """
     fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
-    report, ran = both_answers(node, fabric, folder, world.cidrs, allowed=world.allowed, through=through)
+    report, ran = both_answers(
+        node, fabric, folder, world.cidrs, allowed=world.allowed, through=through
+    )
     assert ran.status == (0 if report.ok else 1), ran.output
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     by_script = [LINE.fullmatch(line) for line in lines]
     by_python = [LINE.fullmatch(line) for line in report.lines()]
-    assert [found and found.groups() for found in by_script] == [found and found.groups() for found in by_python]
+    assert [found and found.groups() for found in by_script] == [
+        found and found.groups() for found in by_python
+    ]
     assert not report.ok or ran.markers["route-overlap.ok"] == f"{report.verdict}\n"
     assert "line " not in ran.output, ran.output

@@ -1,4 +1,6 @@
-"""Nodes with an announced fabric: its files, its connection, and the answers of the proof and of the boot script."""
+"""Nodes with an announced fabric: its files, its connection, and the answers of the proof and of
+the boot script.
+"""
 
 import re
 import shutil
@@ -22,7 +24,9 @@ from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_
 from hostrouting.testing import KernelNode, MemoryBackend
 
 #: A finding in the marker of the boot script.
-LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?")
+LINE = re.compile(
+    r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?"
+)
 _ABSENT = "00155D33FF1D"
 #: A name that a shell and the batches of `ip` would split, expand or cut.
 _ODD = "*o'd\"d#0"
@@ -48,7 +52,9 @@ class Announced(NamedTuple):
         node.add_link(_ODD, up=self.odd_is_up)
 
     def connect(self, node: KernelNode) -> None:
-        """Do as the agent does: set each device up, add each address, and go on if it is there already."""
+        """Do as the agent does: set each device up, add each address, and go on if it is there
+        already.
+        """
         for dev, address in self.addresses:
             with suppress(BackendError):
                 node.add_link(dev)
@@ -67,7 +73,15 @@ class Announced(NamedTuple):
                 before = "broadcast 127.0.0.0 " in node.ip("route", "show", "table", "local")
                 for number in (prefix.masked.network, prefix.last) if before else (prefix.last,):
                     with suppress(BackendError):
-                        node.ip("route", "append", "broadcast", format_ipv4(number), *own, "table", "local")
+                        node.ip(
+                            "route",
+                            "append",
+                            "broadcast",
+                            format_ipv4(number),
+                            *own,
+                            "table",
+                            "local",
+                        )
 
     def as_fabric(self, backend: Routing) -> Fabric:
         """The announcement, by the hardware addresses of the devices."""
@@ -75,16 +89,30 @@ class Announced(NamedTuple):
             return Fabric(networks=tuple(self.networks), source="routeOverlap.fabric")
         macs = {device.name: agent_mac(device.name, device.mac) for device in backend.links()}
         return Fabric(
-            addresses=tuple(FabricAddress(macs.get(dev) or _ABSENT, parse_ipv4(own)) for dev, own in self.addresses),
+            addresses=tuple(
+                FabricAddress(macs.get(dev) or _ABSENT, parse_ipv4(own))
+                for dev, own in self.addresses
+            ),
             source=POOL,
         )
 
 
-#: Devices of the node, and one that comes later; addresses in the places where the small world meets.
+#: Devices of the node, and one that comes later; addresses in the places where the small world
+#: meets.
 _addresses = st.lists(
     st.tuples(
         st.sampled_from([*small_world.DEVICES, _ODD, "late0"]),
-        st.sampled_from(["10.1.0.1", "10.1.0.5", "10.1.0.77", "10.1.255.241", "10.2.0.1", "10.3.0.4", "192.168.7.9"]),
+        st.sampled_from(
+            [
+                "10.1.0.1",
+                "10.1.0.5",
+                "10.1.0.77",
+                "10.1.255.241",
+                "10.2.0.1",
+                "10.3.0.4",
+                "192.168.7.9",
+            ]
+        ),
     ),
     min_size=1,
     max_size=4,
@@ -113,17 +141,23 @@ announcements = st.builds(Announced, _addresses, st.just(()), st.booleans()) | s
 def _rules(draw: st.DrawFn) -> Rule:
     """A rule that suppresses routes, goes on elsewhere, does nothing, or selects one of the places."""
     action = draw(st.sampled_from(["lookup"] * 5 + ["goto", "nop"]))
-    places = st.sampled_from([*small_world.DESTINATIONS, "10.1.0.64/26", "10.1.255.255/32"]).map(parse_cidr)
+    places = st.sampled_from([*small_world.DESTINATIONS, "10.1.0.64/26", "10.1.255.255/32"]).map(
+        parse_cidr
+    )
     is_lookup = action == "lookup"
     return Rule(
         priority=draw(st.sampled_from([1, 50, 100, 32765, 32766, 32767, 40000])),
         action=action,
         table=draw(st.sampled_from([254, 254, 254, 255, 100, 1000])) if is_lookup else 0,
-        source=parse_cidr(draw(st.sampled_from(["0.0.0.0/0", "0.0.0.0/0", "10.1.0.0/16", "10.1.0.1/32"]))),
+        source=parse_cidr(
+            draw(st.sampled_from(["0.0.0.0/0", "0.0.0.0/0", "10.1.0.0/16", "10.1.0.1/32"]))
+        ),
         destination=draw(st.just((0, 0)) | places),
         inverted=draw(st.sampled_from([False, False, False, True])),
         goto=draw(st.sampled_from([32766, 32767, 40000, 50000])) if action == "goto" else None,
-        suppress_prefix_length=draw(st.none() | st.sampled_from([0, 8, 15, 16, 24])) if is_lookup else None,
+        suppress_prefix_length=draw(st.none() | st.sampled_from([0, 8, 15, 16, 24]))
+        if is_lookup
+        else None,
     )
 
 
@@ -178,16 +212,27 @@ def both_answers(
     routes: Sequence[dict[str, str]] = (),
     through: Sequence[str] = (),
 ) -> tuple[OverlapReport, ScriptRun]:
-    """Let the proof and the boot script answer under an announced fabric; the script reads its files below `folder`."""
+    """Let the proof and the boot script answer under an announced fabric; the script reads its
+    files below `folder`.
+    """
     write_files(folder, fabric)
     kernel = NetlinkBackend(netns=node.name)
-    report = prove_egress(kernel, cidrs, allowed_devs=allowed, expected_devs=expected, fabric=fabric)
+    report = prove_egress(
+        kernel, cidrs, allowed_devs=allowed, expected_devs=expected, fabric=fabric
+    )
     options = {"fabric": list(fabric.networks)} if fabric.networks else {}
     if expected is not None:
         options["expectedDevs"] = list(expected)
     markers = folder / "markers"
     shutil.rmtree(markers, ignore_errors=True)
     ran = run_script(
-        node, markers, cidrs, allowed=allowed, routes=routes, files=folder, options=options, through=through
+        node,
+        markers,
+        cidrs,
+        allowed=allowed,
+        routes=routes,
+        files=folder,
+        options=options,
+        through=through,
     )
     return report, ran

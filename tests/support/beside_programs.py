@@ -1,4 +1,6 @@
-"""Machines in which hostrouting works beside a program of Debian that keeps a route to the destination of ours."""
+"""Machines in which hostrouting works beside a program of Debian that keeps a route to the
+destination of ours.
+"""
 
 import re
 from collections.abc import Callable
@@ -24,12 +26,16 @@ PLACE: Final = "172.16.8.0/22"
 OURS: Final = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
 CONFIG: Final = HostRoutingConfig.from_mapping(
     {
-        "staticRoutes": {"enabled": True, "routes": [{"destination": PLACE, "gateway": "10.224.0.1", "dev": "eth0"}]},
+        "staticRoutes": {
+            "enabled": True,
+            "routes": [{"destination": PLACE, "gateway": "10.224.0.1", "dev": "eth0"}],
+        },
         "watch": {"enabled": True, "mode": "service"},
         "gates": [],
     }
 )
-#: The last numbers of the gateways of a program: the one that it begins with, and the one that it changes to.
+#: The last numbers of the gateways of a program: the one that it begins with, and the one that it
+#: changes to.
 OLDER, NEWER = "9", "8"
 _WIRE: Final = """
 ip netns add beyond
@@ -62,7 +68,9 @@ enable /etc/systemd/system/dhcp-server.service
 
 @attrs.frozen(kw_only=True)
 class Program:
-    """A program, and what happens to it; `@` stands for the last number of the gateway that it then wants."""
+    """A program, and what happens to it; `@` stands for the last number of the gateway that it then
+    wants.
+    """
 
     name: str
     #: Bash that sets it up, with 10.224.0.9 for its gateway.
@@ -94,7 +102,8 @@ protocol static {{ ipv4; route {PLACE} via 10.224.0.9; }}
 END
 enable /lib/systemd/system/bird.service
 """,
-        route=f"{PLACE} via 10.224.0.@ dev eth0 proto bird" + (f" metric {metric}" if metric else ""),
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto bird"
+        + (f" metric {metric}" if metric else ""),
         disturbances={
             "reload": f"sed -i 's#{PLACE} via [^;]*#{PLACE} via 10.224.0.@#' /etc/bird/bird.conf; "
             "systemctl reload bird",
@@ -148,7 +157,8 @@ ExecStart=/sbin/dhcpcd --nobackground --ipv4only --noarp --nohook resolv.conf --
 END
 enable /etc/systemd/system/dhcpcd.service
 """,
-        route=f"{PLACE} via 10.224.0.@ dev eth0 proto dhcp src 10.224.0.4" + (f" metric {metric}" if metric else ""),
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto dhcp src 10.224.0.4"
+        + (f" metric {metric}" if metric else ""),
         disturbances={
             "renewal": "sed -i 's/22,10.*/22,10.224.0.@/' /etc/dhcp-server.conf; systemctl restart dhcp-server; "
             "dhcpcd --ipv4only --rebind eth0",
@@ -183,7 +193,8 @@ END
 chmod 600 /etc/NetworkManager/system-connections/*
 enable /lib/systemd/system/NetworkManager.service
 """,
-        route=f"{PLACE} via 10.224.0.@ dev eth0 proto static" + (f" metric {metric}" if metric else ""),
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto static"
+        + (f" metric {metric}" if metric else ""),
         disturbances={
             "reload": f"nmcli connection modify eth0 ipv4.routes '{PLACE} 10.224.0.@ {metric}'; "
             "nmcli device reapply eth0",
@@ -210,7 +221,12 @@ enable /lib/systemd/system/frr.service
 #: At their default metrics, and where they can, at that of ours.
 PROGRAMS: Final = {
     program.name: program
-    for program in (*map(_bird, (32, 0)), _KEEPALIVED, _dhcpcd(1002), *map(_network_manager, (100, 0)))
+    for program in (
+        *map(_bird, (32, 0)),
+        _KEEPALIVED,
+        _dhcpcd(1002),
+        *map(_network_manager, (100, 0)),
+    )
 }
 
 
@@ -238,7 +254,9 @@ class Beside(SystemdBox):
 
     def place(self) -> list[str]:
         """Return the routes to the destination of ours."""
-        shown = self.run("ip", "-4", "-oneline", "route", "show", "exact", PLACE).stdout.splitlines()
+        shown = self.run(
+            "ip", "-4", "-oneline", "route", "show", "exact", PLACE
+        ).stdout.splitlines()
         return [_PASSING.sub("", line).strip() for line in shown]
 
     def apply(self) -> None:
@@ -252,7 +270,9 @@ class Beside(SystemdBox):
         execute(Reset(CONFIG, host=self.host), Context(timeout=300))
 
     def disturb(self, name: str) -> None:
-        """Let something happen to the program, and wait until it has put its route in place, if it can."""
+        """Let something happen to the program, and wait until it has put its route in place, if it
+        can.
+        """
         self.run("bash", "-ec", self.program.disturbances[name].replace("@", NEWER))
         self.gateway = NEWER if "@" in self.program.disturbances[name] else self.gateway
         if not self.program.adds_exclusively:
@@ -268,4 +288,6 @@ class Beside(SystemdBox):
 
     def transitions(self) -> list[str]:
         """Return the states of VRRP that the journal tells of."""
-        return [line for line in self.journal("--unit=keepalived.service") if line.endswith(" STATE")]
+        return [
+            line for line in self.journal("--unit=keepalived.service") if line.endswith(" STATE")
+        ]

@@ -1,4 +1,6 @@
-"""Units for tests of the boot side: stand-ins for ours, and those that upstream leaves on a machine."""
+"""Units for tests of the boot side: stand-ins for ours, and those that upstream leaves on a
+machine.
+"""
 
 import subprocess
 from pathlib import Path
@@ -53,8 +55,13 @@ def departure_of(unit: BootUnit) -> Departure:
 
 
 def install_upstream(files: FileStore, *, program: str = "") -> None:
-    """Write upstream's units, scripts and links, as `systemctl enable` makes them; a script says that it ran."""
-    for name, after, wanted_by in ((STATIC, "", ""), (CHECK, f"{STATIC}.service", "WantedBy=multi-user.target")):
+    """Write upstream's units, scripts and links, as `systemctl enable` makes them; a script says
+    that it ran.
+    """
+    for name, after, wanted_by in (
+        (STATIC, "", ""),
+        (CHECK, f"{STATIC}.service", "WantedBy=multi-user.target"),
+    ):
         script = f"{SCRIPT_DIRECTORY}/{name}.sh"
         text = f"""\
 [Unit]
@@ -77,14 +84,26 @@ RequiredBy={NSPAWN}
 
 
 def assert_systemd_accepts(unit: BootUnit, folder: Path, *, most: int = 32) -> None:
-    """Assert that `systemd-analyze verify` prints nothing, and that the unit is exposed to so many tenths at most."""
+    """Assert that `systemd-analyze verify` prints nothing, and that the unit is exposed to so many
+    tenths at most.
+    """
     script, service = (folder / file.path.rpartition("/")[2] for file in unit.files[:2])
     script.write_bytes(unit.files[0].content)
     script.chmod(0o755)
     service.write_bytes(unit.files[1].content.replace(b"/etc/aks-flex-node", str(folder).encode()))
     verify = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", service], check=True, capture_output=True, text=True
+        ["systemd-analyze", "verify", "--man=no", service],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert (verify.stdout, verify.stderr) == ("", "")
-    security = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", str(service)]
+    security = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        f"--threshold={most}",
+        "--no-pager",
+        str(service),
+    ]
     subprocess.run(security, check=True, capture_output=True)

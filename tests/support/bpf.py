@@ -83,10 +83,14 @@ def attach(netns: str, dev: str, direction: str, name: str, *, priority: int) ->
         with Adapter(netns=netns)._open() as kernel:
             index = {name: index for index, name in kernel.names().items()}[dev]
             info = priority << 16 | int.from_bytes(struct.pack(">H", _ETH_P_ALL), "little")
-            options = attribute(6, struct.pack("=I", descriptor)) + attribute(7, name.encode() + b"\0")
+            options = attribute(6, struct.pack("=I", descriptor)) + attribute(
+                7, name.encode() + b"\0"
+            )
             payload = struct.pack("=BxxxiIII", 0, index, 0, _DIRECTIONS[direction], info)
             payload += attribute(1, b"bpf\0") + attribute(2, options)
-            failures = kernel.deliver([message(_NEWTFILTER, _REQUEST_CREATE_EXCL, payload, sequence=1 << 24)], 1)
+            failures = kernel.deliver(
+                [message(_NEWTFILTER, _REQUEST_CREATE_EXCL, payload, sequence=1 << 24)], 1
+            )
             if failures:
                 raise OSError(failures[0].errno, failures[0].reason)
     finally:

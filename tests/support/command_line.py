@@ -10,11 +10,15 @@ from pathlib import Path
 
 from hostrouting.testing import KernelNode
 
-#: As its words are given in the environment, for another form of the package; by default that of the tests' own Python.
+#: As its words are given in the environment, for another form of the package; by default that of
+#: the tests' own Python.
 OTHER_COMMAND = shlex.split(os.environ.get("HOSTROUTING_COMMAND", ""))
 COMMAND = OTHER_COMMAND or [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
 CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
-MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+MENDED = {
+    **CHECKED,
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+}
 
 
 #: Hides the files that this machine may have of hostrouting, of the cloud's agent and of a CNI.
@@ -28,12 +32,26 @@ exec "$@"
 
 
 def enter(node: KernelNode) -> list[str]:
-    """Return the prefix of a command on a node where nothing is installed; what it writes is gone afterwards."""
-    return ["nsenter", f"--net=/run/netns/{node.name}", "unshare", "--mount", "sh", "-ec", _BARE, "sh"]
+    """Return the prefix of a command on a node where nothing is installed; what it writes is gone
+    afterwards.
+    """
+    return [
+        "nsenter",
+        f"--net=/run/netns/{node.name}",
+        "unshare",
+        "--mount",
+        "sh",
+        "-ec",
+        _BARE,
+        "sh",
+    ]
 
 
 def run(
-    *words: str | Path, inside: KernelNode | None = None, prefix: Sequence[str] = (), **environment: str
+    *words: str | Path,
+    inside: KernelNode | None = None,
+    prefix: Sequence[str] = (),
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*([] if inside is None else enter(inside)), *prefix, *COMMAND, *map(str, words)],

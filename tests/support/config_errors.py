@@ -12,7 +12,8 @@ from hostrouting.exceptions import InvalidConfigError
 
 GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"
-#: The refusals that no JSON Schema of ours expresses: conditions between fields, and arithmetic with addresses.
+#: The refusals that no JSON Schema of ours expresses: conditions between fields, and arithmetic
+#: with addresses.
 _BEYOND_A_SCHEMA: Final = re.compile(
     "host bits|lies in|is the broadcast address|repeats|contradicts|is IPv4, and|is not an IPv6 address"
     "|is not true, but|required when enabled"
@@ -24,7 +25,9 @@ _BEYOND_A_SCHEMA: Final = re.compile(
 
 
 def errors(mapping: Any) -> list[tuple[str, str]]:
-    """Return the errors of a config that is refused, also by the JSON Schema as far as that can express the rule."""
+    """Return the errors of a config that is refused, also by the JSON Schema as far as that can
+    express the rule.
+    """
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(mapping)
     found = [(error.path, error.message) for error in caught.value.errors]

@@ -40,7 +40,13 @@ FULL: dict[str, Any] = {
         "required": True,
         "sweep": "clean",
     },
-    "watch": {"enabled": True, "mode": "service", "interval": "90s", "readings": 3, "keepForeignRoutes": True},
+    "watch": {
+        "enabled": True,
+        "mode": "service",
+        "interval": "90s",
+        "readings": 3,
+        "keepForeignRoutes": True,
+    },
     "gates": ["kubelet.service"],
 }
 WIRE_NAMES = """
@@ -56,12 +62,27 @@ SCALARS = (
     | st.floats()
     | st.text()
     | st.sampled_from(
-        ["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "azure", "off", "60s", "a.service", "fe80::1", "/x", "\ud800"]
+        [
+            "",
+            "10.0.0.0/8",
+            "10.0.0.1",
+            "eth0",
+            "STRICT",
+            "azure",
+            "off",
+            "60s",
+            "a.service",
+            "fe80::1",
+            "/x",
+            "\ud800",
+        ]
     )
 )
 JSON_VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(), inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(), inner, max_size=5)
+    ),
     max_leaves=25,
 )
 

@@ -30,7 +30,9 @@ def another_ip(folder: Path, program: str) -> dict[str, str]:
 
 
 def counted_ip(folder: Path) -> dict[str, str]:
-    """Put the stand-in that counts into a folder; return the environment in which a script finds it."""
+    """Put the stand-in that counts into a folder; return the environment in which a script finds
+    it.
+    """
     return another_ip(folder, f'tee "{folder}/in.$$" | {IP} "$@" 2>&1 | tee "{folder}/out.$$"')
 
 

@@ -1,4 +1,6 @@
-"""A fake machine's files with scripts under their well-known names, instead of the folders that the link leads to."""
+"""A fake machine's files with scripts under their well-known names, instead of the folders that the
+link leads to.
+"""
 
 from hostrouting.boot.generation import GENERATION_LINK, LINKED_PATHS, generation_folders
 from hostrouting.testing.memory_files import MemoryTree
@@ -12,4 +14,7 @@ def seen(tree: MemoryTree) -> dict[str, str]:
         for path, text in tree.snapshot().items()
         if path != GENERATION_LINK and not path.startswith(folders or "\0")
     }
-    return {path: (tree.read(path) or b"").decode() if path in LINKED_PATHS else text for path, text in shown.items()}
+    return {
+        path: (tree.read(path) or b"").decode() if path in LINKED_PATHS else text
+        for path, text in shown.items()
+    }

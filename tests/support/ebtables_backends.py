@@ -7,8 +7,11 @@ from typing import Final
 from hostrouting.testing.node import KernelNode
 
 _MODULES: Final = Path("/proc/modules")
-#: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge of the machine.
-BACKENDS: Final = ("nft", "legacy") if _MODULES.exists() and "ebtable_nat " in _MODULES.read_text() else ("nft",)
+#: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge
+#: of the machine.
+BACKENDS: Final = (
+    ("nft", "legacy") if _MODULES.exists() and "ebtable_nat " in _MODULES.read_text() else ("nft",)
+)
 
 _MAC: Final = re.compile(r"\b[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}\b")
 #: Words that the legacy tool adds to a rule, and ebtables-nft leaves out.
@@ -16,7 +19,9 @@ _IMPLIED: Final = (" --arpreply-target DROP",)
 
 
 def in_full(line: str) -> str:
-    """A rule in one spelling: each tool has its own for hardware addresses, options that are implied, and blanks."""
+    """A rule in one spelling: each tool has its own for hardware addresses, options that are
+    implied, and blanks.
+    """
     line = _MAC.sub(lambda found: ":".join(part.zfill(2) for part in found[0].split(":")), line)
     for words in _IMPLIED:
         line = line.replace(words, "")
@@ -26,7 +31,8 @@ def in_full(line: str) -> str:
 def shown(node: KernelNode, backend: str) -> list[str]:
     """The rules of the table `nat`, in order, as `-A` lines.
 
-    Not by ebtables-legacy-save: it calls plain `ebtables`, which may be that of nft, and then shows nothing.
+    Not by ebtables-legacy-save: it calls plain `ebtables`, which may be that of nft, and then shows
+    nothing.
     """
     if backend == "nft":
         lines = node.run("ebtables-nft-save").splitlines()

@@ -20,7 +20,9 @@ _NETWORKS = st.builds(
     st.integers(1, 31),
 )
 #: The program takes a lone exclamation mark for a negation, and refuses it there.
-_PREFIXES = st.text("abc 01:-!", min_size=1, max_size=20).filter(lambda text: text.strip() not in {"", "!"})
+_PREFIXES = st.text("abc 01:-!", min_size=1, max_size=20).filter(
+    lambda text: text.strip() not in {"", "!"}
+)
 
 
 def _macs(backend: str) -> st.SearchStrategy[str]:
@@ -36,7 +38,9 @@ def cni_lines(backend: str = "nft") -> st.SearchStrategy[str]:
     macs = _macs(backend)
     return st.one_of(
         st.builds(
-            "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {} -j arpreply --arpreply-mac {}".format, _IPV4, macs
+            "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {} -j arpreply --arpreply-mac {}".format,
+            _IPV4,
+            macs,
         ),
         st.builds(
             "-A PREROUTING -p IPv4 -i {} --ip-dst {} -j dnat --to-dst {} --dnat-target ACCEPT".format,
@@ -51,7 +55,9 @@ def cni_lines(backend: str = "nft") -> st.SearchStrategy[str]:
             macs,
         ),
         st.builds(
-            "-A POSTROUTING -s Unicast -o {} -j snat --to-src {} --snat-arp --snat-target ACCEPT".format, _DEVICES, macs
+            "-A POSTROUTING -s Unicast -o {} -j snat --to-src {} --snat-arp --snat-target ACCEPT".format,
+            _DEVICES,
+            macs,
         ),
         st.builds(
             "-A PREROUTING -p ARP -i {} --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff --dnat-target ACCEPT".format,
@@ -61,7 +67,9 @@ def cni_lines(backend: str = "nft") -> st.SearchStrategy[str]:
 
 
 def rule_lines(backend: str = "nft") -> st.SearchStrategy[str]:
-    """Draw a rule by protocol, address, device, mark or rate, inverted or not, with a log or another target."""
+    """Draw a rule by protocol, address, device, mark or rate, inverted or not, with a log or
+    another target.
+    """
     return cni_lines(backend) | _other_lines(backend)
 
 
@@ -70,16 +78,23 @@ def _other_lines(draw: Callable[[st.SearchStrategy[Any]], Any], backend: str) ->
     chain = draw(_CHAINS)
     macs = _macs(backend)
     words = ["-A", chain]
-    protocol = draw(st.sampled_from(["", "ARP", "IPv4", "IPv6", "802_1Q", "LLDP", "0x1234", "Length"]))
+    protocol = draw(
+        st.sampled_from(["", "ARP", "IPv4", "IPv6", "802_1Q", "LLDP", "0x1234", "Length"])
+    )
     words += ["-p", *_maybe_not(draw), protocol] if protocol else []
     inverted = words[-2:-1] == ["!"]
     if draw(st.booleans()):
-        words += ["-d", *_maybe_not(draw), draw(st.sampled_from(["Unicast", "Multicast", "Broadcast", "BGA"]) | macs)]
+        words += [
+            "-d",
+            *_maybe_not(draw),
+            draw(st.sampled_from(["Unicast", "Multicast", "Broadcast", "BGA"]) | macs),
+        ]
     if draw(st.booleans()):
         words += ["-o" if chain != "PREROUTING" else "-i", *_maybe_not(draw), draw(_DEVICES)]
     if not inverted:
         words += draw(_of_protocol(protocol, macs))
-    # At most one of these: next to a log, ebtables-nft 1.8.9 may leave the mark or the limit out of its output.
+    # At most one of these: next to a log, ebtables-nft 1.8.9 may leave the mark or the limit out of
+    # its output.
     extras = [
         "",
         "--mark 0x1",
@@ -100,7 +115,9 @@ def _of_protocol(protocol: str, macs: st.SearchStrategy[str]) -> st.SearchStrate
     """Draw matches that only this protocol has."""
     nothing = st.just(list[str]())
     if protocol == "ARP":
-        return nothing | st.builds(lambda ip, mac: ["--arp-ip-src", ip, "--arp-mac-src", mac], _IPV4 | _NETWORKS, macs)
+        return nothing | st.builds(
+            lambda ip, mac: ["--arp-ip-src", ip, "--arp-mac-src", mac], _IPV4 | _NETWORKS, macs
+        )
     if protocol == "IPv4":
         return nothing | st.builds(
             lambda ip, port: ["--ip-src", "!", ip, "--ip-proto", "tcp", "--ip-dport", port],
@@ -113,7 +130,9 @@ def _of_protocol(protocol: str, macs: st.SearchStrategy[str]) -> st.SearchStrate
 
 
 def _targets(chain: str, macs: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    verdicts = st.sampled_from(["ACCEPT", "DROP", "CONTINUE", "RETURN", "mark --mark-set 0x1 --mark-target CONTINUE"])
+    verdicts = st.sampled_from(
+        ["ACCEPT", "DROP", "CONTINUE", "RETURN", "mark --mark-set 0x1 --mark-target CONTINUE"]
+    )
     if chain == "POSTROUTING":
         return verdicts | st.builds("snat --to-src {} --snat-target CONTINUE".format, macs)
     return verdicts | st.builds("dnat --to-dst {} --dnat-target DROP".format, macs)

@@ -13,7 +13,11 @@ LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)
 def run(name: str, *argv: str, stdin: str = "") -> str:
     """Run a program in a namespace."""
     done = subprocess.run(
-        ["ip", "netns", "exec", name, *argv], input=stdin, capture_output=True, text=True, check=False
+        ["ip", "netns", "exec", name, *argv],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -21,7 +25,12 @@ def run(name: str, *argv: str, stdin: str = "") -> str:
 
 def load(name: str, lines: Sequence[str], *, chains: Sequence[str] = ()) -> None:
     """Append rules with a tool that the adapter does not use for this."""
-    run(name, "ebtables-nft-restore", "--noflush", stdin="\n".join(["*nat", *chains, *lines, "COMMIT", ""]))
+    run(
+        name,
+        "ebtables-nft-restore",
+        "--noflush",
+        stdin="\n".join(["*nat", *chains, *lines, "COMMIT", ""]),
+    )
 
 
 def saved(name: str) -> list[str]:

@@ -29,7 +29,10 @@ class Answer(NamedTuple):
 
 
 def wrong_of(
-    oracle: KernelOracle, cidr: str, allowed: frozenset[str], dead_ends: frozenset[str] = frozenset()
+    oracle: KernelOracle,
+    cidr: str,
+    allowed: frozenset[str],
+    dead_ends: frozenset[str] = frozenset(),
 ) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
     """Return the fault of each address of a CIDR: kind and devices of each of its bad answers.
 
@@ -38,19 +41,25 @@ def wrong_of(
     addresses = [int(address) for address in ipaddress.ip_network(cidr)]
     plain = oracle.decided([(address, None) for address in addresses])
     sources = oracle.sources(addresses, plain)
-    packets = [(address, source) for address, own in zip(addresses, sources, strict=True) for source in own]
+    packets = [
+        (address, source) for address, own in zip(addresses, sources, strict=True) for source in own
+    ]
     wrong: dict[int, set[tuple[str, tuple[str, ...]]]] = {}
     for address, answer in [*zip(addresses, plain, strict=True), *_asked(oracle, packets)]:
         if not answer.devs:
             wrong.setdefault(address, set()).add((answer.kind, ()))
         elif not allowed.issuperset(answer.devs):
-            wrong.setdefault(address, set()).add(("local" if answer.kind == "local" else "overlap", answer.devs))
+            wrong.setdefault(address, set()).add(
+                ("local" if answer.kind == "local" else "overlap", answer.devs)
+            )
         elif answer.kind != "local" and dead_ends.intersection(answer.devs) - answer.passed_over:
             wrong.setdefault(address, set()).add(("dead-end", answer.devs))
     return wrong
 
 
-def _asked(oracle: KernelOracle, packets: Sequence[tuple[int, int | None]]) -> Iterable[tuple[int, Answer]]:
+def _asked(
+    oracle: KernelOracle, packets: Sequence[tuple[int, int | None]]
+) -> Iterable[tuple[int, Answer]]:
     return zip([address for address, _ in packets], oracle.decided(packets), strict=True)
 
 
@@ -63,7 +72,9 @@ class KernelOracle:
 
     def expected(self) -> tuple[str, ...]:
         """Return the devices of the default route."""
-        for route in json.loads(self._node.ip("-4", "-j", "route", "show", "table", "main", "default")):
+        for route in json.loads(
+            self._node.ip("-4", "-j", "route", "show", "table", "main", "default")
+        ):
             legs = route.get("nexthops", [route])
             is_ours = route.get("protocol") == "142"
             if not (is_ours or route.get("type") or route.get("tos")) and any(
@@ -78,7 +89,8 @@ class KernelOracle:
             self._node.name,
             "-4",
             [
-                f"route get fibmatch {_dotted(destination)}" + (f" from {_dotted(source)}" if source else "")
+                f"route get fibmatch {_dotted(destination)}"
+                + (f" from {_dotted(source)}" if source else "")
                 for destination, source in packets
             ],
         )
@@ -87,7 +99,8 @@ class KernelOracle:
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
         """Return every source that the kernel may send from, where a packet has none yet."""
         ports = [
-            range(1000, 1000 + _FLOWS) if answer.is_multipath else (1000,) if answer.devs else () for answer in answers
+            range(1000, 1000 + _FLOWS) if answer.is_multipath else (1000,) if answer.devs else ()
+            for answer in answers
         ]
         told = iter(
             answers_of_kernel(
@@ -100,7 +113,10 @@ class KernelOracle:
                 ],
             )
         )
-        found = [{one["prefsrc"] for one in (next(told) for _ in some) if "prefsrc" in one} for some in ports]
+        found = [
+            {one["prefsrc"] for one in (next(told) for _ in some) if "prefsrc" in one}
+            for some in ports
+        ]
         return [{int(ipaddress.ip_address(text)) for text in texts} for texts in found]
 
     def without_carrier(self) -> frozenset[str]:
@@ -109,8 +125,12 @@ class KernelOracle:
         return frozenset(link["ifname"] for link in links if "LOWER_UP" not in link["flags"])
 
 
-def answers_of_kernel(namespace: str, family: str, questions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what `ip -j` prints for each command of a batch; a refusal has the kernel's words under `error`."""
+def answers_of_kernel(
+    namespace: str, family: str, questions: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return what `ip -j` prints for each command of a batch; a refusal has the kernel's words
+    under `error`.
+    """
     argv = ["ip", "-n", namespace, family, "-j", "-force", "-batch", "-"]
     text = "".join(f"{question}\n" for question in questions)
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)

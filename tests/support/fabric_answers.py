@@ -22,7 +22,9 @@ class Answer:
         rows = [line.partition(" ") for line in text.replace(str(folder), "DIR").splitlines()]
         values = {key: value for key, _, value in rows}
         self.macs = values["macs"].split(",") if values["addresses"] else []
-        self.addresses = [format_ipv4(int(number)) for number in values["addresses"].split(",") if number]
+        self.addresses = [
+            format_ipv4(int(number)) for number in values["addresses"].split(",") if number
+        ]
         self.source = values["source"]
         self.awaited = values["awaited"] == "yes"
         self.notes = [value for key, _, value in rows if key == "note"]

@@ -41,7 +41,8 @@ class Files(NamedTuple):
         return folder
 
 
-# --- the two readers -------------------------------------------------------------------------------------------------
+# --- the two readers
+# -------------------------------------------------------------------------------------------------
 
 
 def answer_of_python(folder: Path) -> str:
@@ -78,8 +79,11 @@ done
 """
 
 
-def answers_of_bash(folders: Sequence[Path], *, with_stat: bool = True, before: str = "") -> list[str]:
-    """Return the answer for each folder, from one process that prints nothing else; it runs `before` first.
+def answers_of_bash(
+    folders: Sequence[Path], *, with_stat: bool = True, before: str = ""
+) -> list[str]:
+    """Return the answer for each folder, from one process that prints nothing else; it runs
+    `before` first.
 
     Without `stat` it starts no other process; every folder has a pool then.
     """
@@ -91,11 +95,19 @@ def answers_of_bash(folders: Sequence[Path], *, with_stat: bool = True, before: 
 
 
 def run_reader(program: str, *words: str, text: str = "") -> str:
-    """Return the output of a program in bash that has the functions of the reader; it prints no error."""
-    assets = [layout.read_asset(layout.__file__, "shared.sh"), layout.read_asset(fabric.__file__, "fabric.sh")]
+    """Return the output of a program in bash that has the functions of the reader; it prints no
+    error.
+    """
+    assets = [
+        layout.read_asset(layout.__file__, "shared.sh"),
+        layout.read_asset(fabric.__file__, "fabric.sh"),
+    ]
     command = b"set -fu\nexport LC_ALL=C\n%b%b%b" % (*assets, program.encode())
     done = subprocess.run(
-        ["bash", "-pc", command, "bash", *words], input=text.encode(), capture_output=True, check=True
+        ["bash", "-pc", command, "bash", *words],
+        input=text.encode(),
+        capture_output=True,
+        check=True,
     )
     assert done.stderr == b""
     return done.stdout.decode("latin-1")
@@ -106,23 +118,68 @@ def _status(folder: Path) -> str:
     return f" {int(status.st_mtime)}"
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
+# --- damage
+# ----------------------------------------------------------------------------------------------------------
 
 _KEYS: Final = (
     *(b"IPoIB_Data",) * 9,
-    *(b"zIPoIB_Data", b"IPoIB_Dat", b"IPoIB_Data2", b"NdDriverVersion", b"", b"IPoIB_Data".ljust(512, b"x")),
+    *(
+        b"zIPoIB_Data",
+        b"IPoIB_Dat",
+        b"IPoIB_Data2",
+        b"NdDriverVersion",
+        b"",
+        b"IPoIB_Data".ljust(512, b"x"),
+    ),
     *(b"x" * 502 + b"IPoIB_Data", b"x" * 511),
 )
 _PAIRS: Final = (
     *(b"00155D33FF1D:172.16.1.4", b"00155D33FF1E:172.17.1.4", b"00155D33FF2D:172.18.1.4") * 3,
-    *(b"00155d33ff1d:172.16.1.4", b"x:10.0.0.1", b"00155D33FF1D0:10.0.0.1", b"$(id):10.0.0.1", b"\n:10.0.0.1"),
-    *(b"x:0.0.0.0", b"x:1.16.172.255", b"x:1.256.3.4", b"x:1.2.010.4", b"x:1.2.3", b"x:" + b"9" * 30 + b".2.3.4"),
+    *(
+        b"00155d33ff1d:172.16.1.4",
+        b"x:10.0.0.1",
+        b"00155D33FF1D0:10.0.0.1",
+        b"$(id):10.0.0.1",
+        b"\n:10.0.0.1",
+    ),
+    *(
+        b"x:0.0.0.0",
+        b"x:1.16.172.255",
+        b"x:1.256.3.4",
+        b"x:1.2.010.4",
+        b"x:1.2.3",
+        b"x:" + b"9" * 30 + b".2.3.4",
+    ),
     *(b"x:1.2.3.4x", b"x:1.2.3.4/16", b"x:1.2.3.4.5", b"x:1.2.3.4\n"),
 )
 _HOSTILE: Final = (
-    *(b"\0", b"\n", b"\0\0\0", b"|", b":", b"'", b'"', b"\\", b"*", b" ", b"\r", b"\t", b"=", b"#", b"\1", b"\xff\xfe"),
+    *(
+        b"\0",
+        b"\n",
+        b"\0\0\0",
+        b"|",
+        b":",
+        b"'",
+        b'"',
+        b"\\",
+        b"*",
+        b" ",
+        b"\r",
+        b"\t",
+        b"=",
+        b"#",
+        b"\1",
+        b"\xff\xfe",
+    ),
     *(b"`touch here`", b"$(touch here)", b"a[$(touch here)]", b"%s%n", b"9" * 40, b"0" * 40),
-    *(b"IPoIB_Data", b"NdDriverVersion", b"OS.EnableRDMA=y\n", b"Lib.Dir=/\n", b"OS.CheckRdmaDriver = N\n", b"None"),
+    *(
+        b"IPoIB_Data",
+        b"NdDriverVersion",
+        b"OS.EnableRDMA=y\n",
+        b"Lib.Dir=/\n",
+        b"OS.CheckRdmaDriver = N\n",
+        b"None",
+    ),
 )
 
 
@@ -132,21 +189,38 @@ def damaged_pool(source: random.Random) -> bytes:
     for _ in range(source.choice((1, 1, 1, 2, 2, 3))):
         pairs = source.choices(_PAIRS, k=source.choice((0, 1, 1, 2, 2, 3, 8)))
         number = len(pairs) + (source.random() < 0.1)
-        value = b"|".join([b"NUMPAIRS:%b%d" % (source.choice((b"", b"", b"", b"0", b"000", b"1")), number), *pairs])
+        value = b"|".join(
+            [
+                b"NUMPAIRS:%b%d" % (source.choice((b"", b"", b"", b"0", b"000", b"1")), number),
+                *pairs,
+            ]
+        )
         # What a shorter value leaves of an older one, or a value that fills its place.
-        rest = source.choice((b"", b"", b"", b"", b"|", b"\0IPoIB_Data", b"\0|AB:1.2.3.4", b"|" + b"7" * 2048))
+        rest = source.choice(
+            (b"", b"", b"", b"", b"|", b"\0IPoIB_Data", b"\0|AB:1.2.3.4", b"|" + b"7" * 2048)
+        )
         records.append(record(source.choice(_KEYS), (value + rest)[:2048]))
     return damaged(source, b"".join(records), source.choice((0, 0, 0, 1, 1, 3)))
 
 
 def damaged(source: random.Random, content: bytes, faults: int) -> bytes:
-    """Return the content with this many faults: bytes that are replaced, left out, inserted or repeated near text."""
+    """Return the content with this many faults: bytes that are replaced, left out, inserted or
+    repeated near text.
+    """
     for _ in range(faults):
-        mark = content.find(source.choice((b"IPoIB_Data", b"NUMPAIRS", b"|", b":", b".", b"=", b"\n")))
+        mark = content.find(
+            source.choice((b"IPoIB_Data", b"NUMPAIRS", b"|", b":", b".", b"=", b"\n"))
+        )
         near = source.random() < 0.7 and mark >= 0
-        at = min(len(content), mark + source.randrange(12)) if near else source.randrange(len(content) + 1)
+        at = (
+            min(len(content), mark + source.randrange(12))
+            if near
+            else source.randrange(len(content) + 1)
+        )
         length = source.choice((0, 1, 1, 2, 512, 2048, 2560))
         again = content[at : at + length]
-        new = source.choice((b"", bytes([source.randrange(256)]), source.choice(_HOSTILE), again + again))
+        new = source.choice(
+            (b"", bytes([source.randrange(256)]), source.choice(_HOSTILE), again + again)
+        )
         content = content[:at] + new + content[at + length :]
     return content

@@ -29,6 +29,10 @@ def without(text: str, name: str) -> str:
 
 
 def changes(before: str, after: bytes) -> list[str]:
-    """Return the lines that go (`-`) and come (`+`) from an asset to a file; the marks of sections go unsaid."""
-    lines = unified_diff(_MARK.sub("", before).splitlines(), after.decode().splitlines(), n=0, lineterm="")
+    """Return the lines that go (`-`) and come (`+`) from an asset to a file; the marks of sections
+    go unsaid.
+    """
+    lines = unified_diff(
+        _MARK.sub("", before).splitlines(), after.decode().splitlines(), n=0, lineterm=""
+    )
     return [line for line in list(lines)[2:] if not line.startswith("@@")]

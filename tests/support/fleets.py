@@ -1,4 +1,6 @@
-"""Records of nodes: one with a value in every field, random ones, and a fleet whose nodes are alike but for numbers."""
+"""Records of nodes: one with a value in every field, random ones, and a fleet whose nodes are alike
+but for numbers.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -24,7 +26,10 @@ CONFIG = HostRoutingConfig.from_mapping(
             "enabled": True,
             "routes": [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}],
         },
-        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22", "10.0.0.0/24", "fd00:9::/64"], "mode": "STRICT"},
+        "routeOverlap": {
+            "expectedCidrs": ["172.16.8.0/22", "10.0.0.0/24", "fd00:9::/64"],
+            "mode": "STRICT",
+        },
     }
 )
 OURS = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
@@ -44,8 +49,12 @@ FULL = NodeRecord(
             kind="veth",
             master="bond0",
             addresses=(
-                DeviceAddress(0x0AE00004, 16, 0x0AE00005, broadcast=0x0AE0FFFF, scope=253, secondary=True),
-                DeviceAddress(0xFD << 120 | 4, 64, 0xFD << 120 | 4, family=IPV6, usable=False, deprecated=True),
+                DeviceAddress(
+                    0x0AE00004, 16, 0x0AE00005, broadcast=0x0AE0FFFF, scope=253, secondary=True
+                ),
+                DeviceAddress(
+                    0xFD << 120 | 4, 64, 0xFD << 120 | 4, family=IPV6, usable=False, deprecated=True
+                ),
             ),
             group=3,
         ),
@@ -79,22 +88,38 @@ FULL = NodeRecord(
         Rule(32766, table=254, protocol=2, family=IPV6),
     ),
     routes=(
-        ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1", protocol=16, metric=100, source="10.224.0.4"),
+        ObservedRoute.parse(
+            "0.0.0.0/0", "eth0", "10.224.0.1", protocol=16, metric=100, source="10.224.0.4"
+        ),
         OURS,
-        ObservedRoute.parse("172.16.0.0/16", "ib0", protocol=2, scope=253, tos=8, flags=16, extra=((8, b"\0\1"),)),
+        ObservedRoute.parse(
+            "172.16.0.0/16", "ib0", protocol=2, scope=253, tos=8, flags=16, extra=((8, b"\0\1"),)
+        ),
         ObservedRoute.parse("10.0.0.0/25", None, kind="blackhole", table=88),
         ObservedRoute.parse(
             "10.0.0.128/25",
             nexthop_id=7,
             nexthops=(
                 NextHop(Address.parse("10.224.0.1"), "eth0", 2, onlink=True),
-                NextHop(Address.parse("fe80::1"), "ib0", dead=True, encapsulation=Encapsulation(1, b"\5")),
+                NextHop(
+                    Address.parse("fe80::1"),
+                    "ib0",
+                    dead=True,
+                    encapsulation=Encapsulation(1, b"\5"),
+                ),
             ),
         ),
-        ObservedRoute.parse("::/0", "eth0", "fe80::1", protocol=9, metric=1024, expires=1800, from_prefix="fd00::/8"),
+        ObservedRoute.parse(
+            "::/0", "eth0", "fe80::1", protocol=9, metric=1024, expires=1800, from_prefix="fd00::/8"
+        ),
     ),
     merged=False,
-    fabric=Fabric(addresses=(FabricAddress("00155D33FF1D", 0xAC100104),), source="pool", notes=("odd",), awaited=True),
+    fabric=Fabric(
+        addresses=(FabricAddress("00155D33FF1D", 0xAC100104),),
+        source="pool",
+        notes=("odd",),
+        awaited=True,
+    ),
     lines=(Line("/proc/sys/net/ipv6/conf/eth0/accept_ra", "1"),),
 )
 
@@ -104,9 +129,13 @@ _numbers = st.integers(0, (1 << 32) - 1)
 _names = strategies.device_names() | st.just("\udcff\x1b[31m")
 
 
-def _changed(values: Iterable[Any], **changes: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+def _changed(
+    values: Iterable[Any], **changes: st.SearchStrategy[Any]
+) -> st.SearchStrategy[tuple[Any, ...]]:
     """Return lists of some of the values, with other ones in these fields."""
-    changed = st.builds(lambda value, **fields: value._replace(**fields), st.sampled_from([*values]), **changes)
+    changed = st.builds(
+        lambda value, **fields: value._replace(**fields), st.sampled_from([*values]), **changes
+    )
     return st.lists(changed, max_size=4).map(tuple)
 
 
@@ -121,11 +150,15 @@ records = st.builds(
         up=st.booleans(),
         kind=st.just("") | _names,
         master=st.none() | _names,
-        addresses=_changed(FULL.devices[1].addresses, broadcast=st.none() | _numbers, scope=st.integers(0, 255)),
+        addresses=_changed(
+            FULL.devices[1].addresses, broadcast=st.none() | _numbers, scope=st.integers(0, 255)
+        ),
     ),
     rules=st.lists(
         st.sampled_from([IPV4, IPV6]).flatmap(
-            lambda family: small_world.rules(family=family) | small_world.selecting_rules(family=family)
+            lambda family: (
+                small_world.rules(family=family) | small_world.selecting_rules(family=family)
+            )
         ),
         max_size=3,
     ).map(tuple),
@@ -162,8 +195,14 @@ def fleet(count: int) -> Iterator[bytes]:
         config=HostRoutingConfig.from_mapping(
             {**CONFIG.to_mapping(), "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}
         ),
-        devices=(FULL.devices[0], FULL.devices[1]._replace(addresses=(DeviceAddress.parse("10.224.0.4/16"),))),
-        rules=tuple(Rule(each, table=table, protocol=2) for each, table in ((0, 255), (32766, 254), (32767, 253))),
+        devices=(
+            FULL.devices[0],
+            FULL.devices[1]._replace(addresses=(DeviceAddress.parse("10.224.0.4/16"),)),
+        ),
+        rules=tuple(
+            Rule(each, table=table, protocol=2)
+            for each, table in ((0, 255), (32766, 254), (32767, 253))
+        ),
         routes=(
             FULL.routes[0]._replace(source=None),
             ObservedRoute.parse("10.224.0.0/16", "eth0", protocol=2, scope=253),
@@ -172,9 +211,17 @@ def fleet(count: int) -> Iterator[bytes]:
     )
     for number in range(count):
         dev = f"ib{number % 8}"
-        more = (ObservedRoute.parse("172.16.0.0/16", dev, protocol=2, scope=253), *[OURS] * bool(number % 3))
-        devices = (*plain.devices, Device(dev, 3, up=True, addresses=(DeviceAddress.parse("172.16.1.4/16"),)))
-        made = attrs.evolve(plain, hostname=f"node-{number}", routes=(*plain.routes, *more), devices=devices)
+        more = (
+            ObservedRoute.parse("172.16.0.0/16", dev, protocol=2, scope=253),
+            *[OURS] * bool(number % 3),
+        )
+        devices = (
+            *plain.devices,
+            Device(dev, 3, up=True, addresses=(DeviceAddress.parse("172.16.1.4/16"),)),
+        )
+        made = attrs.evolve(
+            plain, hostname=f"node-{number}", routes=(*plain.routes, *more), devices=devices
+        )
         yield made.to_line()
 
 

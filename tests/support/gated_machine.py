@@ -1,4 +1,6 @@
-"""A booted machine with gates: the distribution's own systemd-nspawn@.service, its payload replaced, and a kubelet."""
+"""A booted machine with gates: the distribution's own systemd-nspawn@.service, its payload
+replaced, and a kubelet.
+"""
 
 import re
 from collections.abc import Callable
@@ -33,8 +35,8 @@ STAND_INS: Final = (
         unit="After=network.target static-routes.service",
     ),
 )
-#: Everything of the distribution's unit stays as it is, except its command, which would need a container image. It
-#: speaks before the unit counts as started, and so before a boot is over.
+#: Everything of the distribution's unit stays as it is, except its command, which would need a
+#: container image. It speaks before the unit counts as started, and so before a boot is over.
 _PAYLOAD: Final = """\
 [Service]
 ExecStart=
@@ -51,7 +53,9 @@ RestartSec=100ms
 """
 
 
-def refusal(unit: str = KUBE, cause: str = "check-route-overlap: stand-in: an overlap") -> re.Pattern[str]:
+def refusal(
+    unit: str = KUBE, cause: str = "check-route-overlap: stand-in: an overlap"
+) -> re.Pattern[str]:
     """Match the message of the gate for a unit that it refuses, by default because of an overlap.
 
     Of the gates that share an answer all but the first say since when.
@@ -61,8 +65,8 @@ def refusal(unit: str = KUBE, cause: str = "check-route-overlap: stand-in: an ov
     return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?" + re.escape(fact))
 
 
-#: A boot is over when systemd has nothing to do, which units that restart again and again can put off for long: with
-#: this, a machine can be looked at from the beginning.
+#: A boot is over when systemd has nothing to do, which units that restart again and again can put
+#: off for long: with this, a machine can be looked at from the beginning.
 EARLY: Final = f"""
 mkdir -p {UNIT_DIRECTORY}/sysinit.target.wants
 cat > {UNIT_DIRECTORY}/test-early.service <<END
@@ -84,7 +88,9 @@ def require_nspawn() -> None:
 
 
 def applied(**sections: object) -> Callable[[Host], None]:
-    """Return a function that applies a config, whose gates are those of the machine, to it or to its image."""
+    """Return a function that applies a config, whose gates are those of the machine, to it or to
+    its image.
+    """
     config = HostRoutingConfig.from_mapping({"gates": list(GATES), **sections})
     return lambda host: Configure(config, host=host).do(Context(timeout=60))
 
@@ -102,7 +108,8 @@ def write_machines(image: Path) -> None:
 
 
 def more_machines(**settings: str) -> str:
-    r"""Return bash that adds machines of systemd-nspawn, started at boot, each with a drop-in that has its settings.
+    r"""Return bash that adds machines of systemd-nspawn, started at boot, each with a drop-in that
+    has its settings.
 
     A double underscore in a name stands for the `\x2d` by which systemd writes a dash.
     """
@@ -118,7 +125,8 @@ def more_machines(**settings: str) -> str:
 
 
 class GatedMachine(SystemdBox):
-    """A machine that boots from an image in which `units` were installed offline, by the code that is tested.
+    """A machine that boots from an image in which `units` were installed offline, by the code that
+    is tested.
 
     `arrange` may do more to that image.
     """
@@ -139,7 +147,9 @@ class GatedMachine(SystemdBox):
             Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit)
         if arrange is not None:
             arrange(Host.offline(image))
-        super().__init__(image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare, tree=tree)
+        super().__init__(
+            image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare, tree=tree
+        )
 
     def __enter__(self: Machine) -> Machine:
         super().__enter__()
@@ -170,7 +180,9 @@ class GatedMachine(SystemdBox):
         self.wait_for(refusal(unit), unit=unit, after=after)
 
     def wait_for_failure(self, unit: str) -> None:
-        """Wait until systemd says that a unit has failed, be it after the longest wait of our scripts."""
+        """Wait until systemd says that a unit has failed, be it after the longest wait of our
+        scripts.
+        """
         self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
 
     def wait_for_retry(self) -> None:

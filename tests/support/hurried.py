@@ -1,8 +1,10 @@
-"""The product with shorter waits, and its command killed on the way: for tests of troubles on a node.
+"""The product with shorter waits, and its command killed on the way: for tests of troubles on a
+node.
 
     python hurried.py STEP,... SIGNAL ARGUMENT...    `hostrouting ARGUMENT...`, signalled after these steps; 0 is none
 
-The product has no option to wait less: the waits are changed here, in this process and in the rendered scripts.
+The product has no option to wait less: the waits are changed here, in this process and in the
+rendered scripts.
 """
 
 import functools
@@ -26,8 +28,9 @@ from hostrouting.node import boot_files, configure
 SCRIPT: Final = Path(__file__)
 #: Instead of the 30 s for DHCP.
 _WAIT: Final = 1
-#: Instead of the 60 s that a sibling of the routing pair has. In a machine, each run of Python compiles its modules:
-#: with 3 s, a sibling ran out of time when the computer was busy, and was missing from the installed files.
+#: Instead of the 60 s that a sibling of the routing pair has. In a machine, each run of Python
+#: compiles its modules: with 3 s, a sibling ran out of time when the computer was busy, and was
+#: missing from the installed files.
 _SIBLING: Final = 10
 #: Operations that change a machine: names in folders, routes, rules, and orders to systemd.
 _STEPS: Final = (
@@ -40,7 +43,9 @@ _STEPS: Final = (
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Shorten the waits of all tasks in this process, and those of the boot scripts that it renders."""
+    """Shorten the waits of all tasks in this process, and those of the boot scripts that it
+    renders.
+    """
     read_asset, usual = layout.read_asset, b"\nwaits=30 "
     assert read_asset(layout.__file__, "shared.sh").count(usual) == 1
 
@@ -93,7 +98,8 @@ def _run(steps: Sequence[int], number: int, *arguments: str) -> int:
 if __name__ == "__main__":
     sys.dont_write_bytecode = True
     if "COVERAGE_PROCESS_CONFIG" in os.environ:
-        # `make coverage`. The environment of the tests would do it at the start of Python; a machine has not that one.
+        # `make coverage`. The environment of the tests would do it at the start of Python; a
+        # machine has not that one.
         import coverage
 
         coverage.process_startup()

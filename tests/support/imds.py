@@ -49,13 +49,21 @@ class IMDSAnswer:
         >>> IMDSAnswer.of([]).body
         b'[]'
         """
-        return cls(body=json.dumps(document).encode(), headers={"Content-Type": "application/json; charset=utf-8"})
+        return cls(
+            body=json.dumps(document).encode(),
+            headers={"Content-Type": "application/json; charset=utf-8"},
+        )
 
     def raw(self) -> bytes:
         """The bytes of the answer."""
         reason = HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ""
         headers = {"Connection": "close", "Content-Length": str(len(self.body)), **self.headers}
-        lines = [f"HTTP/1.1 {self.status} {reason}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        lines = [
+            f"HTTP/1.1 {self.status} {reason}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+            "",
+            "",
+        ]
         return "\r\n".join(lines).encode() + self.body
 
 
@@ -67,18 +75,22 @@ class IMDSRequest(NamedTuple):
 
 
 class FakeIMDS(ThreadingHTTPServer):
-    """An HTTP server on 127.0.0.1 while the context lasts: give its `endpoint` to the agent under test.
+    """An HTTP server on 127.0.0.1 while the context lasts: give its `endpoint` to the agent under
+    test.
 
-    Each answer is a document or an `IMDSAnswer`. They are used in order, and the last one again and again; without any,
-    the machine has one interface with an IPv6 address. Like the cloud's service, it refuses requests without `Metadata:
-    true` or api-version, and forwarded ones, with 400; these use up no answer.
+    Each answer is a document or an `IMDSAnswer`. They are used in order, and the last one again and
+    again; without any, the machine has one interface with an IPv6 address. Like the cloud's
+    service, it refuses requests without `Metadata: true` or api-version, and forwarded ones, with
+    400; these use up no answer.
     """
 
     daemon_threads = True
 
     def __init__(self, *answers: object, port: int = 0) -> None:
         documents = answers or ([network_interface(ipv6=["fd00:10:224::4"])],)
-        self._answers = [one if isinstance(one, IMDSAnswer) else IMDSAnswer.of(one) for one in documents]
+        self._answers = [
+            one if isinstance(one, IMDSAnswer) else IMDSAnswer.of(one) for one in documents
+        ]
         #: Every request so far, refused ones included.
         self.requests: list[IMDSRequest] = []
         self._ending = threading.Event()
@@ -87,7 +99,9 @@ class FakeIMDS(ThreadingHTTPServer):
     def __enter__(self) -> FakeIMDS:
         # The interval at which the server looks for its end.
         serve = {"poll_interval": 0.01}
-        threading.Thread(target=self.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs=serve, name="fake IMDS", daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_failure: object) -> None:
@@ -114,8 +128,14 @@ class FakeIMDS(ThreadingHTTPServer):
         self.requests.append(request)
         query = parse_qs(urlsplit(request.path).query)
         headers = request.headers
-        if headers.get("metadata", "").lower() != "true" or "api-version" not in query or "x-forwarded-for" in headers:
-            refusal = json.dumps({"error": "Bad request. api-version, or Metadata: true, is missing, or forwarded"})
+        if (
+            headers.get("metadata", "").lower() != "true"
+            or "api-version" not in query
+            or "x-forwarded-for" in headers
+        ):
+            refusal = json.dumps(
+                {"error": "Bad request. api-version, or Metadata: true, is missing, or forwarded"}
+            )
             return IMDSAnswer(status=400, body=refusal.encode())
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 

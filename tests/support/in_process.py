@@ -1,4 +1,6 @@
-"""The command within the test's own process, for tests that run it many times; another form of it is a process."""
+"""The command within the test's own process, for tests that run it many times; another form of it
+is a process.
+"""
 
 import logging
 import sys
@@ -20,7 +22,9 @@ class Result(NamedTuple):
 
 
 def run_here(*words: str | Path) -> Result:
-    """Run the command with these words; its log goes with it, and is not that of all tests after this one."""
+    """Run the command with these words; its log goes with it, and is not that of all tests after
+    this one.
+    """
     if OTHER_COMMAND:
         ended = run(*words)
         return Result(ended.returncode, ended.stdout, ended.stderr)

@@ -8,7 +8,9 @@ from hostrouting.testing import FakeHost
 from phases import Context, execute
 from phases.testing import ManualClock
 
-ROUTES: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+ROUTES: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+}
 OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
 OVERLAP = {"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}}
 PROBES = {"probeSnat": {"enabled": True, "dev": "eth0", "detect": "address"}}
@@ -27,7 +29,11 @@ def in_time() -> Context:
 def node(*, ipv6: bool = True) -> FakeHost:
     """A node with a default route, and with IPv6 if its probes are to have rules."""
     host = FakeHost()
-    host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+    host.files.write(
+        "/lib/systemd/system/systemd-nspawn@.service",
+        b"[Service]\nExecStart=/bin/true\n",
+        mode=0o644,
+    )
     host.files.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")

@@ -1,7 +1,8 @@
-"""The way of a node's IPv6 packets, address by address, as its kernel shows it: it judges the proof.
+"""The way of a node's IPv6 packets, address by address, as its kernel shows it: it judges the
+proof.
 
-Shares no code with what it judges: it asks `ip -6 route get fibmatch` in one process, and reads the places at which an
-answer may change from what `ip` shows.
+Shares no code with what it judges: it asks `ip -6 route get fibmatch` in one process, and reads the
+places at which an answer may change from what `ip` shows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _HIGHEST: Final = (1 << 128) - 1
 
 
 class Way(NamedTuple):
-    """What decides: `unicast`, `local`, `anycast`, a refusal, or `no-route`; and the devices by which it may leave.
+    """What decides: `unicast`, `local`, `anycast`, a refusal, or `no-route`; and the devices by
+    which it may leave.
 
     These are the devices of every next hop of every route that is equal to the deciding one.
     """
@@ -43,7 +45,11 @@ class _Question(NamedTuple):
     fibmatch: bool = True
 
     def __str__(self) -> str:
-        words = ["route get", *(["fibmatch"] if self.fibmatch else []), str(ipaddress.IPv6Address(self.address))]
+        words = [
+            "route get",
+            *(["fibmatch"] if self.fibmatch else []),
+            str(ipaddress.IPv6Address(self.address)),
+        ]
         words += ["from", self.source] if self.source else []
         words += ["oif", self.oif] if self.oif else []
         return " ".join(words)
@@ -57,7 +63,9 @@ class IPv6Oracle:
         self._random = random.Random(seed)
 
     def places(self, cidr: str, *, count: int = 200) -> list[int]:
-        """Return each address of a CIDR at which an answer may change, the address before it, and random ones."""
+        """Return each address of a CIDR at which an answer may change, the address before it, and
+        random ones.
+        """
         network = ipaddress.IPv6Network(cidr)
         first, last = int(network[0]), int(network[-1])
         found = {first, last} | {self._random.randint(first, last) for _ in range(count)}
@@ -65,34 +73,53 @@ class IPv6Oracle:
             found |= {place for place in (begin - 1, begin, end, end + 1) if first <= place <= last}
         return sorted(found)
 
-    def ways(self, addresses: Sequence[int], sources: Sequence[str | None] | None = None) -> list[Way]:
+    def ways(
+        self, addresses: Sequence[int], sources: Sequence[str | None] | None = None
+    ) -> list[Way]:
         """Return the way of a packet to each address: from its source, or while it has none yet."""
         given = sources or [None] * len(addresses)
         questions = list(map(_Question, addresses, given))
         decided = self._ask(questions)
-        asked = [at for at, answer in enumerate(decided) if answer.get("type", "unicast") == "unicast"]
+        asked = [
+            at for at, answer in enumerate(decided) if answer.get("type", "unicast") == "unicast"
+        ]
         devs = self._devices()
-        # The kernel shows one of several equal routes; each shows itself where its device is asked for.
+        # The kernel shows one of several equal routes; each shows itself where its device is asked
+        # for.
         equal = iter(self._ask([questions[at]._replace(oif=dev) for at in asked for dev in devs]))
-        found = [Way(str(answer["type"]), _devs([answer])) if "type" in answer else Way("") for answer in decided]
+        found = [
+            Way(str(answer["type"]), _devs([answer])) if "type" in answer else Way("")
+            for answer in decided
+        ]
         for at in asked:
-            others = [answer for answer in itertools.islice(equal, len(devs)) if _is_equal(decided[at], answer)]
+            others = [
+                answer
+                for answer in itertools.islice(equal, len(devs))
+                if _is_equal(decided[at], answer)
+            ]
             found[at] = Way("unicast", _devs([decided[at], *others]))
         return found
 
     def sources(self, addresses: Sequence[int], ways: Sequence[Way]) -> list[set[str]]:
         """Return the sources from which a packet to each address may go.
 
-        That is the kernel's choice, and each global address of the devices by which it leaves that is not deprecated.
+        That is the kernel's choice, and each global address of the devices by which it leaves that
+        is not deprecated.
         """
         held: dict[str | None, set[str]] = {}
         for link in self._show("address", "show", "scope", "global"):
             # `ip` leaves an empty object for each address of another scope.
-            usable = (one for one in link.get("addr_info", []) if one and not {"deprecated", "tentative"} & set(one))
+            usable = (
+                one
+                for one in link.get("addr_info", [])
+                if one and not {"deprecated", "tentative"} & set(one)
+            )
             held[link.get("ifname")] = {one["local"] for one in usable}
         chosen = self._ask([_Question(address, fibmatch=False) for address in addresses])
         return [
-            {source for source in [answer.get("prefsrc")] if source}.union(*(held.get(dev, ()) for dev in way.devs))
+            {source for source in [answer.get("prefsrc")] if source}.union(
+                *(held.get(dev, ()) for dev in way.devs)
+            )
             for answer, way in zip(chosen, ways, strict=True)
         ]
 
@@ -106,7 +133,11 @@ class IPv6Oracle:
             for source in sorted(some)
         ]
         found = [{way} for way in plain]
-        bound = self.ways([addresses[at] for at, _ in packets], [source for _, source in packets]) if packets else []
+        bound = (
+            self.ways([addresses[at] for at, _ in packets], [source for _, source in packets])
+            if packets
+            else []
+        )
         for (at, _), way in zip(packets, bound, strict=True):
             found[at].add(way)
         return found
@@ -116,11 +147,16 @@ class IPv6Oracle:
         for rule in self._show("rule", "show"):
             texts |= {f"{rule['dst']}/{rule.get('dstlen', 128)}"} if "dst" in rule else set()
         # The prefix of a rule keeps the bits behind it.
-        networks = [ipaddress.IPv6Network("::/0" if text == "default" else text, strict=False) for text in texts]
+        networks = [
+            ipaddress.IPv6Network("::/0" if text == "default" else text, strict=False)
+            for text in texts
+        ]
         return {(int(network[0]), min(int(network[-1]), _HIGHEST - 1)) for network in networks}
 
     def _devices(self) -> list[str]:
-        return [link["ifname"] for link in self._show("link", "show", "up") if link["ifname"] != "lo"]
+        return [
+            link["ifname"] for link in self._show("link", "show", "up") if link["ifname"] != "lo"
+        ]
 
     def _show(self, *words: str) -> list[dict[str, Any]]:
         argv = ["ip", "-n", self._namespace, "-6", "-j", *words]
@@ -134,9 +170,12 @@ class IPv6Oracle:
             {"type": _REFUSALS[answer["error"]]} if "error" in answer else answer
             for answer in answers_of_kernel(self._namespace, "-6", list(map(str, questions)))
         ]
-        # Of a route by several next hops an answer shows the preference of the one that it picked, a table that of all.
+        # Of a route by several next hops an answer shows the preference of the one that it picked,
+        # a table that of all.
         if any("nexthops" in one for one in found):
-            rows = {_whole(row): row.get("pref") for row in self._show("route", "show", "table", "all")}
+            rows = {
+                _whole(row): row.get("pref") for row in self._show("route", "show", "table", "all")
+            }
             for one in found:
                 if "nexthops" in one:
                     one["pref"] = rows.get(_whole(one), one.get("pref"))
@@ -149,7 +188,10 @@ def _whole(route: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one.get(name) == other.get(name) for name in ("type", "dst", "from", "table", "metric", "pref"))
+    return all(
+        one.get(name) == other.get(name)
+        for name in ("type", "dst", "from", "table", "metric", "pref")
+    )
 
 
 def _devs(answers: Iterable[dict[str, Any]]) -> tuple[str, ...]:

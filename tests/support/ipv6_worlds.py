@@ -1,6 +1,8 @@
-"""Random IPv6 policy routing, alone or beside that of IPv4: commands of `ip`, and advertisements of routers.
+"""Random IPv6 policy routing, alone or beside that of IPv4: commands of `ip`, and advertisements of
+routers.
 
-Shares no code with what it judges: a world is made by `ip`, and what the kernel refuses is left out.
+Shares no code with what it judges: a world is made by `ip`, and what the kernel refuses is left
+out.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ ADDRESSES: Final = (
     "fd00:1::102/120",
     "fd00:ec2::1/32",
 )
-#: At the other end of each link, with a neighbour entry where a world has it: two routers, and others on the link.
+#: At the other end of each link, with a neighbour entry where a world has it: two routers, and
+#: others on the link.
 GATEWAYS: Final = (ROUTER, SECOND_ROUTER, "2001:db8:1::5", "2001:db8:1::a", "fd00:1::a")
 _SILENT_MAC: Final = "02:00:00:00:00:01"
 _TABLES: Final = ("main",) * 5 + ("local", "100", "1000")
@@ -92,7 +95,8 @@ class IPv6World(NamedTuple):
     down: str | None = None
     #: The same node by IPv4.
     ipv4: overlap_worlds.World | None = None
-    #: A device without carrier, and whether it has one until all else is done; else it loses it before the routes come.
+    #: A device without carrier, and whether it has one until all else is done; else it loses it
+    #: before the routes come.
     unplugged: tuple[str, bool] | None = None
     #: The kernel passes over next hops by a device without carrier.
     ignores_unplugged: bool = False
@@ -101,7 +105,8 @@ class IPv6World(NamedTuple):
         """Make it so; what the kernel refuses is left out."""
         node.add_links(*DEVICES)
         if self.forwarding:
-            # Before the advertisements: it ends what they brought. And with 2 they are heard by a router, too.
+            # Before the advertisements: it ends what they brought. And with 2 they are heard by a
+            # router, too.
             node.switch(**{f"{dev}__accept_ra": 2 for dev in DEVICES}, all__forwarding=1)
         with ExitStack() as stack:
             for dev, address, preference, options in self.advertised:
@@ -143,15 +148,23 @@ def arranged(world: IPv6World) -> Iterator[WiredNode]:
 
 
 def _has_its_routes(node: WiredNode) -> bool:
-    """Return True if the kernel has added the local route of each address, which it does a moment later."""
+    """Return True if the kernel has added the local route of each address, which it does a moment
+    later.
+    """
     held = json.loads(node.ip("-6", "-j", "address", "show"))
-    local = {route["dst"] for route in json.loads(node.ip("-6", "-j", "route", "show", "table", "local"))}
-    return local.issuperset(one["local"] for link in held for one in link.get("addr_info", []) if one)
+    local = {
+        route["dst"] for route in json.loads(node.ip("-6", "-j", "route", "show", "table", "local"))
+    }
+    return local.issuperset(
+        one["local"] for link in held for one in link.get("addr_info", []) if one
+    )
 
 
 def _batch(namespace: str, commands: Sequence[str]) -> None:
     argv = ["ip", "-n", namespace, "-6", "-force", "-batch", "-"]
-    subprocess.run(argv, input="\n".join([*commands, ""]), capture_output=True, text=True, check=False)
+    subprocess.run(
+        argv, input="\n".join([*commands, ""]), capture_output=True, text=True, check=False
+    )
 
 
 def devices() -> st.SearchStrategy[str]:
@@ -186,7 +199,9 @@ def _paths(draw: st.DrawFn) -> str:
     weights = st.sampled_from(["", "", "weight 3"])
     several = " ".join(_words("nexthop", leg, draw(weights)) for leg in legs)
     single = draw(_hops())
-    unbound = f"via {draw(st.sampled_from([gateway for gateway in GATEWAYS if gateway[:2] != 'fe']))}"
+    unbound = (
+        f"via {draw(st.sampled_from([gateway for gateway in GATEWAYS if gateway[:2] != 'fe']))}"
+    )
     nhid = f"nhid {draw(st.integers(11, 14))}"
     return draw(st.sampled_from([single] * 6 + [several] * 2 + [unbound, nhid]))
 
@@ -203,24 +218,49 @@ def _inside(prefix: str) -> st.SearchStrategy[str]:
 
 
 def _destinations() -> st.SearchStrategy[str]:
-    return st.sampled_from(PREFIXES) | _inside("2001:db8:1::/64") | _inside("fd00:1::/64") | st.just("default")
+    return (
+        st.sampled_from(PREFIXES)
+        | _inside("2001:db8:1::/64")
+        | _inside("fd00:1::/64")
+        | st.just("default")
+    )
 
 
 @st.composite
 def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
-    """`ip route` of any kind. The kernel takes a destination with bits behind its prefix, and clears them."""
-    kind = draw(st.sampled_from(["unicast"] * 8 + ["from", "from", *_REFUSING, "throw", "local", "anycast"]))
+    """`ip route` of any kind. The kernel takes a destination with bits behind its prefix, and
+    clears them.
+    """
+    kind = draw(
+        st.sampled_from(["unicast"] * 8 + ["from", "from", *_REFUSING, "throw", "local", "anycast"])
+    )
     verb = draw(st.sampled_from(["append", "append", "append", "prepend", "add", "replace"]))
     table = draw(st.sampled_from(_TABLES))
     words = [draw(_destinations())]
     if kind == "from":
-        words += ["from", draw(st.sampled_from(["2001:db8:1::/64", "fd00:1::/64", "2001:db8:1::2/128", "2001::/16"]))]
+        words += [
+            "from",
+            draw(
+                st.sampled_from(
+                    ["2001:db8:1::/64", "fd00:1::/64", "2001:db8:1::2/128", "2001::/16"]
+                )
+            ),
+        ]
     if kind in {"local", "anycast"}:
         words += ["dev", draw(st.sampled_from([*DEVICES, "lo"]))]
         table = draw(st.sampled_from(["local", "local", "main", "100"]))
     elif kind in {"unicast", "from"}:
-        words += [draw(_paths()), draw(st.just("") | st.just("") | st.sampled_from(held).map("src {}".format))]
-    words += ["table", table, draw(st.sampled_from(_METRICS)), "proto", draw(st.sampled_from(["static", "ra", "boot"]))]
+        words += [
+            draw(_paths()),
+            draw(st.just("") | st.just("") | st.sampled_from(held).map("src {}".format)),
+        ]
+    words += [
+        "table",
+        table,
+        draw(st.sampled_from(_METRICS)),
+        "proto",
+        draw(st.sampled_from(["static", "ra", "boot"])),
+    ]
     words += [draw(st.sampled_from(["", "", "", *(f"pref {name}" for name in PREFERENCES)]))]
     return _words("route", verb, "" if kind in {"unicast", "from"} else kind, *words)
 
@@ -229,14 +269,22 @@ def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
 def _defaults(draw: st.DrawFn) -> list[str]:
     """The ways out: what a person, the daemons of routers' advertisements, or nobody made."""
     single = f"route append default via {ROUTER} dev e0 proto ra metric {draw(st.sampled_from([100, 512, 1024]))}"
-    shape = draw(st.sampled_from(["single"] * 6 + ["merged", "objects", "links", "order", "refused", "ours", "none"]))
+    shape = draw(
+        st.sampled_from(
+            ["single"] * 6 + ["merged", "objects", "links", "order", "refused", "ours", "none"]
+        )
+    )
     return {
         "single": [single],
         # networkd 252: one route of several next hops.
         "merged": [f"route append default via {ROUTER} dev {dev} proto ra" for dev in ("e0", "e1")],
         # networkd 257: several routes.
-        "objects": [f"route append default nhid {number} proto ra metric 512" for number in (11, 12)],
-        "links": [f"route append default dev {dev} proto ra" for dev in draw(st.permutations(DEVICES))[:2]],
+        "objects": [
+            f"route append default nhid {number} proto ra metric 512" for number in (11, 12)
+        ],
+        "links": [
+            f"route append default dev {dev} proto ra" for dev in draw(st.permutations(DEVICES))[:2]
+        ],
         # NetworkManager and dhcpcd: by the order in which the devices came.
         "order": [
             f"route append default via {ROUTER} dev {dev} proto ra metric {100 + at}"
@@ -252,7 +300,10 @@ def _defaults(draw: st.DrawFn) -> list[str]:
 def _rules(draw: st.DrawFn) -> str:
     """`ip rule add` by source or destination; some go elsewhere, and some suppress what they find."""
     action = draw(st.sampled_from(["lookup"] * 6 + ["goto", *_REFUSING]))
-    words = ["rule add priority", draw(st.sampled_from(["1", "50", "100", "100", "32765", "32766", "32767", "40000"]))]
+    words = [
+        "rule add priority",
+        draw(st.sampled_from(["1", "50", "100", "100", "32765", "32766", "32767", "40000"])),
+    ]
     sources = ["", "2001:db8:1::1/128", "2001:db8:1::/64", "fd00:1::/64", "2001::/16"]
     source = draw(st.just("") | st.sampled_from(sources))
     destination = draw(st.just("") | st.sampled_from(PREFIXES) | _inside("2001:db8:1::/64"))
@@ -263,7 +314,13 @@ def _rules(draw: st.DrawFn) -> str:
     words += [f"to {destination}"] if destination else []
     if action == "lookup":
         words += [f"lookup {draw(st.sampled_from(['main', 'main', 'local', '100', '1000']))}"]
-        words += [draw(st.sampled_from(["", "", "", *(f"suppress_prefixlength {n}" for n in (0, 32, 48, 63, 127))]))]
+        words += [
+            draw(
+                st.sampled_from(
+                    ["", "", "", *(f"suppress_prefixlength {n}" for n in (0, 32, 48, 63, 127))]
+                )
+            )
+        ]
     elif action == "goto":
         words += [f"goto {draw(st.sampled_from([100, 32765, 32766, 40000, 50000]))}"]
     else:
@@ -275,7 +332,13 @@ def _rules(draw: st.DrawFn) -> str:
 @st.composite
 def _advertisements(draw: st.DrawFn) -> tuple[str, str, str, list[Prefix | RouteInformation]]:
     options = st.lists(
-        st.sampled_from([Prefix("2001:db8:1::/64"), Prefix("fd00:1::/64", autonomous=False), Prefix("fd00:2::/64")]),
+        st.sampled_from(
+            [
+                Prefix("2001:db8:1::/64"),
+                Prefix("fd00:1::/64", autonomous=False),
+                Prefix("fd00:2::/64"),
+            ]
+        ),
         max_size=1,
     )
     return (
@@ -290,13 +353,21 @@ def _advertisements(draw: st.DrawFn) -> tuple[str, str, str, list[Prefix | Route
 def ipv6_worlds(draw: st.DrawFn, *, silent: bool = False, unplugged: bool = False) -> IPv6World:
     """A node with the devices e0 to e2, and the CIDRs to be proven on it.
 
-    Its tables alone decide: it forwards, or has an entry for each neighbour. With `silent`, a host may have gateways
-    that do not answer; with `unplugged`, the node may have a device without carrier.
+    Its tables alone decide: it forwards, or has an entry for each neighbour. With `silent`, a host
+    may have gateways that do not answer; with `unplugged`, the node may have a device without
+    carrier.
     """
     forwarding = draw(st.booleans())
     pairs = st.tuples(st.sampled_from(ADDRESSES), devices())
-    held = [("2001:db8:1::1/64", "e0"), *draw(st.lists(pairs, max_size=4, unique_by=lambda pair: pair[0]))]
-    ways = draw(st.lists(_routes([address.partition("/")[0] for address, _ in held]), min_size=1, max_size=10))
+    held = [
+        ("2001:db8:1::1/64", "e0"),
+        *draw(st.lists(pairs, max_size=4, unique_by=lambda pair: pair[0])),
+    ]
+    ways = draw(
+        st.lists(
+            _routes([address.partition("/")[0] for address, _ in held]), min_size=1, max_size=10
+        )
+    )
     rules = draw(st.lists(_rules(), max_size=4))
     late_local = ["rule add priority 32800 lookup local", "rule del priority 0"]
     commands = [
@@ -332,7 +403,8 @@ def _neighbours(draw: st.DrawFn, *, silent: bool) -> list[str]:
 
 @st.composite
 def mixed_worlds(draw: st.DrawFn, *, rare: bool = False) -> IPv6World:
-    """The same, with the routes and rules of IPv4 on the same devices; its CIDRs are those of both families.
+    """The same, with the routes and rules of IPv4 on the same devices; its CIDRs are those of both
+    families.
 
     With `rare`, it may have all that the worlds of either family may have.
     """

@@ -37,7 +37,9 @@ def standing(node: MemoryBackend) -> list[str]:
 def ours_first(node: MemoryBackend) -> bool:
     """Return True if ours is the first route to its destination, and the only one of ours."""
     routes = [route for route in MemoryBackend.routes(node) if route.network == OURS.network]
-    return [route.fulfils(OURS) for route in routes if route.protocol == OUR_PROTOCOL] == [routes[0].fulfils(OURS)]
+    return [route.fulfils(OURS) for route in routes if route.protocol == OUR_PROTOCOL] == [
+        routes[0].fulfils(OURS)
+    ]
 
 
 def _moved(node: MemoryBackend) -> None:
@@ -49,14 +51,25 @@ Change: TypeAlias = "Callable[[MemoryBackend], None]"
 #: What another program does to our route.
 CHANGES: list[tuple[str, Change]] = [
     ("deleted", lambda node: node.delete_route(OURS)),
-    ("gateway", lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace")),
+    (
+        "gateway",
+        lambda node: node.insert_route(
+            attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"
+        ),
+    ),
     ("source", lambda node: node.insert_route(attrs.evolve(OURS, source=ADDRESS), verb="replace")),
     ("scope", lambda node: node.insert_route(attrs.evolve(OURS, scope=200), verb="replace")),
     ("metric", _moved),
     ("foreign instead", lambda node: node.insert_route(FOREIGN, verb="replace")),
     ("foreign before", lambda node: node.insert_route(FOREIGN, verb="prepend")),
-    ("second of ours", lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="append")),
-    ("same but foreign", lambda node: node.insert_route(attrs.evolve(OURS, protocol=16), verb="replace")),
+    (
+        "second of ours",
+        lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="append"),
+    ),
+    (
+        "same but foreign",
+        lambda node: node.insert_route(attrs.evolve(OURS, protocol=16), verb="replace"),
+    ),
 ]
 
 
@@ -64,7 +77,11 @@ class Kept:
     """A keeper of routes that no run has installed."""
 
     def __init__(
-        self, node: MemoryBackend, listener: Listener, *routes: StaticRoute, host: FakeHost | None = None
+        self,
+        node: MemoryBackend,
+        listener: Listener,
+        *routes: StaticRoute,
+        host: FakeHost | None = None,
     ) -> None:
         self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
         self._listener = listener
@@ -72,7 +89,9 @@ class Kept:
         self.calls: list[None] = []
         config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
         self._installed = InstalledConfig(config, self.host.files, logger)
-        self.keeper = RouteKeeper(self.host, logger, self._installed, lambda: self.calls.append(None))
+        self.keeper = RouteKeeper(
+            self.host, logger, self._installed, lambda: self.calls.append(None)
+        )
 
     def wants(self, *routes: StaticRoute) -> None:
         """Put a config with these routes into force, as a reload does."""

@@ -11,7 +11,9 @@ needs_kernel = pytest.mark.usefixtures("needs_kernel")
 
 
 class DummyNode(KernelNode):
-    """A namespace whose devices are of the type `dummy`, which has no ARP, as a fabric may have none."""
+    """A namespace whose devices are of the type `dummy`, which has no ARP, as a fabric may have
+    none.
+    """
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         """See `KernelNode.add_link`."""
@@ -24,7 +26,8 @@ class DummyNode(KernelNode):
 
 
 def powerless(*capabilities: str) -> tuple[str, ...]:
-    """Return a command prefix for a process with these capabilities alone. It may read every file, even our own code.
+    """Return a command prefix for a process with these capabilities alone. It may read every file,
+    even our own code.
 
     (A checkout in /root, or in the home of the user that ran sudo, is closed to other users.)
     """
@@ -43,7 +46,9 @@ class _VRFNode(KernelNode):
 
 @contextmanager
 def node_with_vrf(devs: Collection[str]) -> Iterator[KernelNode]:
-    """Make a namespace with the VRF `blue`, whose table is 10; put each of these devices into it when it is added."""
+    """Make a namespace with the VRF `blue`, whose table is 10; put each of these devices into it
+    when it is added.
+    """
     with _VRFNode.made() as node:
         assert isinstance(node, _VRFNode)
         node.ip("link", "add", "blue", "type", "vrf", "table", "10")

@@ -16,7 +16,8 @@ from hostrouting.testing import KernelNode
 
 
 class KernelLinks(LinkNode):
-    """The arrangements of `MemoryLinkLayer`, made in the kernel. A device that is no bridge is one end of a veth pair.
+    """The arrangements of `MemoryLinkLayer`, made in the kernel. A device that is no bridge is one
+    end of a veth pair.
 
     Each pod has a namespace, which is removed at the end of a `with` block.
     """
@@ -24,8 +25,8 @@ class KernelLinks(LinkNode):
     def __init__(self, kernel: KernelNode) -> None:
         self.kernel = kernel
         self.name = kernel.name
-        # No link-local addresses: a far end would solicit from its own some time after the start, and a bridge learn
-        # its MAC.
+        # No link-local addresses: a far end would solicit from its own some time after the start,
+        # and a bridge learn its MAC.
         kernel.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
         #: By the device that leads to it; in it, that device's other end is `eth0`.
         self.pods: dict[str, KernelNode] = {}
@@ -37,7 +38,10 @@ class KernelLinks(LinkNode):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._stack.close()
 
@@ -52,12 +56,16 @@ class KernelLinks(LinkNode):
         up: bool = True,
         carrier: bool = True,
     ) -> None:
-        """`ip link add`, with the other end in the same namespace; without carrier that end is down."""
+        """`ip link add`, with the other end in the same namespace; without carrier that end is
+        down.
+        """
         words = ["address", mac] if mac else []
         if kind == "bridge":
             self.kernel.ip("link", "add", name, *words, "type", "bridge")
         else:
-            self.kernel.ip("link", "add", name, *words, "type", "veth", "peer", "name", f"{name}-far")
+            self.kernel.ip(
+                "link", "add", name, *words, "type", "veth", "peer", "name", f"{name}-far"
+            )
             self.kernel.ip("link", "set", f"{name}-far", "up" if carrier else "down")
         if master is not None:
             self.kernel.ip("link", "set", name, "master", master)
@@ -66,12 +74,16 @@ class KernelLinks(LinkNode):
         for address in addresses:
             self.add_address(name, address)
 
-    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+    def add_pod(
+        self, dev: str, *addresses: str, master: str | None = None, up: bool = True
+    ) -> None:
         """Make a veth pair into a new namespace, in which nothing happens by itself."""
         pod = self._stack.enter_context(KernelNode.made())
         self.pods[dev] = pod
         pod.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
-        self.kernel.ip("link", "add", dev, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
+        self.kernel.ip(
+            "link", "add", dev, "type", "veth", "peer", "name", "eth0", "netns", pod.name
+        )
         if master is not None:
             self.kernel.ip("link", "set", dev, "master", master)
         if up:
@@ -86,14 +98,23 @@ class KernelLinks(LinkNode):
 
     def add_address(self, dev: str, address: str) -> None:
         """`ip address add`, usable at once."""
-        self.kernel.ip("address", "add", address, "dev", dev, *(["nodad"] if ":" in address else []))
+        self.kernel.ip(
+            "address", "add", address, "dev", dev, *(["nodad"] if ":" in address else [])
+        )
 
     def remove_device(self, name: str) -> None:
         """`ip link delete`."""
         self.kernel.ip("link", "delete", name)
 
     def add_neighbour(
-        self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
+        self,
+        address: str,
+        dev: str,
+        mac: str,
+        *,
+        permanent: bool = True,
+        flags: int = 0,
+        protocol: int = 0,
     ) -> None:
         """`ip neigh add`."""
         words = ["nud", "permanent" if permanent else "reachable"]
@@ -104,7 +125,9 @@ class KernelLinks(LinkNode):
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """`bridge fdb add`."""
-        self.kernel.run("bridge", "fdb", "add", mac, "dev", dev, "master", "static" if permanent else "dynamic")
+        self.kernel.run(
+            "bridge", "fdb", "add", mac, "dev", dev, "master", "static" if permanent else "dynamic"
+        )
 
     def attach(self, dev: str, direction: str, program: str) -> None:
         """`tc filter add`, with the first one its qdisc, too."""

@@ -10,14 +10,19 @@ from hostrouting.fib import Packet
 from hostrouting.net.addresses import IPV4, format_address
 from hostrouting.testing import KernelNode
 
-#: Forward, and take packets whose source the node holds itself or reaches by another device: only the tables decide.
+#: Forward, and take packets whose source the node holds itself or reaches by another device: only
+#: the tables decide.
 _SETTINGS = {"forwarding": 1, "accept_local": 1, "rp_filter": 0, "send_redirects": 0}
 
 
 def let_packets_in(node: KernelNode) -> None:
-    """Switch off the kernel's checks of packets that come in; for devices that are added later, too."""
+    """Switch off the kernel's checks of packets that come in; for devices that are added later,
+    too.
+    """
     settings = [
-        f"net.ipv4.conf.{which}.{name}={value}" for which in ("all", "default") for name, value in _SETTINGS.items()
+        f"net.ipv4.conf.{which}.{name}={value}"
+        for which in ("all", "default")
+        for name, value in _SETTINGS.items()
     ]
     node.run("sysctl", "-qw", *settings, "net.ipv6.conf.all.forwarding=1")
 
@@ -46,7 +51,9 @@ def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
         if line.startswith("Command failed -:")
     }
     # With -o `ip` joins the lines of several next hops by a backslash.
-    answers = (_plain(" ".join(line.replace("\\", " ").split())) for line in done.stdout.splitlines())
+    answers = (
+        _plain(" ".join(line.replace("\\", " ").split())) for line in done.stdout.splitlines()
+    )
     return [refusals.get(number) or next(answers) for number in range(1, len(packets) + 1)]
 
 
@@ -65,5 +72,12 @@ def _words(packet: Packet) -> str:
     words += ["oif", packet.oif] if packet.oif else []
     words += ["mark", str(packet.mark), "tos", f"{packet.tos:#04x}"]
     protocol = {6: "tcp", 17: "udp"}[packet.ip_protocol]
-    words += ["ipproto", protocol, "sport", str(packet.source_port), "dport", str(packet.destination_port)]
+    words += [
+        "ipproto",
+        protocol,
+        "sport",
+        str(packet.source_port),
+        "dport",
+        str(packet.destination_port),
+    ]
     return " ".join(words)

@@ -1,8 +1,10 @@
-"""The needs of tests on the machine that they run on: one table, and one sentence for each reason to skip.
+"""The needs of tests on the machine that they run on: one table, and one sentence for each reason
+to skip.
 
-`@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. The name of a need says
-where it is looked for: in `_THINGS`, as a file, or as a program on PATH. Most tests need the kernel and no other tool:
-`@needs_kernel` of support.kernel, or the fixture of the same name.
+`@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. The name
+of a need says where it is looked for: in `_THINGS`, as a file, or as a program on PATH. Most tests
+need the kernel and no other tool: `@needs_kernel` of support.kernel, or the fixture of the same
+name.
 """
 
 import os
@@ -61,35 +63,56 @@ def _kernel() -> str | None:
     """Return why a test cannot have a network namespace and its tools."""
     if lacking := _root() or missing("ip", "nsenter", "bash", "sysctl"):
         return lacking
-    # The root of a container may lack the right to make one, or the kernel a type of device. This is the essence of
-    # `KernelNode.made` and `add_link`.
+    # The root of a container may lack the right to make one, or the kernel a type of device. This
+    # is the essence of `KernelNode.made` and `add_link`.
     trial = "ip link add trial type ifb; echo 0 > /proc/sys/net/ipv4/conf/all/promote_secondaries"
     words = ["unshare", "--net", "--mount", "bash", "-ec", trial]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
-    return f"network namespaces cannot be made here: {done.stderr.strip()}" if done.returncode else None
+    return (
+        f"network namespaces cannot be made here: {done.stderr.strip()}"
+        if done.returncode
+        else None
+    )
 
 
 def _systemd() -> str | None:
-    """Return why there can be no throw-away machine with a network for the installed systemd: `SystemdBox`."""
+    """Return why there can be no throw-away machine with a network for the installed systemd:
+    `SystemdBox`.
+    """
     return missing("/lib/systemd/systemd", "kernel")
 
 
 def _device(kind: str) -> str | None:
     """Return why there can be no device of a type that not every kernel has."""
     done = subprocess.run(
-        ["unshare", "--net", "ip", "link", "add", "trial", "type", kind, *(["table", "9"] if kind == "vrf" else [])],
+        [
+            "unshare",
+            "--net",
+            "ip",
+            "link",
+            "add",
+            "trial",
+            "type",
+            kind,
+            *(["table", "9"] if kind == "vrf" else []),
+        ],
         check=False,
         capture_output=True,
         text=True,
     )
-    return f"needs a kernel with devices of type {kind}: {done.stderr.strip()}" if done.returncode else None
+    return (
+        f"needs a kernel with devices of type {kind}: {done.stderr.strip()}"
+        if done.returncode
+        else None
+    )
 
 
 def _nspawn() -> str | None:
     return missing("systemd", "/lib/systemd/system/systemd-nspawn@.service")
 
 
-#: Needs that are more than a program or a file: each function returns why it cannot be met, or None.
+#: Needs that are more than a program or a file: each function returns why it cannot be met, or
+#: None.
 _THINGS: Final[dict[str, Callable[[], str | None]]] = {
     "bpf": bpf.why_not,
     "dummy": partial(_device, "dummy"),
@@ -121,7 +144,15 @@ def require(*things: str) -> None:
 
 def _reason(thing: str) -> str | None:
     if thing in _THINGS:
-        return "is left to `make test`" if os.environ.get("HYPOTHESIS_PROFILE") == "quick" else _THINGS[thing]()
-    way = "make fleet-tools" if thing in _FLEET_TOOLS else f"Debian: apt-get install {PACKAGES[thing]}"
+        return (
+            "is left to `make test`"
+            if os.environ.get("HYPOTHESIS_PROFILE") == "quick"
+            else _THINGS[thing]()
+        )
+    way = (
+        "make fleet-tools"
+        if thing in _FLEET_TOOLS
+        else f"Debian: apt-get install {PACKAGES[thing]}"
+    )
     here = Path(thing).exists() if thing.startswith("/") else shutil.which(thing) is not None
     return None if here else f"needs `{thing}` ({way})"

@@ -1,4 +1,6 @@
-"""An nft that lists as those before 1.0.6 do, each chain followed by its rules, whichever nft is installed."""
+"""An nft that lists as those before 1.0.6 do, each chain followed by its rules, whichever nft is
+installed.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""Random nodes for the overlap proof, the verdict of a report on each address, and the boot script run on a node."""
+"""Random nodes for the overlap proof, the verdict of a report on each address, and the boot script
+run on a node.
+"""
 
 import shutil
 import subprocess
@@ -17,21 +19,38 @@ from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_UNIVERSE, NextHop, Route
+from hostrouting.net.routes import (
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_UNIVERSE,
+    NextHop,
+    Route,
+)
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, render_script
 from hostrouting.route_overlap.parts import Part, looked_up
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode, MemoryBackend
 
-#: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
-CIDRS = ("10.1.0.0/24", "10.1.0.0/30", "10.1.0.8/29", "10.2.0.0/30", "10.3.0.0/29", "10.1.255.240/28", "192.168.7.0/25")
+#: Small enough to ask about every address, in the places where the small world's routes, rules and
+#: addresses meet.
+CIDRS = (
+    "10.1.0.0/24",
+    "10.1.0.0/30",
+    "10.1.0.8/29",
+    "10.2.0.0/30",
+    "10.3.0.0/29",
+    "10.1.255.240/28",
+    "192.168.7.0/25",
+)
 #: As on the links of an unnumbered node.
 _UNNUMBERED = Address.parse("fe80::1")
 _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
 
 
-#: Runs a program where /run/netns has a file that is not a namespace, as a CNI that crashed leaves it.
+#: Runs a program where /run/netns has a file that is not a namespace, as a CNI that crashed leaves
+#: it.
 AMONG_DEBRIS: Final = (
     *("unshare", "--mount", "sh", "-ec"),
     'mount -t tmpfs none /run/netns; touch /run/netns/stale; exec "$@"',
@@ -85,7 +104,11 @@ def _inner_routes(draw: st.DrawFn) -> Route:
     network, length = parse_cidr(draw(st.sampled_from(_INSIDE)))
     length = draw(st.integers(length, 32))
     address = network + draw(st.integers(0, 255)) & netmask(length)
-    kind = draw(st.sampled_from(["unicast"] * 4 + ["blackhole", "unreachable", "prohibit", "throw", "local"]))
+    kind = draw(
+        st.sampled_from(
+            ["unicast"] * 4 + ["blackhole", "unreachable", "prohibit", "throw", "local"]
+        )
+    )
     return Route(
         network=address,
         prefix_length=length,
@@ -99,7 +122,9 @@ def _inner_routes(draw: st.DrawFn) -> Route:
 
 @st.composite
 def _rare_routes(draw: st.DrawFn) -> Route:
-    """A route with an IPv6 gateway, which keeps no state of its link, or one of which a lookup says EINVAL."""
+    """A route with an IPv6 gateway, which keeps no state of its link, or one of which a lookup says
+    EINVAL.
+    """
     route = draw(_inner_routes().filter(lambda one: one.kind == "unicast"))
     if draw(st.booleans()):
         return attrs.evolve(route, gateway=_UNNUMBERED, scope=SCOPE_UNIVERSE)
@@ -122,7 +147,9 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
     legs = (NextHop(gateway, "e0"), NextHop(Address.parse("192.168.7.254"), "e1", weight=2))
     single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
     shape = draw(
-        st.sampled_from(["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"])
+        st.sampled_from(
+            ["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"]
+        )
     )
     return {
         "single": [single],
@@ -132,15 +159,19 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
         ],
         "multipath": [Route(network=0, prefix_length=0, nexthops=legs, protocol=3), single],
         "ours": [Route(network=0, prefix_length=0, dev="e1"), attrs.evolve(single, metric=100)],
-        "refused": [Route(network=0, prefix_length=0, kind="blackhole", protocol=3), attrs.evolve(single, metric=100)],
+        "refused": [
+            Route(network=0, prefix_length=0, kind="blackhole", protocol=3),
+            attrs.evolve(single, metric=100),
+        ],
         "link": [Route(network=0, prefix_length=0, dev="e0", protocol=3)],
         "none": [],
     }[shape]
 
 
 def _is_asked_about(route: Route) -> bool:
-    # The kernel sends from no address of a local route outside table local (a connect to one ends with EINVAL), and the
-    # proof does not look at that: it asks with a source only where a rule selects by one.
+    # The kernel sends from no address of a local route outside table local (a connect to one ends
+    # with EINVAL), and the proof does not look at that: it asks with a source only where a rule
+    # selects by one.
     is_elsewhere = route.kind == "local" and route.table != LOCAL_TABLE
     return bool(route.prefix_length or route.table != MAIN_TABLE) and not is_elsewhere
 
@@ -149,8 +180,8 @@ def _is_asked_about(route: Route) -> bool:
 def worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
     """A node with devices e0 to e2, and the CIDRs to be proven on it.
 
-    With `rare`, it may have IPv6 gateways, devices without carrier, and routes with `scope host`: for a kernel, which
-    the node in memory does not follow in all of this.
+    With `rare`, it may have IPv6 gateways, devices without carrier, and routes with `scope host`:
+    for a kernel, which the node in memory does not follow in all of this.
     """
     pairs = st.tuples(small_world.devices(), small_world.addresses())
     addresses = [("e0", ("10.1.0.1/16", None)), *draw(st.lists(pairs, max_size=4))]
@@ -160,18 +191,25 @@ def worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
         routes = draw(st.permutations([*routes, *draw(st.lists(_rare_routes(), max_size=2))]))
     return World(
         addresses=addresses,
-        routes=[*draw(_defaults() | _rare_defaults() if rare else _defaults()), *filter(_is_asked_about, routes)],
+        routes=[
+            *draw(_defaults() | _rare_defaults() if rare else _defaults()),
+            *filter(_is_asked_about, routes),
+        ],
         rules=rules,
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
         allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
         down=draw(st.none() | st.none() | st.none() | small_world.devices()),
-        unplugged=draw(st.none() | st.tuples(small_world.devices(), st.booleans())) if rare else None,
+        unplugged=draw(st.none() | st.tuples(small_world.devices(), st.booleans()))
+        if rare
+        else None,
         ignores_unplugged=rare and draw(st.booleans()),
     )
 
 
 def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """Return the verdict of a report on each address of a CIDR: kind and devices; every address at most once."""
+    """Return the verdict of a report on each address of a CIDR: kind and devices; every address at
+    most once.
+    """
     said: dict[int, tuple[str, tuple[str, ...]]] = {}
     [one] = [one for one in report.cidrs if one.cidr == cidr]
     for finding in one.findings:
@@ -207,11 +245,20 @@ def run_script(
 ) -> ScriptRun:
     """Run the rendered script, but with another folder for the markers, and less patience.
 
-    `through` is a command that runs the command which follows it. `options` are further keys of routeOverlap. The files
-    of the cloud's agent are read below `files`. Each second that it waits is so long.
+    `through` is a command that runs the command which follows it. `options` are further keys of
+    routeOverlap. The files of the cloud's agent are read below `files`. Each second that it waits
+    is so long.
     """
-    section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed), **(options or {})}
-    document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}
+    section = {
+        "expectedCidrs": list(cidrs),
+        "mode": mode,
+        "allowedDevs": list(allowed),
+        **(options or {}),
+    }
+    document = {
+        "routeOverlap": section,
+        "staticRoutes": {"enabled": bool(routes), "routes": list(routes)},
+    }
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
     assert "waits=30 " in text
     assert "  pause_for 1\n" in text
@@ -219,8 +266,8 @@ def run_script(
     text = text.replace("  pause_for 1\n", f"  pause_for {second}\n")
     for path in ("/etc/waagent.conf", "/var/lib/hyperv/"):
         text = text.replace(path, f"{files}{path}") if files else text
-    # Found by the PATH of the tests, which may have another bash, and not by that of the script; that one may need its
-    # wrapper, which the script does not know.
+    # Found by the PATH of the tests, which may have another bash, and not by that of the script;
+    # that one may need its wrapper, which the script does not know.
     bash = shutil.which("bash") or ""
     assert 'exec "$BASH" ' in text
     text = text.replace('exec "$BASH" ', f'exec "{bash}" ')
@@ -231,13 +278,26 @@ def run_script(
         script.flush()
         Path(script.name).chmod(0o644)
         done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, bash, script.name, *arguments],
+            [
+                "nsenter",
+                f"--net=/run/netns/{node.name}",
+                *through,
+                "env",
+                *variables,
+                bash,
+                script.name,
+                *arguments,
+            ],
             capture_output=True,
             text=True,
             check=False,
             timeout=200,
         )
-    markers = {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.exists() else {}
+    markers = (
+        {path.name: path.read_text() for path in sorted(folder.iterdir())}
+        if folder.exists()
+        else {}
+    )
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
 
 

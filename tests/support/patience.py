@@ -1,4 +1,6 @@
-"""Wait for something that sends no event: look again after a pause, up to a limit that ends a test that hangs."""
+"""Wait for something that sends no event: look again after a pause, up to a limit that ends a test
+that hangs.
+"""
 
 import time
 from collections.abc import Callable

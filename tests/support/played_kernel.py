@@ -1,4 +1,6 @@
-"""A kernel that answers over rtnetlink with the bytes of a test: the readers must cope with all of them."""
+"""A kernel that answers over rtnetlink with the bytes of a test: the readers must cope with all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ def link(name: str, index: int) -> bytes:
 
 
 class PlayedKernel:
-    """Stands for a raw rtnetlink socket: `answers` are datagrams by the type of the request that they answer.
+    """Stands for a raw rtnetlink socket: `answers` are datagrams by the type of the request that
+    they answer.
 
-    `announced` are datagrams that nobody asked for. Of a dump the end follows by itself; a barrier is acknowledged.
-    Where a reader would wait for ever, BlockingIOError.
+    `announced` are datagrams that nobody asked for. Of a dump the end follows by itself; a barrier
+    is acknowledged. Where a reader would wait for ever, BlockingIOError.
     """
 
     def __init__(self, answers: Mapping[int, bytes], *, announced: Sequence[bytes] = ()) -> None:
@@ -81,7 +84,9 @@ class PlayedKernel:
 
 
 def listener_of(kernel: PlayedKernel) -> NetlinkListener:
-    """Return a listener whose socket is such a kernel; inside `played`, since it asks for the names of the devices."""
+    """Return a listener whose socket is such a kernel; inside `played`, since it asks for the names
+    of the devices.
+    """
     return NetlinkListener(kernel)  # type: ignore[arg-type]  # the methods of a socket that it calls are there
 
 

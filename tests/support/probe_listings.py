@@ -1,4 +1,6 @@
-"""The listing that nft prints for the rules of the probes, written out here and not taken from the product."""
+"""The listing that nft prints for the rules of the probes, written out here and not taken from the
+product.
+"""
 
 from typing import Any, Final
 
@@ -22,11 +24,18 @@ _OF_THE_LINK: Final = [
 
 def expected_listing(rules: ProbeRules) -> list[dict[str, Any]]:
     """Return the listing of `Nftables.table` for exactly these rules."""
-    kept = [match(payload("icmpv6", "type"), {"set": _OF_THE_LINK}), {"counter": None}, {"return": None}]
+    kept = [
+        match(payload("icmpv6", "type"), {"set": _OF_THE_LINK}),
+        {"counter": None},
+        {"return": None},
+    ]
     inward, outward = (device(key, rules.dev) for key in ("iifname", "oifname"))
     written = {
         "neighbour discovery and multicast groups need their link-local sources": [inward, *kept],
-        "a router may not forward a link-local source": [inward, *rewriting("saddr", rules.source, rules.address)],
+        "a router may not forward a link-local source": [
+            inward,
+            *rewriting("saddr", rules.source, rules.address),
+        ],
         "neighbour discovery and multicast groups stay as they are": [outward, *kept],
         "the load balancer awaits replies at its link-local address": [
             outward,
@@ -38,13 +47,19 @@ def expected_listing(rules: ProbeRules) -> list[dict[str, Any]]:
         "azureSLBProbe",
         {name: hook(name, -300, "accept") for name in ("prerouting", "postrouting")},
         [
-            {"chain": "prerouting" if words[0] == inward else "postrouting", "comment": comment, "expr": words}
+            {
+                "chain": "prerouting" if words[0] == inward else "postrouting",
+                "comment": comment,
+                "expr": words,
+            }
             for comment, words in written.items()
         ],
     )
 
 
 def rules_in(listed: list[dict[str, Any]]) -> ProbeRules | None:
-    """Return the rules of a listing; None unless the listing is, in every detail, that of hostrouting."""
+    """Return the rules of a listing; None unless the listing is, in every detail, that of
+    hostrouting.
+    """
     rules = effect_of(listed)
     return rules if rules is not None and listed == expected_listing(rules) else None

@@ -36,7 +36,9 @@ table ip6 azureSLBProbe {
   }
 }
 """
-NEIGHBOUR: Final = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
+NEIGHBOUR: Final = (
+    "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
+)
 #: Reasons for which a node needs no rules of hostrouting.
 REASONS: Final = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
 
@@ -68,7 +70,9 @@ def lead(host: FakeHost, *devs: str) -> None:
 
 
 def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
-    """Arrange a node that needs no rules of hostrouting; return a config with which the task finds the reason."""
+    """Arrange a node that needs no rules of hostrouting; return a config with which the task finds
+    the reason.
+    """
     if why == "off":
         return OFF
     if why == "no IPv6 by the cloud":
@@ -93,4 +97,8 @@ def check(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) ->
 
 def says(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     """Return the messages of the task at a level."""
-    return [record.getMessage() for record in caplog.records if record.levelno == level and hasattr(record, "task")]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == level and hasattr(record, "task")
+    ]

@@ -1,10 +1,12 @@
-"""A small cloud: the source of probes, the node that forwards, and its pod; three namespaces, two links.
+"""A small cloud: the source of probes, the node that forwards, and its pod; three namespaces, two
+links.
 
     cloud  wire ─────── eth0  node  pod0 ─────── eth0  pod
     fe80::1234:5678:9abc                         2001:db8:2::2
     fe80::2, 2001:db8:1::1
 
-The cloud is the node's router, too. Packets are also made by hand here, to the byte, so that they can be compared.
+The cloud is the node's router, too. Packets are also made by hand here, to the byte, so that they
+can be compared.
 """
 
 from __future__ import annotations
@@ -104,16 +106,22 @@ class ProbeWorld:
 
     def apply(self) -> None:
         """Run the task; it finds the device by itself."""
-        config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, detect="always"), gates=())
+        config = HostRoutingConfig(
+            probe_snat=ProbeSNATConfig(enabled=True, detect="always"), gates=()
+        )
         ConfigureProbeSNAT(config, host=self.host).do(Context(timeout=60))
 
-    def open(self, node: KernelNode, kind: int, protocol: int = 0, *, family: int = AF_INET6) -> socket.socket:
+    def open(
+        self, node: KernelNode, kind: int, protocol: int = 0, *, family: int = AF_INET6
+    ) -> socket.socket:
         """A socket that belongs to one of the namespaces, closed with the world."""
         made = inside(node, lambda: socket.socket(family, kind, protocol))
         made.settimeout(_PATIENCE)
         return self._open.enter_context(made)
 
-    def bound(self, node: KernelNode, kind: int, address: str, port: int = 0, *, dev: str = "") -> socket.socket:
+    def bound(
+        self, node: KernelNode, kind: int, address: str, port: int = 0, *, dev: str = ""
+    ) -> socket.socket:
         """A socket of TCP or UDP with an address; `dev` for a link-local one."""
         made = self.open(node, kind)
         made.bind((address, port, 0, index_of(node, dev) if dev else 0))
@@ -124,15 +132,21 @@ class ProbeWorld:
         return self.bound(self.cloud, kind, PROBE, dev="wire")
 
     def tap(self, node: KernelNode, dev: str) -> socket.socket:
-        """Sends and receives whole IPv6 packets on a device, as the wire has them; one socket for each device."""
+        """Sends and receives whole IPv6 packets on a device, as the wire has them; one socket for
+        each device.
+        """
         if (node.name, dev) not in self._taps:
-            made = self.open(node, socket.SOCK_DGRAM, socket.htons(_ETH_P_IPV6), family=socket.AF_PACKET)
+            made = self.open(
+                node, socket.SOCK_DGRAM, socket.htons(_ETH_P_IPV6), family=socket.AF_PACKET
+            )
             made.bind((dev, _ETH_P_IPV6))
             self._taps[node.name, dev] = made
         return self._taps[node.name, dev]
 
     def carry(self, data: bytes, *, outward: bool = False) -> bytes:
-        """Send a packet on the cloud's wire, or on the pod's; return the packet that arrives at the other end."""
+        """Send a packet on the cloud's wire, or on the pod's; return the packet that arrives at the
+        other end.
+        """
         wire, pod = (self.cloud, "wire"), (self.pod, "eth0")
         (source, dev), target = (pod, wire) if outward else (wire, pod)
         tap = self.tap(*target)
@@ -145,12 +159,16 @@ class ProbeWorld:
         self.tap(source, dev).sendto(data, (dev, _ETH_P_IPV6, 0, 0, gateway))
         sent = parts(data)
         # The protocol, and the ports, or the fields in their place.
-        return next_packet(tap, lambda got: got.protocol == sent.protocol and got.payload[:2] == sent.payload[:2])
+        return next_packet(
+            tap, lambda got: got.protocol == sent.protocol and got.payload[:2] == sent.payload[:2]
+        )
 
 
 @contextmanager
 def owned_table(node: KernelNode, name: str) -> Iterator[None]:
-    """An empty table of the family ip6 that belongs to a socket, as some daemons have theirs, and goes with it."""
+    """An empty table of the family ip6 that belongs to a socket, as some daemons have theirs, and
+    goes with it.
+    """
 
     def message(number: int, flags: int, family: int, body: bytes = b"") -> bytes:
         packed = struct.pack("=BBH", family, 0, socket.htons(_NFNL_SUBSYS_NFTABLES)) + body
@@ -160,10 +178,14 @@ def owned_table(node: KernelNode, name: str) -> Iterator[None]:
     batch = message(0x10, 0x1, socket.AF_UNSPEC)
     batch += message(_NFNL_SUBSYS_NFTABLES << 8, 0x405, AF_INET6, body)
     batch += message(0x11, 0x1, socket.AF_UNSPEC)
-    with inside(node, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)) as owner:
+    with inside(
+        node, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
+    ) as owner:
         owner.bind((0, 0))
         owner.send(batch)
-        assert struct.unpack_from("=i", owner.recv(4096), 16) == (0,), "the kernel refuses the table"
+        assert struct.unpack_from("=i", owner.recv(4096), 16) == (0,), (
+            "the kernel refuses the table"
+        )
         yield
 
 
@@ -219,12 +241,18 @@ class Packet(NamedTuple):
 def parts(data: bytes) -> Packet:
     """Take a packet apart."""
     length, protocol, hop_limit = struct.unpack_from("!HBB", data, 4)
-    source, destination = (socket.inet_ntop(AF_INET6, data[start : start + 16]) for start in (8, 24))
+    source, destination = (
+        socket.inet_ntop(AF_INET6, data[start : start + 16]) for start in (8, 24)
+    )
     return Packet(source, destination, protocol, hop_limit, data[40 : 40 + length])
 
 
-def packet(source: str, destination: str, protocol: int, payload: bytes, *, hop_limit: int = 64) -> bytes:
-    """Put a packet together; `payload` begins with the header of its protocol, whose checksum is filled in here."""
+def packet(
+    source: str, destination: str, protocol: int, payload: bytes, *, hop_limit: int = 64
+) -> bytes:
+    """Put a packet together; `payload` begins with the header of its protocol, whose checksum is
+    filled in here.
+    """
     offset = _CHECKSUM_AT[protocol]
     blank = payload[:offset] + b"\0\0" + payload[offset + 2 :]
     # UDP has no 0 that is not 'none': then it is written as its other form.
@@ -244,7 +272,11 @@ _CHECKSUM_AT: Final = {TCP: 16, UDP: 6, ICMPV6: 2}
 
 
 def _checksum(source: str, destination: str, protocol: int, payload: bytes) -> int:
-    pseudo = inet_pton(AF_INET6, source) + inet_pton(AF_INET6, destination) + struct.pack("!II", len(payload), protocol)
+    pseudo = (
+        inet_pton(AF_INET6, source)
+        + inet_pton(AF_INET6, destination)
+        + struct.pack("!II", len(payload), protocol)
+    )
     data = pseudo + payload + b"\0" * (len(payload) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
@@ -262,5 +294,6 @@ def _link(node: KernelNode, dev: str, other: KernelNode, other_dev: str) -> None
 
 def _addresses(node: KernelNode, dev: str, *addresses: str) -> None:
     for address in addresses:
-        # Good at once: even where nothing is tried out (accept_dad=0) the kernel takes its time on a busy machine.
+        # Good at once: even where nothing is tried out (accept_dad=0) the kernel takes its time on
+        # a busy machine.
         node.ip("address", "add", address, "dev", dev, "nodad")

@@ -1,4 +1,6 @@
-"""The product in a machine of real systemd: as a copy of the tested code, or as the package that its tree has."""
+"""The product in a machine of real systemd: as a copy of the tested code, or as the package that
+its tree has.
+"""
 
 import shutil
 import sys
@@ -13,9 +15,11 @@ from support.systemd_box import BOX_ROOT
 _IS_THIS_SYSTEM: Final = Path("/") == BOX_ROOT
 #: The folder of the copy.
 PROGRAM: Final = "/opt/program"
-#: Not that of a virtual environment, which a machine may not see. A tree of another distribution has its own.
+#: Not that of a virtual environment, which a machine may not see. A tree of another distribution
+#: has its own.
 PYTHON: Final = Path(sys.executable).resolve() if _IS_THIS_SYSTEM else Path("/usr/bin/python3")
-#: Folders of which a machine has its own, and from which a service of watch does not start the command.
+#: Folders of which a machine has its own, and from which a service of watch does not start the
+#: command.
 _PASSING: Final = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # noqa: S108 - no file is made there
 _BESIDE: Final = Path(sysconfig.get_path("scripts"), "hostrouting")
 
@@ -24,7 +28,8 @@ def _is_passing(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in _PASSING)
 
 
-#: The command, where the tested code looks for it first, unless this checkout is in such a folder; it runs the copy.
+#: The command, where the tested code looks for it first, unless this checkout is in such a folder;
+#: it runs the copy.
 _COMMAND: Final = Path("/usr/local/bin/hostrouting") if _is_passing(_BESIDE) else _BESIDE
 _COMMAND_TEXT: Final = f"""\
 #!@PYTHON@ -B
@@ -43,16 +48,21 @@ def require_program() -> None:
 
 
 def copy_program(image: Path) -> None:
-    """Lay the product over an image: the machine gets its own /tmp, and this checkout may lie below /tmp."""
+    """Lay the product over an image: the machine gets its own /tmp, and this checkout may lie below
+    /tmp.
+    """
     target = image / PROGRAM.lstrip("/")
     # coverage is loaded in `make coverage` only.
-    for name in filter(sys.modules.__contains__, ("attr", "attrs", "coverage", "hostrouting", "phases")):
+    for name in filter(
+        sys.modules.__contains__, ("attr", "attrs", "coverage", "hostrouting", "phases")
+    ):
         shutil.copytree(Path(str(sys.modules[name].__file__)).parent, target / name)
     shutil.copy2(SCRIPT, target)
 
 
 def install_command(image: Path, *, python: Path = PYTHON) -> Path:
-    """Give an image the command: the copy of the tested code, or the program of the package that its tree has.
+    """Give an image the command: the copy of the tested code, or the program of the package that
+    its tree has.
 
     Return where it is in the machine.
     """

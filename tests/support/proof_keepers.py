@@ -92,12 +92,16 @@ class ProvenNode:
         self.writes_pool(record(b"IPoIB_Data", b"NUMPAIRS:1|00155D33FF1D:172.16.1.4"), wakes=wakes)
 
     def writes_pool(self, content: bytes, *, wakes: bool = True) -> None:
-        """Write the pool of the fabric, and let a device change: then the keeper looks at the date of the pool."""
+        """Write the pool of the fabric, and let a device change: then the keeper looks at the date
+        of the pool.
+        """
         self.host.files.write(POOL, content, mode=0o644)
         # The date, which is part of a finding, stays the same to the minute.
         self.host.files.tree.change(POOL, modified=self.clock.monotonic() / 1000)
         if wakes:
-            self.host.events.announce(DeviceEvent("set", self.node.fib.devices["ib0"]._replace(addresses=())))
+            self.host.events.announce(
+                DeviceEvent("set", self.node.fib.devices["ib0"]._replace(addresses=()))
+            )
 
     def marker(self) -> str:
         exists = self.host.files.exists

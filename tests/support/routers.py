@@ -1,6 +1,8 @@
-"""Routers in namespaces that send real router advertisements, by a raw socket: no daemon, and nothing is sent unasked.
+"""Routers in namespaces that send real router advertisements, by a raw socket: no daemon, and
+nothing is sent unasked.
 
-A node gets a veth pair for each device. The other ends lie in one namespace more, that of its routers.
+A node gets a veth pair for each device. The other ends lie in one namespace more, that of its
+routers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ PREFERENCES: Final = {"high": 0b01, "medium": 0b00, "low": 0b11}
 #: The link-local address of every router, and a second one on the same link.
 ROUTER: Final = "fe80::a"
 SECOND_ROUTER: Final = "fe80::b"
-#: Nothing happens unasked: no detection of duplicates, no solicitations, no link-local addresses but the given ones.
+#: Nothing happens unasked: no detection of duplicates, no solicitations, no link-local addresses
+#: but the given ones.
 _STILL: Final = {"accept_dad": 0, "router_solicitations": 0, "addr_gen_mode": 1}
 _ADVERTISEMENT: Final = 134
 _PREFIX_INFORMATION, _ROUTE_INFORMATION = 3, 24
@@ -61,15 +64,28 @@ class RouteInformation:
     def packed(self) -> bytes:
         """Return the option."""
         network = ipaddress.IPv6Network(self.cidr)
-        head = (_ROUTE_INFORMATION, 3, network.prefixlen, PREFERENCES[self.preference] << 3, self.lifetime)
+        head = (
+            _ROUTE_INFORMATION,
+            3,
+            network.prefixlen,
+            PREFERENCES[self.preference] << 3,
+            self.lifetime,
+        )
         return struct.pack("!BBBBI", *head) + network.network_address.packed
 
 
 def advertisement(
-    *, lifetime: int = 1800, preference: str = "medium", options: Sequence[Prefix | RouteInformation] = ()
+    *,
+    lifetime: int = 1800,
+    preference: str = "medium",
+    options: Sequence[Prefix | RouteInformation] = (),
 ) -> bytes:
-    """Return a router advertisement, RFC 4861, 4.2, without its checksum: that is for the kernel to fill in."""
-    head = struct.pack("!BBHBBHII", _ADVERTISEMENT, 0, 0, 64, PREFERENCES[preference] << 3, lifetime, 0, 0)
+    """Return a router advertisement, RFC 4861, 4.2, without its checksum: that is for the kernel to
+    fill in.
+    """
+    head = struct.pack(
+        "!BBHBBHII", _ADVERTISEMENT, 0, 0, 64, PREFERENCES[preference] << 3, lifetime, 0, 0
+    )
     return head + b"".join(option.packed() for option in options)
 
 
@@ -84,16 +100,25 @@ class Router:
         self._socket.close()
 
     def advertise(
-        self, *, lifetime: int = 1800, preference: str = "medium", options: Sequence[Prefix | RouteInformation] = ()
+        self,
+        *,
+        lifetime: int = 1800,
+        preference: str = "medium",
+        options: Sequence[Prefix | RouteInformation] = (),
     ) -> None:
-        """Send one advertisement to all nodes of the link; a lifetime of 0 takes the default route back."""
+        """Send one advertisement to all nodes of the link; a lifetime of 0 takes the default route
+        back.
+        """
         self._socket.send(advertisement(lifetime=lifetime, preference=preference, options=options))
 
 
 def _opened(dev: str, address: str) -> socket.socket:
-    opened = socket.socket(socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.IPPROTO_ICMPV6)
+    opened = socket.socket(
+        socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.IPPROTO_ICMPV6
+    )
     scope = socket.if_nametoindex(dev)
-    # A node ignores an advertisement that may have passed a router, and one that is not from a link-local address.
+    # A node ignores an advertisement that may have passed a router, and one that is not from a
+    # link-local address.
     opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
     opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, scope)
     opened.bind((address, 0, 0, scope))
@@ -106,7 +131,9 @@ def _has_ipv6(node: KernelNode, dev: str) -> bool:
 
 
 class WiredNode(KernelNode):
-    """A node whose devices are veth pairs; `far` is the namespace of their other ends, which have the same names."""
+    """A node whose devices are veth pairs; `far` is the namespace of their other ends, which have
+    the same names.
+    """
 
     far: KernelNode
 
@@ -118,7 +145,11 @@ class WiredNode(KernelNode):
             assert isinstance(node, WiredNode)
             node.far = far
             for each in node, far:
-                each.run("sysctl", "-qw", *(f"net.ipv6.conf.default.{name}={value}" for name, value in _STILL.items()))
+                each.run(
+                    "sysctl",
+                    "-qw",
+                    *(f"net.ipv6.conf.default.{name}={value}" for name, value in _STILL.items()),
+                )
             far.run("sysctl", "-qw", "net.ipv6.conf.default.accept_ra=0")
             yield node
 
@@ -146,7 +177,10 @@ class WiredNode(KernelNode):
 
     def _wait_for(self, *names: str) -> None:
         # A device has IPv6 a moment after its carrier.
-        wait_until(lambda: all(_has_ipv6(end, name) for end in (self, self.far) for name in names), f"IPv6 on {names}")
+        wait_until(
+            lambda: all(_has_ipv6(end, name) for end in (self, self.far) for name in names),
+            f"IPv6 on {names}",
+        )
 
     def hold(self, dev: str, address: str) -> None:
         """Add an IPv6 address, and wait until it is usable."""
@@ -159,20 +193,33 @@ class WiredNode(KernelNode):
 
     def _without_routes(self) -> set[str]:
         shown = json.loads(self.ip("-6", "-j", "address", "show", "up") or "[]")
-        held = [(link["ifname"], one) for link in shown if link for one in link.get("addr_info", []) if one]
+        held = [
+            (link["ifname"], one)
+            for link in shown
+            if link
+            for one in link.get("addr_info", [])
+            if one
+        ]
         wanted = {one["local"] for _, one in held}
         routers = {dev for dev in {dev for dev, _ in held} - {"lo"} if self._forwards(dev)}
         for dev, one in held:
             if dev in routers and one["prefixlen"] < 127:
-                wanted.add(str(ipaddress.IPv6Interface(f"{one['local']}/{one['prefixlen']}").network[0]))
-        return wanted - {route["dst"] for route in json.loads(self.ip("-6", "-j", "route", "show", "table", "local"))}
+                wanted.add(
+                    str(ipaddress.IPv6Interface(f"{one['local']}/{one['prefixlen']}").network[0])
+                )
+        return wanted - {
+            route["dst"]
+            for route in json.loads(self.ip("-6", "-j", "route", "show", "table", "local"))
+        }
 
     def _forwards(self, dev: str) -> bool:
         return self.run("sysctl", "-n", f"net.ipv6.conf.{dev}.forwarding").strip() == "1"
 
     def switch(self, **settings: object) -> None:
         """Set switches below net.ipv6.conf; a double underscore in a name stands for a dot."""
-        words = (f"net.ipv6.conf.{name.replace('__', '.')}={value}" for name, value in settings.items())
+        words = (
+            f"net.ipv6.conf.{name.replace('__', '.')}={value}" for name, value in settings.items()
+        )
         self.run("sysctl", "-qw", *words)
 
     @contextmanager

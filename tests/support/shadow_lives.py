@@ -1,4 +1,6 @@
-"""Random lives of a node beside another program: apply, reset and undo, and what the program notices of them."""
+"""Random lives of a node beside another program: apply, reset and undo, and what the program
+notices of them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from contextlib import ExitStack
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
-from support.shadow_worlds import PROTOCOLS, TOS, Deed, Twins, destination, first_is, foreign, ours, place
+from support.shadow_worlds import (
+    PROTOCOLS,
+    TOS,
+    Deed,
+    Twins,
+    destination,
+    first_is,
+    foreign,
+    ours,
+    place,
+)
 from support.tasks import FailingTask
 from support.watched_nodes import kernel_host
 
@@ -20,7 +32,11 @@ from phases import Context, Serial, TaskFailedError, execute, run, task
 from phases.testing import ManualClock
 
 #: What another program may notice of ours, by the letters of the list in docs/limits.md.
-REMAINDERS: Final = ("acts on ours instead", "is refused while ours is there", "deletes ours instead")
+REMAINDERS: Final = (
+    "acts on ours instead",
+    "is refused while ours is there",
+    "deletes ours instead",
+)
 CONNECTED: Final = "10.3.0.0/24"
 _PREFIXES: Final = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", CONNECTED)
 _VERBS: Final = ("add", "append", "prepend", "replace", "replace", "change")
@@ -49,10 +65,24 @@ _EVENTS: Final = (
     ("link set eth1 up",),
     ("link set eth1 down", "link set eth1 up"),
     ("link set eth0 down", "link set eth0 up"),
-    ("link del eth1", "link add eth1 type ifb", "link set eth1 up", "address add 10.2.0.2/24 dev eth1"),
-    ("link set eth1 down", "link set eth1 name other", "link set other name eth1", "link set eth1 up"),
+    (
+        "link del eth1",
+        "link add eth1 type ifb",
+        "link set eth1 up",
+        "address add 10.2.0.2/24 dev eth1",
+    ),
+    (
+        "link set eth1 down",
+        "link set eth1 name other",
+        "link set other name eth1",
+        "link set eth1 up",
+    ),
     ("address del 10.1.0.3/24 dev eth0", "address add 10.1.0.3/24 dev eth0"),
-    ("address del 10.1.0.2/24 dev eth0", "address add 10.1.0.2/24 dev eth0", "address add 10.1.0.3/24 dev eth0"),
+    (
+        "address del 10.1.0.2/24 dev eth0",
+        "address add 10.1.0.2/24 dev eth0",
+        "address add 10.1.0.3/24 dev eth0",
+    ),
     ("address del 10.2.0.2/24 dev eth1",),
     ("address add 10.2.0.2/24 dev eth1",),
     ("address add 10.3.0.2/24 dev eth1",),
@@ -61,12 +91,18 @@ _EVENTS: Final = (
     ("nexthop replace id 1 via 10.1.0.10 dev eth0",),
 )
 #: Makes the node able to take all routes again.
-_WHOLE: Final = ("link set eth1 up", "address add 10.2.0.2/24 dev eth1", "address del 10.3.0.2/24 dev eth1")
+_WHOLE: Final = (
+    "link set eth1 up",
+    "address add 10.2.0.2/24 dev eth1",
+    "address del 10.3.0.2/24 dev eth1",
+)
 _REFUSED: Final = "RTNETLINK answers: File exists"
 
 
 def remainder(deed: Deed) -> str:
-    """Return the name of what the program noticed, and assert that it is no more than the list tells."""
+    """Return the name of what the program noticed, and assert that it is no more than the list
+    tells.
+    """
     spots = {destination(route) for routes in (deed.before, deed.shadow_before) for route in routes}
     words = deed.command.split()
     verb, [prefix] = words[1], [word for word in words if word in {*spots, *_PREFIXES}]
@@ -89,7 +125,11 @@ def remainder(deed: Deed) -> str:
     if verb == "del":
         # Its own stays: without ours it had been deleted, if it exists.
         assert after == hidden
-        assert shadow_after == shadow_before if deed.refused_in_shadow else len(shadow_after) == len(hidden) - 1
+        assert (
+            shadow_after == shadow_before
+            if deed.refused_in_shadow
+            else len(shadow_after) == len(hidden) - 1
+        )
         return REMAINDERS[2]
     assert verb in {"replace", "change"}
     assert first_is(deed.before, lost)
@@ -158,7 +198,9 @@ class Life:
             self._some(2, 6, self.operation, self.operation, self.intrusion, self.event)
 
     def undoes(self) -> None:
-        """Apply a config in a run that fails later, and is undone whole; the other program works meanwhile."""
+        """Apply a config in a run that fails later, and is undone whole; the other program works
+        meanwhile.
+        """
         if self._random.random() < 0.5:
             self.apply(self._config())
             self._some(1, 4, self.operation, self.intrusion)
@@ -216,7 +258,8 @@ class Life:
         assert self._twins.here.routes() == self._twins.there.routes()
 
     def _as_before(self, before: Sequence[str], *, may_move: bool = True) -> None:
-        """Assert that the routes are as before; one of ours that stood in the middle of its place may stand last.
+        """Assert that the routes are as before; one of ours that stood in the middle of its place
+        may stand last.
 
         One of ours whose gateway is no longer reachable the kernel does not take back.
         """
@@ -224,7 +267,9 @@ class Life:
         assert foreign(after) == foreign(before)
         assert may_move or after == before
         for spot in {place(route) for route in (*ours(before), *ours(after))}:
-            then, now = ([route for route in routes if place(route) == spot] for routes in (before, after))
+            then, now = (
+                [route for route in routes if place(route) == spot] for routes in (before, after)
+            )
             moved = [route for route in then[1:-1] if route in ours(then)]
             last = [*(route for route in then if route not in moved), *moved]
             lost = [route for route in then if route in foreign(then) or reachable(route, before)]
@@ -234,13 +279,17 @@ class Life:
 
     def operation(self) -> None:
         """Let the other program change a route; what it notices of ours is on the list."""
-        self._act(self._deletion() if self._made and self._random.random() < 0.35 else self._addition())
+        self._act(
+            self._deletion() if self._made and self._random.random() < 0.35 else self._addition()
+        )
 
     def intrusion(self) -> None:
         """Let the other program put a route before one of ours."""
         if self._wanted:
             prefix, _, metric = self._random.choice([*self._wanted])
-            self._act(f"route prepend {prefix} proto static metric {metric or 0} {self._random.choice(_HOPS)}")
+            self._act(
+                f"route prepend {prefix} proto static metric {metric or 0} {self._random.choice(_HOPS)}"
+            )
 
     def _act(self, command: str) -> None:
         self.history.append(command)
@@ -287,15 +336,28 @@ class Life:
         pick = self._random.choice
         route = pick(self._made)
         prefix = next(word for word in route.split() if word in _PREFIXES)
-        some = ["", f" proto {pick(PROTOCOLS)}", " metric 100", " dev eth0", " dev eth0 metric 100", " via 10.1.0.1"]
-        return f"route del {route}" if self._random.random() < 0.6 else f"route del {prefix}{pick(some)}"
+        some = [
+            "",
+            f" proto {pick(PROTOCOLS)}",
+            " metric 100",
+            " dev eth0",
+            " dev eth0 metric 100",
+            " via 10.1.0.1",
+        ]
+        return (
+            f"route del {route}"
+            if self._random.random() < 0.6
+            else f"route del {prefix}{pick(some)}"
+        )
 
     # --- what is wanted
 
     def _config(self) -> HostRoutingConfig:
         routes: list[dict[str, Any]] = []
         for prefix in self._random.sample(_PREFIXES, self._random.randint(1, 3)):
-            gateway, dev = self._random.choice([("10.1.0.1", "eth0"), ("10.1.0.5", "eth0"), ("10.2.0.1", "eth1")])
+            gateway, dev = self._random.choice(
+                [("10.1.0.1", "eth0"), ("10.1.0.5", "eth0"), ("10.2.0.1", "eth1")]
+            )
             metric = self._random.choice([0, 0, 0, 100])
             routes.append({"destination": prefix, "gateway": gateway, "dev": dev, "metric": metric})
         if self._random.random() < 0.1:
@@ -314,12 +376,15 @@ def _wanted(config: HostRoutingConfig) -> _Places[str]:
 
 
 def _reasons(wanted: _Places[str], routes: Sequence[str]) -> list[str]:
-    """Return the routes that may be refused: the kernel has its own in their place, or does not reach their gateway."""
+    """Return the routes that may be refused: the kernel has its own in their place, or does not
+    reach their gateway.
+    """
     in_places = {spot: [route for route in routes if place(route) == spot] for spot in wanted}
     return [
         route
         for spot, route in wanted.items()
-        if (route not in in_places[spot] and is_connected(in_places[spot])) or not reachable(route, routes)
+        if (route not in in_places[spot] and is_connected(in_places[spot]))
+        or not reachable(route, routes)
     ]
 
 
@@ -333,7 +398,9 @@ def reachable(route: str, routes: Sequence[str]) -> bool:
     """Return whether the gateway of a route of ours is on a connected network of its device."""
     gateway, dev = (route.split()[route.split().index(name) + 1] for name in ("via", "dev"))
     network = f"{gateway.rpartition('.')[0]}.0/24"
-    return any(destination(each) == network and f" dev {dev} proto kernel " in each for each in routes)
+    return any(
+        destination(each) == network and f" dev {dev} proto kernel " in each for each in routes
+    )
 
 
 def is_connected(in_place: Sequence[str]) -> bool:

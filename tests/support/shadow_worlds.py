@@ -1,4 +1,5 @@
-"""The same node twice, with the same commands of another program: hostrouting works in one of the two namespaces.
+"""The same node twice, with the same commands of another program: hostrouting works in one of the
+two namespaces.
 
 Shares no code with what it judges: `ip` changes the routes and shows them.
 """
@@ -61,7 +62,9 @@ class Hand:
         self._process.communicate()
 
     def tell(self, *commands: str) -> list[str]:
-        """Let it run commands; return a reason for each that was refused, and an empty text for the others."""
+        """Let it run commands; return a reason for each that was refused, and an empty text for the
+        others.
+        """
         first = self._lines + 1
         self._lines += len(commands) + 1
         # The last one is refused in any case, and so tells that all are done.
@@ -95,7 +98,9 @@ def destination(route: str) -> str:
 def place(route: str) -> tuple[str, str, str]:
     """Return destination, tos and metric of a route as it is shown."""
     words = route.split()
-    tos, metric = (words[words.index(name) + 1] if name in words else "" for name in ("tos", "metric"))
+    tos, metric = (
+        words[words.index(name) + 1] if name in words else "" for name in ("tos", "metric")
+    )
     return words[1], tos, metric
 
 
@@ -169,8 +174,13 @@ class Twins:
         """Take away all foreign routes to a destination, from both."""
         for hand in (self.here, self.there):
             count = sum(destination(route) == prefix for route in hand.routes())
-            # Without their next hops, since the kernel may show these in another form than it takes.
-            each_way = [f"route del {prefix} proto {each}{tos}" for each in _MAKERS for tos in ("", f" tos {TOS}")]
+            # Without their next hops, since the kernel may show these in another form than it
+            # takes.
+            each_way = [
+                f"route del {prefix} proto {each}{tos}"
+                for each in _MAKERS
+                for tos in ("", f" tos {TOS}")
+            ]
             hand.tell(*each_way * count)
         self.same()
 

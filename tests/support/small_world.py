@@ -1,4 +1,5 @@
-"""A small world for Hypothesis, in which routes meet: one prefix inside the other, gateways on and off the links.
+"""A small world for Hypothesis, in which routes meet: one prefix inside the other, gateways on and
+off the links.
 
 devices, addresses      the devices and what they hold
 routes                  desired routes of every kind that the model knows
@@ -6,7 +7,8 @@ changes_of              a batch against what a backend holds
 rules, selecting_rules  policy rules
 places, packets         the questions: addresses of lookups, and packets
 
-It is written in IPv4; the world of IPv6 is the same one, moved to fd00::/96, with sources and link-local gateways.
+It is written in IPv4; the world of IPv6 is the same one, moved to fd00::/96, with sources and
+link-local gateways.
 """
 
 from collections.abc import Sequence
@@ -32,7 +34,8 @@ from hostrouting.net.rules import Range, Rule
 
 #: The devices of `routes`.
 DEVICES: Final = ("e0", "e1", "e2")
-#: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among them.
+#: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among
+#: them.
 ADDRESSES: Final = (
     ("10.0.0.1/8", None),
     ("10.1.0.1/16", None),
@@ -74,7 +77,14 @@ BASE: Final = 0xFD << 120
 #: An address that the node often has.
 ONE_SOURCE: Final = {IPV4: parse_ipv4("10.1.0.1"), IPV6: BASE + parse_ipv4("10.1.0.1")}
 #: Addresses that need a device, and some beyond the world.
-UNUSUAL: Final = (1, 0xFE80 << 112 | 9, 0xFF02 << 112 | 1, 0xFF05 << 112 | 2, 0x2001 << 112, (1 << 128) - 1)
+UNUSUAL: Final = (
+    1,
+    0xFE80 << 112 | 9,
+    0xFF02 << 112 | 1,
+    0xFF05 << 112 | 2,
+    0x2001 << 112,
+    (1 << 128) - 1,
+)
 _TABLES: Final = (254, 254, 254, 255, 100, 1000)
 
 
@@ -85,7 +95,9 @@ def _moved(text: str, family: int) -> str:
         return text
     if length == "0":
         return "::/0"
-    return format_address(IPV6, BASE + parse_ipv4(address)) + slash + str(length and 96 + int(length))
+    return (
+        format_address(IPV6, BASE + parse_ipv4(address)) + slash + str(length and 96 + int(length))
+    )
 
 
 def _cidr(text: str, family: int) -> tuple[int, int]:
@@ -99,7 +111,9 @@ def devices() -> st.SearchStrategy[str]:
 
 def addresses(family: int = IPV4) -> st.SearchStrategy[tuple[str, str | None]]:
     """An (address, peer) pair for one of them."""
-    pairs = [(_moved(address, family), peer and _moved(peer, family)) for address, peer in ADDRESSES]
+    pairs = [
+        (_moved(address, family), peer and _moved(peer, family)) for address, peer in ADDRESSES
+    ]
     return st.sampled_from(pairs)
 
 
@@ -124,21 +138,33 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
     network, length = _cidr(draw(st.sampled_from(DESTINATIONS)), family)
     is_ipv6 = family == IPV6
     gateway = draw(_gateways(family))
-    shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
-    kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
+    shape = draw(
+        st.sampled_from(
+            ["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]
+        )
+    )
+    kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(
+        shape, "unicast"
+    )
     return Route(
         network=network,
         prefix_length=length,
         gateway=gateway if shape == "gateway" else None,
         dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
-        metric=draw(st.sampled_from([1, 50, 256, 1024, 1024, 4294967295] if is_ipv6 else [0, 0, 0, 50, 4294967295])),
+        metric=draw(
+            st.sampled_from(
+                [1, 50, 256, 1024, 1024, 4294967295] if is_ipv6 else [0, 0, 0, 50, 4294967295]
+            )
+        ),
         table=draw(st.sampled_from(_TABLES)),
         protocol=draw(st.sampled_from(protocols)),
         kind=kind,
         source=draw(st.none() | _own_addresses(family)) if shape != "nowhere" else None,
         nexthops=draw(_next_hops(family)) if shape == "multipath" else (),
         # The model knows no other on-link gateways of IPv6.
-        onlink=shape == "gateway" and (not is_ipv6 or gateway.is_link_local) and draw(st.booleans()),
+        onlink=shape == "gateway"
+        and (not is_ipv6 or gateway.is_link_local)
+        and draw(st.booleans()),
         tos=0 if is_ipv6 else draw(st.sampled_from([0, 0, 0, 8])),
         from_prefix=draw(_sources()) if is_ipv6 else None,
         family=family,
@@ -151,12 +177,18 @@ def _sources() -> st.SearchStrategy[Prefix | None]:
 
 
 @st.composite
-def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute], family: int = IPV4) -> list[RouteChange]:
-    """A batch against a backend that holds these routes; much of it is refused, a part of all batches succeeds."""
+def changes_of(
+    draw: st.DrawFn, held: Sequence[ObservedRoute], family: int = IPV4
+) -> list[RouteChange]:
+    """A batch against a backend that holds these routes; much of it is refused, a part of all
+    batches succeeds.
+    """
     # Of IPv6 the others are for routes without a gateway.
     rare = [] if family == IPV6 else [RouteChange.prepend, RouteChange.append]
     additions = st.sampled_from([RouteChange.add, RouteChange.add, *rare])
-    changes = [draw(additions)(route) for route in draw(st.lists(routes(family=family), max_size=3))]
+    changes = [
+        draw(additions)(route) for route in draw(st.lists(routes(family=family), max_size=3))
+    ]
     # Some routes of the kernel do not come back unchanged.
     others = [route for route in held if route.table != 255 and route.protocol != 2]
     for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
@@ -169,7 +201,10 @@ def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute], family: int = IPV
 
 
 def _in_place_of(old: ObservedRoute, new: Route) -> Route:
-    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "from_prefix", "tos", "metric", "table")}
+    kept = {
+        name: getattr(old, name)
+        for name in ("network", "prefix_length", "from_prefix", "tos", "metric", "table")
+    }
     return attrs.evolve(new, **kept)
 
 
@@ -184,7 +219,10 @@ def rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
         priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
         action=action,
         table=draw(st.sampled_from(_TABLES)) if lookup else 0,
-        source=draw(st.just((0, 0)) | _own_addresses(family).map(lambda address: (address, address_bits(family))))
+        source=draw(
+            st.just((0, 0))
+            | _own_addresses(family).map(lambda address: (address, address_bits(family)))
+        )
         if lookup
         else (0, 0),
         destination=draw((st.just((0, 0)) if lookup else st.nothing()) | destinations),
@@ -211,7 +249,9 @@ def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:
 
 @st.composite
 def selecting_rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
-    """A policy rule with up to two selectors that the model knows beside the addresses, or with another action."""
+    """A policy rule with up to two selectors that the model knows beside the addresses, or with
+    another action.
+    """
     rule = draw(rules(family))
     choices: dict[str, st.SearchStrategy[Any]] = {
         "tos": st.sampled_from([8, 16]),
@@ -223,13 +263,16 @@ def selecting_rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
         "destination_ports": _ranges((53, 53), (1, 442)),
         "uids": _ranges((0, 0), (1, 65533), (65534, 65534)),
         "l3mdev": st.just(value=True),
-        "suppress_prefix_length": st.sampled_from([0, *(address_bits(family) - n for n in (24, 17, 16, 8))]),
+        "suppress_prefix_length": st.sampled_from(
+            [0, *(address_bits(family) - n for n in (24, 17, 16, 8))]
+        ),
         "suppress_group": st.sampled_from([0, 5]),
         "goto": st.sampled_from([50, 100, 200, 32766, 40000]),
         "nop": st.just(value=True),
     }
     chosen = {
-        name: draw(choices[name]) for name in draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True))
+        name: draw(choices[name])
+        for name in draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True))
     }
     if "mark" in chosen:
         chosen["mark_mask"] = draw(st.sampled_from([1, 3, 0xFFFFFFFF]))
@@ -244,7 +287,9 @@ def selecting_rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
 
 @st.composite
 def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Packet:
-    """A packet of the small world: one that the node sends from one of `sources`, or one that comes in by a device."""
+    """A packet of the small world: one that the node sends from one of `sources`, or one that comes
+    in by a device.
+    """
     fields: dict[str, Any] = {
         "tos": draw(st.sampled_from([0, 0, 8, 16])),
         "mark": draw(st.sampled_from([0, 1, 2, 3])),
@@ -259,7 +304,8 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
     else:
         fields["source"] = _cidr("198.51.100.9/32", family)[0]
         fields["iif"] = draw(devices())
-        # The kernel's answer for one of IPv6 that comes in is for no user, while the packet itself is root's.
+        # The kernel's answer for one of IPv6 that comes in is for no user, while the packet itself
+        # is root's.
         fields["uid"] = -1 if family == IPV6 else 0
     # Of IPv6 multicast that comes in the kernel does not tell the route.
     asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]

@@ -1,4 +1,6 @@
-"""A node with a bridge of azure-vnet in real namespaces: a live pod on it, and a dead one's leftovers."""
+"""A node with a bridge of azure-vnet in real namespaces: a live pod on it, and a dead one's
+leftovers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ REUSED, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 DEAD6 = "fd00:10:240::9"
 PORT = 7
 SOON = 0.2
-#: Waits of the product, shorter: readings follow each other fast, and the pods of a test answer at once.
+#: Waits of the product, shorter: readings follow each other fast, and the pods of a test answer at
+#: once.
 SHORT = {
     "azure.stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
     "host.netlink.probes._PATIENCE": (0.1, 0.4),
@@ -57,10 +60,15 @@ STALE = [
 
 
 class World:
-    """Four namespaces: the fabric, the node, azure-vnet's live pod, and Cilium's pod with the reused address."""
+    """Four namespaces: the fabric, the node, azure-vnet's live pod, and Cilium's pod with the
+    reused address.
+    """
 
     def __init__(
-        self, nodes: tuple[KernelNode, KernelNode, KernelNode, KernelNode], root: Path, backend: str = "nft"
+        self,
+        nodes: tuple[KernelNode, KernelNode, KernelNode, KernelNode],
+        root: Path,
+        backend: str = "nft",
     ) -> None:
         #: Which ebtables the rules are of.
         self.backend = backend
@@ -101,12 +109,16 @@ class World:
         return CleanStaleCNI(config_of(), host=self.host(ebtables))
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the output of the tools without entries that the kernel learns by itself, and without dates."""
+        """Return the output of the tools without entries that the kernel learns by itself, and
+        without dates.
+        """
         ip = self.node.ip
         return {
             "ebtables": shown(self.node, self.backend),
             # In the order of a hash table.
-            "neigh": sorted(line.strip() for line in ip("neigh", "show", "nud", "permanent").splitlines()),
+            "neigh": sorted(
+                line.strip() for line in ip("neigh", "show", "nud", "permanent").splitlines()
+            ),
             "route": ip("-4", "route", "show", "table", "all").splitlines(),
             "route6": ip("-6", "route", "show", "table", "all").splitlines(),
         }
@@ -166,10 +178,24 @@ class World:
     def _wire(self) -> None:
         for node in (self.fabric, self.node, self.live, self.other):
             # Addresses are good at once, and routes do not change by themselves.
-            node.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0")
+            node.run(
+                "sysctl",
+                "-qw",
+                "net.ipv6.conf.default.accept_dad=0",
+                "net.ipv6.conf.all.accept_dad=0",
+            )
         add_link(self.node, "eth0", NODE_MAC, there=self.fabric, peer="wire", peer_mac=CLIENT_MAC)
-        add_link(self.node, "azv1", "fe:00:00:00:00:10", there=self.live, peer="eth0", peer_mac=LIVE_MAC)
-        add_link(self.node, "lxc1", "fe:00:00:00:00:09", there=self.other, peer="eth0", peer_mac="0a:00:00:00:00:09")
+        add_link(
+            self.node, "azv1", "fe:00:00:00:00:10", there=self.live, peer="eth0", peer_mac=LIVE_MAC
+        )
+        add_link(
+            self.node,
+            "lxc1",
+            "fe:00:00:00:00:09",
+            there=self.other,
+            peer="eth0",
+            peer_mac="0a:00:00:00:00:09",
+        )
         ip = self.node.ip
         # As azure-vnet does it: the bridge takes over address and hardware address of eth0.
         ip("link", "add", "azure0", "address", NODE_MAC, "type", "bridge")
@@ -183,18 +209,24 @@ class World:
         ip("route", "add", f"{REUSED}/32", "dev", "lxc1")
         self.other.ip("address", "add", f"{REUSED}/32", "dev", "eth0")
         self.other.ip("route", "add", "default", "dev", "eth0")
-        self.other.ip("neigh", "add", CLIENT, "lladdr", "fe:00:00:00:00:09", "nud", "permanent", "dev", "eth0")
+        self.other.ip(
+            "neigh", "add", CLIENT, "lladdr", "fe:00:00:00:00:09", "nud", "permanent", "dev", "eth0"
+        )
         self.live.ip("address", "add", f"{LIVE}/16", "dev", "eth0")
         self.fabric.ip("address", "add", f"{CLIENT}/16", "dev", "wire")
         # The fabric knows one hardware address for all that is on the node.
         for address in (NODE, LIVE, REUSED):
-            self.fabric.ip("neigh", "add", address, "lladdr", NODE_MAC, "nud", "permanent", "dev", "wire")
+            self.fabric.ip(
+                "neigh", "add", address, "lladdr", NODE_MAC, "nud", "permanent", "dev", "wire"
+            )
 
     def _leave_behind(self) -> None:
         for line in ARRANGEMENT:
             self.rule(line)
         for address, mac in ((REUSED, DEAD_MAC), (LIVE, LIVE_MAC), (DEAD6, DEAD_MAC)):
-            self.node.ip("neigh", "add", address, "lladdr", mac, "nud", "permanent", "dev", "azure0")
+            self.node.ip(
+                "neigh", "add", address, "lladdr", mac, "nud", "permanent", "dev", "azure0"
+            )
 
     def _listen(self) -> None:
         """Answer datagrams on the node and in both pods, until the world ends."""
@@ -214,7 +246,9 @@ class World:
         return inside(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 
 
-def add_link(here: KernelNode, name: str, mac: str, *, there: KernelNode, peer: str, peer_mac: str) -> None:
+def add_link(
+    here: KernelNode, name: str, mac: str, *, there: KernelNode, peer: str, peer_mac: str
+) -> None:
     """A veth pair between two namespaces, both ends up."""
     words = ("type", "veth", "peer", "name", peer, "address", peer_mac, "netns", there.name)
     here.ip("link", "add", name, "address", mac, *words)
@@ -240,7 +274,9 @@ def _echo(server: socket.socket) -> None:
                 return
 
 
-def differences(before: dict[str, list[str]], after: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+def differences(
+    before: dict[str, list[str]], after: dict[str, list[str]]
+) -> tuple[list[str], list[str]]:
     """The lines that went and those that came, all else being in the same order."""
     gone = [line for tool in before for line in before[tool] if line not in after[tool]]
     come = [line for tool in before for line in after[tool] if line not in before[tool]]

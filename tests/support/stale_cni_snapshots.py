@@ -14,7 +14,12 @@ POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"
 MAC = "aa:bb:cc:00:00:09"
 BRIDGE = Device(
-    "azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(DeviceAddress.parse(f"{NODE_ADDRESS}/16"),)
+    "azure0",
+    3,
+    up=True,
+    mac=NODE_MAC,
+    kind="bridge",
+    addresses=(DeviceAddress.parse(f"{NODE_ADDRESS}/16"),),
 )
 AZV1 = Device("azv1", 4, up=True, kind="veth", master="azure0")
 DEVICES = (BRIDGE, AZV1)
@@ -25,12 +30,16 @@ def route(destination: str = f"{POD}/32", dev: str | None = "azv1", **fields: An
     return ObservedRoute.parse(destination, dev, **{"protocol": 3, "scope": 253, **fields})
 
 
-def route6(destination: str = f"{POD6}/128", dev: str | None = "azv1", **fields: Any) -> ObservedRoute:
+def route6(
+    destination: str = f"{POD6}/128", dev: str | None = "azv1", **fields: Any
+) -> ObservedRoute:
     """Return an IPv6 route as azure-vnet makes it, but for the fields."""
     return ObservedRoute.parse(destination, dev, **{"protocol": 3, "metric": 1024, **fields})
 
 
-def neighbour(address: str = POD, dev: str = "azure0", mac: str = MAC, *, permanent: bool = True) -> Neighbour:
+def neighbour(
+    address: str = POD, dev: str = "azure0", mac: str = MAC, *, permanent: bool = True
+) -> Neighbour:
     """Return a neighbour as azure-vnet makes it, or the kernel."""
     return Neighbour(address, dev, mac, permanent)
 
@@ -53,5 +62,18 @@ def judged(what: Snapshot, bridge: str = "azure0") -> list[tuple[str, str]]:
 
 
 REPLY_RULE, DNAT_RULE, DNAT6_RULE = rules_of(arp_reply(POD, MAC), dnat(POD, MAC), dnat(POD6, MAC))
-OF_POD: list[Restorable] = [REPLY_RULE, DNAT_RULE, neighbour(), neighbour(dev="azv1"), route(), route(dev="azure0")]
-OF_POD6: list[Restorable] = [DNAT6_RULE, neighbour(POD6), neighbour(POD6, "azv1"), route6(), route6(dev="azure0")]
+OF_POD: list[Restorable] = [
+    REPLY_RULE,
+    DNAT_RULE,
+    neighbour(),
+    neighbour(dev="azv1"),
+    route(),
+    route(dev="azure0"),
+]
+OF_POD6: list[Restorable] = [
+    DNAT6_RULE,
+    neighbour(POD6),
+    neighbour(POD6, "azv1"),
+    route6(),
+    route6(dev="azure0"),
+]

@@ -44,7 +44,9 @@ STALE = [
 
 
 def made_host() -> FakeHost:
-    """Return a node with a live pod, a dead one in both backends and families, and dead transparent mode's routes."""
+    """Return a node with a live pod, a dead one in both backends and families, and dead transparent
+    mode's routes.
+    """
     host = FakeHost()
     host.files.tree.make_directory("/var/lib")
     node_of(host)

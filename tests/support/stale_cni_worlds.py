@@ -61,20 +61,35 @@ def state_of(endpoints: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequen
         }
         for number, (device, addresses) in enumerate(entries)
     }
-    interface = {"Name": "eth0", "BridgeName": "azure0", "Networks": {"azure": {"Id": "azure", "Endpoints": records}}}
-    return json.dumps({"Network": {"Version": "v1.4.0", "ExternalInterfaces": {"eth0": interface}}}).encode()
+    interface = {
+        "Name": "eth0",
+        "BridgeName": "azure0",
+        "Networks": {"azure": {"Id": "azure", "Endpoints": records}},
+    }
+    return json.dumps(
+        {"Network": {"Version": "v1.4.0", "ExternalInterfaces": {"eth0": interface}}}
+    ).encode()
 
 
 def cns_state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
-    """The state that CNS keeps in stateless mode, with one endpoint for each device; another CNI's have none."""
+    """The state that CNS keeps in stateless mode, with one endpoint for each device; another CNI's
+    have none.
+    """
     records = {
         f"{number:064x}": {
             "PodName": f"pod-{number}",
             "PodNamespace": "default",
             "IfnameToIPMap": {
                 "eth0": {
-                    "IPv4": [{"IP": address, "Mask": "/////w=="} for address in addresses if ":" not in address],
-                    "IPv6": [{"IP": address, "Mask": None} for address in addresses if ":" in address] or None,
+                    "IPv4": [
+                        {"IP": address, "Mask": "/////w=="}
+                        for address in addresses
+                        if ":" not in address
+                    ],
+                    "IPv6": [
+                        {"IP": address, "Mask": None} for address in addresses if ":" in address
+                    ]
+                    or None,
                     "HostVethName": device,
                     "MacAddress": "",
                     "NICType": "InfraNIC",
@@ -98,7 +113,9 @@ def context() -> Context:
 
 
 def node_of(host: FakeHost) -> FakeHost:
-    """Add the common parts of a node with azure-vnet's bridge: eth0 and a pod's veth on azure0, and its rules."""
+    """Add the common parts of a node with azure-vnet's bridge: eth0 and a pod's veth on azure0, and
+    its rules.
+    """
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
     layer = host.link_layer
     layer.add_device("azure0", mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))

@@ -26,7 +26,9 @@ DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
 
 
 def made_host() -> FakeHost:
-    """A GPU node: a default route, a fabric, and in our way a foreign route, upstream's, and our stale one."""
+    """A GPU node: a default route, a fabric, and in our way a foreign route, upstream's, and our
+    stale one.
+    """
     node = MemoryBackend()
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
@@ -35,7 +37,9 @@ def made_host() -> FakeHost:
     node.add_address("ib0", "172.16.1.4/16")
     node.add_route("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=4)
     node.add_route("172.16.16.0/24", gateway="10.224.0.1", dev="eth0")
-    node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=OUR_PROTOCOL, table=100)
+    node.add_route(
+        "172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=OUR_PROTOCOL, table=100
+    )
     return FakeHost(node)
 
 

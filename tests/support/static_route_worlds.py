@@ -1,4 +1,6 @@
-"""Small nodes on which static routes meet foreign routes and routes of earlier configs; and configs for them."""
+"""Small nodes on which static routes meet foreign routes and routes of earlier configs; and configs
+for them.
+"""
 
 import subprocess
 import tempfile
@@ -17,7 +19,14 @@ from hostrouting.host import Route
 from hostrouting.static_routes import render_script
 from hostrouting.testing import KernelNode, Node
 
-_DESTINATIONS = ("10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.0.2/32", "192.168.7.0/24", "172.16.0.0/12")
+_DESTINATIONS = (
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10.1.0.0/24",
+    "10.1.0.2/32",
+    "192.168.7.0/24",
+    "172.16.0.0/12",
+)
 _GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")
 
 
@@ -46,7 +55,9 @@ class World(NamedTuple):
 @st.composite
 def default_routes(draw: DrawFn) -> Route:
     """Draw a default route of any kind; some wrongly carry our mark."""
-    route = draw(small_world.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast"))
+    route = draw(
+        small_world.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast")
+    )
     return Route(
         network=0,
         prefix_length=0,
@@ -67,7 +78,11 @@ def worlds(draw: DrawFn) -> World:
     routes = draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8))
     return World(
         down=draw(st.none() | st.none() | small_world.devices()),
-        addresses=draw(st.lists(st.tuples(small_world.devices(), small_world.addresses()), min_size=1, max_size=4)),
+        addresses=draw(
+            st.lists(
+                st.tuples(small_world.devices(), small_world.addresses()), min_size=1, max_size=4
+            )
+        ),
         routes=routes,
         repeated=draw(st.lists(st.booleans(), min_size=len(routes), max_size=len(routes))),
     )
@@ -82,7 +97,9 @@ def configs() -> st.SearchStrategy[HostRoutingConfig]:
         dev=st.none() | small_world.devices() | st.sampled_from([*small_world.DEVICES, "absent"]),
         metric=st.sampled_from([0, 0, 50, 4294967295]),
     )
-    several = st.lists(routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric))
+    several = st.lists(
+        routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric)
+    )
     return several.map(config_of)
 
 
@@ -92,10 +109,14 @@ def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
 
 
 def impatient(config: HostRoutingConfig, *, waits: int = 0, folder: str = "/nonexistent") -> bytes:
-    """The boot script with less patience than it has, and with another folder than this machine's own under /run."""
+    """The boot script with less patience than it has, and with another folder than this machine's
+    own under /run.
+    """
     script = render_script(config)
     assert b"waits=30 " in script
-    return script.replace(b"waits=30 ", b"waits=%d " % waits).replace(b"/run/aks-flex-node", folder.encode())
+    return script.replace(b"waits=30 ", b"waits=%d " % waits).replace(
+        b"/run/aks-flex-node", folder.encode()
+    )
 
 
 def boot(
@@ -106,9 +127,19 @@ def boot(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run the boot script with less patience; return its exit status, and the output that an operator reads."""
+    """Run the boot script with less patience; return its exit status, and the output that an
+    operator reads.
+    """
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", *variables, "bash", "-s", *(["now"] if now else [])]
+    argv = [
+        "nsenter",
+        f"--net=/run/netns/{node.name}",
+        "env",
+        *variables,
+        "bash",
+        "-s",
+        *(["now"] if now else []),
+    ]
     with tempfile.TemporaryDirectory() as fresh:
         script = impatient(config_of(routes), waits=waits, folder=str(folder or fresh))
         done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)

@@ -1,7 +1,8 @@
-"""Real systemd as PID 1 of a throw-away machine: namespaces over a copy of a root, booted in a fraction of a second.
+"""Real systemd as PID 1 of a throw-away machine: namespaces over a copy of a root, booted in a
+fraction of a second.
 
-Needs root, systemd, util-linux and the kernel's overlay file system; touches neither the network nor the systemd
-of the machine that it runs on.
+Needs root, systemd, util-linux and the kernel's overlay file system; touches neither the network
+nor the systemd of the machine that it runs on.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ def require_systemd_box() -> None:
 class SystemdBox:
     """A machine, from `with` to the end of the block.
 
-    `image` is a folder whose files are laid over those of the machine, as an image that was prepared for it;
-    `prepare` is bash that then runs in it before systemd does. `tree` is the root that the machine is a copy of.
+    `image` is a folder whose files are laid over those of the machine, as an image that was
+    prepared for it; `prepare` is bash that then runs in it before systemd does. `tree` is the root
+    that the machine is a copy of.
     """
 
-    def __init__(self, *, prepare: str = "", image: Path | None = None, tree: Path = BOX_ROOT) -> None:
+    def __init__(
+        self, *, prepare: str = "", image: Path | None = None, tree: Path = BOX_ROOT
+    ) -> None:
         self._prepare = prepare
         self._image = image
         self._tree = tree
@@ -83,30 +87,54 @@ class SystemdBox:
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command in the machine; by default a failure is an error that shows its stderr."""
         result = subprocess.run([*self.enter, *argv], capture_output=True, text=True, check=False)
-        assert not check or result.returncode == 0, f"{argv} ended with {result.returncode}: {result.stderr}"
+        assert not check or result.returncode == 0, (
+            f"{argv} ended with {result.returncode}: {result.stderr}"
+        )
         return result
 
     def journal(self, *options: str) -> list[str]:
         """Return the messages of units and of systemd itself since the boot."""
-        self.run("journalctl", "--sync")  # or the last messages of a unit that has ended may still be on their way
-        return self.run("journalctl", "--boot", "--quiet", "--output=cat", *options).stdout.splitlines()
+        self.run(
+            "journalctl", "--sync"
+        )  # or the last messages of a unit that has ended may still be on their way
+        return self.run(
+            "journalctl", "--boot", "--quiet", "--output=cat", *options
+        ).stdout.splitlines()
 
     def cursor(self) -> str:
         """Return the cursor of the journal's end."""
-        return self.run("journalctl", "--lines=0", "--show-cursor").stdout.partition("-- cursor: ")[2].strip()
+        return (
+            self.run("journalctl", "--lines=0", "--show-cursor")
+            .stdout.partition("-- cursor: ")[2]
+            .strip()
+        )
 
     def until(self, condition: str, *, unit: str = "*") -> None:
-        """Wait until a command of bash succeeds in the machine; otherwise fail, with the journal of a unit."""
+        """Wait until a command of bash succeeds in the machine; otherwise fail, with the journal of
+        a unit.
+        """
         script = f"until {condition}; do sleep 0.1; done"
-        met = self.run("timeout", str(_LONGEST_WAIT), "bash", "-c", script, check=False).returncode == 0
-        assert met, "\n".join([f"this never came: {condition}", *self.journal(f"--unit={unit}", "--lines=100")])
+        met = (
+            self.run("timeout", str(_LONGEST_WAIT), "bash", "-c", script, check=False).returncode
+            == 0
+        )
+        assert met, "\n".join(
+            [f"this never came: {condition}", *self.journal(f"--unit={unit}", "--lines=100")]
+        )
 
-    def wait_for(self, message: str | re.Pattern[str], *, unit: str, after: str | None = None) -> None:
+    def wait_for(
+        self, message: str | re.Pattern[str], *, unit: str, after: str | None = None
+    ) -> None:
         """Wait until a unit has said this very message, since the boot or `after` a cursor."""
         pattern = re.escape(message) if isinstance(message, str) else message.pattern
         since = () if after is None else (_since(after),)
-        said = shlex.join(["journalctl", "--boot", "--quiet", "--output=cat", f"--unit={unit}", *since])
-        self.until(f"{said} | grep --quiet --line-regexp --perl-regexp -e {shlex.quote(pattern)}", unit=unit)
+        said = shlex.join(
+            ["journalctl", "--boot", "--quiet", "--output=cat", f"--unit={unit}", *since]
+        )
+        self.until(
+            f"{said} | grep --quiet --line-regexp --perl-regexp -e {shlex.quote(pattern)}",
+            unit=unit,
+        )
 
     def wait_for_end(self, *, timeout: float) -> None:
         """Wait until the machine has powered itself off."""
@@ -124,7 +152,8 @@ class SystemdBox:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            # --kill-child: the end of unshare is the end of PID 1, and that of everything in its namespaces.
+            # --kill-child: the end of unshare is the end of PID 1, and that of everything in its
+            # namespaces.
             self._process.kill()
             self._process.wait()
             self._remove_cgroup()
@@ -136,11 +165,23 @@ class SystemdBox:
         if self._image is not None:
             shutil.copytree(self._image, self._scratch / "host/image", symlinks=True)
         console = self._scratch / "console"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications, console.open("wb") as output:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications,
+            console.open("wb") as output,
+        ):
             notifications.bind(str(self._scratch / "host" / "notify"))
             namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
             self._process = subprocess.Popen(
-                ["unshare", *namespaces, "--fork", "--kill-child", "bash", _SCRIPT, self._scratch, self._tree],
+                [
+                    "unshare",
+                    *namespaces,
+                    "--fork",
+                    "--kill-child",
+                    "bash",
+                    _SCRIPT,
+                    self._scratch,
+                    self._tree,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -151,7 +192,8 @@ class SystemdBox:
         self.pid = int((self._scratch / "pid").read_text())
 
     def _remove_cgroup(self) -> None:
-        # The kernel lets the group go when its last process is reaped, which may be a moment after PID 1's own end.
+        # The kernel lets the group go when its last process is reaped, which may be a moment after
+        # PID 1's own end.
         script = """
             export LIBMOUNT_UTAB=/dev/null
             mount -t cgroup2 none "$1/cgroup" && cd "$1/cgroup" || exit
@@ -162,7 +204,16 @@ class SystemdBox:
             done
             exit 1
         """
-        command = ["unshare", "--mount", "bash", "-c", script, "bash", str(self._scratch), self._scratch.name]
+        command = [
+            "unshare",
+            "--mount",
+            "bash",
+            "-c",
+            script,
+            "bash",
+            str(self._scratch),
+            self._scratch.name,
+        ]
         subprocess.run(command, check=True)
 
 

@@ -8,7 +8,9 @@ from phases import Change, Context
 class RecordingTask:
     """A task that writes every call into a journal, which tasks may share."""
 
-    def __init__(self, name: str, journal: list[str], *, changes: Sequence[Change] | None = None) -> None:
+    def __init__(
+        self, name: str, journal: list[str], *, changes: Sequence[Change] | None = None
+    ) -> None:
         self.name = name
         self.journal = journal
         self.changes: Sequence[Change] = [Change("+", name)] if changes is None else changes

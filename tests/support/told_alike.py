@@ -12,10 +12,13 @@ from hostrouting.route_overlap.report import CidrReport, Finding
 def told_alike(reports: Iterable[CidrReport]) -> list[CidrReport]:
     """Return reports without the protocols of routes by several next hops.
 
-    Of those that several programs have added, the kernel shows another one for each packet, and parts of the address
-    range differ by nothing else.
+    Of those that several programs have added, the kernel shows another one for each packet, and
+    parts of the address range differ by nothing else.
     """
-    return [attrs.evolve(one, findings=tuple(_joined(map(_without_protocol, one.findings)))) for one in reports]
+    return [
+        attrs.evolve(one, findings=tuple(_joined(map(_without_protocol, one.findings))))
+        for one in reports
+    ]
 
 
 def _without_protocol(finding: Finding) -> Finding:

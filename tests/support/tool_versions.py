@@ -13,7 +13,9 @@ def version_of(tool: str) -> tuple[int, ...]:
     ()
     """
     try:
-        said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            [tool, "--version"], capture_output=True, text=True, check=True
+        ).stdout
     except FileNotFoundError:
         return ()
     found = re.search(r"[0-9]+(?:\.[0-9]+)+", said)

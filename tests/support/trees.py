@@ -26,7 +26,9 @@ def build_packages(folder: Path, *, source: Path = ROOT, umask: int = -1) -> Pat
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     builder = source / "release/packages.py"
     settings = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": "1700000000"}
-    subprocess.run([sys.executable, builder, folder, *_PYTHON], check=True, env=settings, umask=umask)
+    subprocess.run(
+        [sys.executable, builder, folder, *_PYTHON], check=True, env=settings, umask=umask
+    )
     return folder
 
 

@@ -1,4 +1,6 @@
-"""A state machine that leads the same random life in the model in memory and in the kernel, and compares every step."""
+"""A state machine that leads the same random life in the model in memory and in the kernel, and
+compares every step.
+"""
 
 import errno
 import os
@@ -23,7 +25,16 @@ from hostrouting.net.addresses import IPV4, IPV6, format_address, format_ipv4, m
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device
-from hostrouting.net.routes import LOCAL_TABLE, SCOPE_LINK, Lookup, ObservedRoute, Place, Route, place, resting
+from hostrouting.net.routes import (
+    LOCAL_TABLE,
+    SCOPE_LINK,
+    Lookup,
+    ObservedRoute,
+    Place,
+    Route,
+    place,
+    resting,
+)
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context
@@ -34,26 +45,38 @@ _REMOVED_WITH_A_SOURCE = re.compile("remove .* src ")
 DEVICES = small_world.DEVICES
 
 
-def of_its_family(make: Callable[..., st.SearchStrategy[Any]], **options: object) -> st.SearchStrategy[Any]:
+def of_its_family(
+    make: Callable[..., st.SearchStrategy[Any]], **options: object
+) -> st.SearchStrategy[Any]:
     """Return a strategy of the small world for the family of the machine that draws from it."""
     return st.runner().flatmap(lambda machine: make(family=machine.family, **options))
 
 
 class MemoryRouter(MemoryBackend):
-    """The fake with what it leaves out: a router's anycast addresses, and the broadcast addresses of older kernels."""
+    """The fake with what it leaves out: a router's anycast addresses, and the broadcast addresses
+    of older kernels.
+    """
 
     def __init__(self, *, is_old: bool) -> None:
         self.is_old = is_old
         super().__init__()
 
     def own_routes(self, device: Device) -> list[ObservedRoute]:
-        """Add a route for any of the network's routers; before Linux 5.14 its first address is for broadcasts, too."""
+        """Add a route for any of the network's routers; before Linux 5.14 its first address is for
+        broadcasts, too.
+        """
         routes = super().own_routes(device)
         held = [own for own in device.addresses if own.family == IPV6 and own.prefix_length <= 126]
         for network in sorted({own.local & mask_of(IPV6, own.prefix_length) for own in held}):
-            own = ObservedRoute(network, 128, dev=device.name, table=LOCAL_TABLE, protocol=_KERNEL, kind="anycast")
+            own = ObservedRoute(
+                network, 128, dev=device.name, table=LOCAL_TABLE, protocol=_KERNEL, kind="anycast"
+            )
             routes.append(own._replace(family=IPV6))
-        networks = [route for route in routes if self.is_old and route.family == IPV4 and route.prefix_length < 31]
+        networks = [
+            route
+            for route in routes
+            if self.is_old and route.family == IPV4 and route.prefix_length < 31
+        ]
         return routes + [
             route._replace(prefix_length=32, table=LOCAL_TABLE, kind="broadcast", scope=SCOPE_LINK)
             for route in networks
@@ -71,19 +94,25 @@ class TwoWorlds(RuleBasedStateMachine):
         self.node = self.stack.enter_context(KernelNode.made())
         let_packets_in(self.node)
         self.kernel = NetlinkBackend(netns=self.node.name)
-        self.memory = MemoryRouter(is_old="127.0.0.0/32" in [route.destination for route in self.kernel.routes()])
+        self.memory = MemoryRouter(
+            is_old="127.0.0.0/32" in [route.destination for route in self.kernel.routes()]
+        )
         for dev in DEVICES:
             self.memory.add_link(dev, up=dev in DEVICES[:2])
             self.node.add_link(dev, up=dev in DEVICES[:2])
         announced: list[NetworkEvents] = [self.memory.events, NetlinkEvents(netns=self.node.name)]
-        self.listeners = [self.stack.enter_context(events.listen(Context())) for events in announced]
+        self.listeners = [
+            self.stack.enter_context(events.listen(Context())) for events in announced
+        ]
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):
             self.stack.close()
 
     def both(self, act: Callable[[MemoryBackend | KernelNode], None]) -> None:
-        """Do it in both worlds; when one refuses, so must the other. What the model does not know is left out."""
+        """Do it in both worlds; when one refuses, so must the other. What the model does not know
+        is left out.
+        """
         refusals = []
         for world in self.memory, self.node:
             try:
@@ -110,7 +139,12 @@ class TwoWorlds(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def address_goes(self, data: st.DataObject) -> None:
-        held = [(link.name, own) for link in self.memory.links() for own in link.addresses if not link.loopback]
+        held = [
+            (link.name, own)
+            for link in self.memory.links()
+            for own in link.addresses
+            if not link.loopback
+        ]
         if not held:
             return
         dev, own = data.draw(st.sampled_from(held))
@@ -168,7 +202,11 @@ class TwoWorlds(RuleBasedStateMachine):
         drawn = data.draw(small_world.changes_of(self.memory.routes(self.family), self.family))
         taken, changes = self.taken(), []
         for change in drawn:
-            if change.after is None or change.after.from_prefix is None or place(change.after) not in taken:
+            if (
+                change.after is None
+                or change.after.from_prefix is None
+                or place(change.after) not in taken
+            ):
                 changes.append(change)
                 taken |= {place(change.after)} if change.after else set()
         before = self.memory.fib
@@ -183,7 +221,9 @@ class TwoWorlds(RuleBasedStateMachine):
         assert in_memory == in_kernel, (in_memory, in_kernel)
 
     @staticmethod
-    def outcome(backend: MemoryBackend | NetlinkBackend, changes: list[RouteChange], verify: bool) -> object:
+    def outcome(
+        backend: MemoryBackend | NetlinkBackend, changes: list[RouteChange], verify: bool
+    ) -> object:
         try:
             backend.apply(changes, verify=verify)
         except RouteRejectedError as error:
@@ -195,13 +235,20 @@ class TwoWorlds(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "kernel"))
     @invariant()
     def same_routes(self) -> None:
-        self.compare(*(sorted(map(_comparable, world.routes(self.family))) for world in (self.memory, self.kernel)))
+        self.compare(
+            *(
+                sorted(map(_comparable, world.routes(self.family)))
+                for world in (self.memory, self.kernel)
+            )
+        )
 
     @staticmethod
     def compare(in_memory: Sequence[object], in_kernel: Sequence[object]) -> None:
         only_memory = [thing for thing in in_memory if thing not in in_kernel]
         only_kernel = [thing for thing in in_kernel if thing not in in_memory]
-        assert in_memory == in_kernel, f"only in memory: {only_memory}; only in the kernel: {only_kernel}"
+        assert in_memory == in_kernel, (
+            f"only in memory: {only_memory}; only in the kernel: {only_kernel}"
+        )
 
     @precondition(lambda self: hasattr(self, "kernel"))
     @invariant()
@@ -211,7 +258,11 @@ class TwoWorlds(RuleBasedStateMachine):
             return
         in_memory, in_kernel = (list(map(_event, events)) for events in taken)
         # Newer kernels announce the routes that send from a removed address, too.
-        told = [event for event in in_kernel if event in in_memory or not _REMOVED_WITH_A_SOURCE.match(event)]
+        told = [
+            event
+            for event in in_kernel
+            if event in in_memory or not _REMOVED_WITH_A_SOURCE.match(event)
+        ]
         self.compare(sorted(filter(None, in_memory)), sorted(filter(None, told)))
 
     @precondition(lambda self: hasattr(self, "kernel"))
@@ -230,23 +281,33 @@ class TwoWorlds(RuleBasedStateMachine):
         worlds = self.memory, self.kernel
         for source in [None, *self.own()[:2], small_world.ONE_SOURCE[family]]:
             given = None if source is None else [source] * len(asked)
-            self.compare(*(list(map(_answer, world.lookup(asked, sources=given, family=family))) for world in worlds))
+            self.compare(
+                *(
+                    list(map(_answer, world.lookup(asked, sources=given, family=family)))
+                    for world in worlds
+                )
+            )
         if family == IPV6:
             return
         # Of several next hops the kernel picks one by a hash.
         answers = self.memory.lookup(asked)
-        single = [answer.destination for answer in answers if not (answer.route and answer.route.nexthops)]
+        single = [
+            answer.destination for answer in answers if not (answer.route and answer.route.nexthops)
+        ]
         self.compare(*(list(map(_path, world.lookup(single, resolve=True))) for world in worlds))
 
     def taken(self) -> set[Place]:
         """Return the places of routes with a source prefix.
 
-        Once the kernel has refused another one there, its lookups may pass over the first, so nothing is added there.
+        Once the kernel has refused another one there, its lookups may pass over the first, so
+        nothing is added there.
         """
         return {place(route) for route in self.memory.routes(self.family) if route.from_prefix}
 
     def own(self) -> list[int]:
-        addresses = [own for link in self.memory.links() for own in link.addresses if not link.loopback]
+        addresses = [
+            own for link in self.memory.links() for own in link.addresses if not link.loopback
+        ]
         return [own.local for own in addresses if own.family == self.family]
 
 
@@ -256,14 +317,18 @@ def _comparable(route: ObservedRoute) -> tuple[object, ...]:
 
 
 def _event(event: NetworkEvent) -> str:
-    """Return an event as text; empty for one that is not the same in both worlds: the kernel repeats a device's."""
+    """Return an event as text; empty for one that is not the same in both worlds: the kernel
+    repeats a device's.
+    """
     if isinstance(event, AddressEvent):
         return f"{event.verb} {event.dev} {event.address!r}"
     if isinstance(event, RuleEvent):
         # Newer kernels show the mask of a single port, too.
         return f"{event.verb} {event.rule._replace(unknown=())}"
     # Only the kernel announces the routes that it makes for addresses.
-    is_silent = isinstance(event, DeviceEvent) or (isinstance(event, RouteEvent) and event.route.protocol == _KERNEL)
+    is_silent = isinstance(event, DeviceEvent) or (
+        isinstance(event, RouteEvent) and event.route.protocol == _KERNEL
+    )
     return "" if is_silent else f"{event.verb} {event[1]}"
 
 

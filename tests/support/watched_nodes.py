@@ -26,7 +26,10 @@ CONFIG = HostRoutingConfig.from_mapping(
         }
     }
 )
-OURS = ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142", "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"]
+OURS = [
+    "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
+    "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142",
+]
 SECONDS = 60
 
 
@@ -39,7 +42,9 @@ class Running:
     errors: list[BaseException]
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until something holds. Events wake this; a line in the log has none, so it looks again by itself."""
+        """Wait until something holds. Events wake this; a line in the log has none, so it looks
+        again by itself.
+        """
         now = self.ctx.clock.monotonic
         end = now() + SECONDS
         while not self.ctx.wait(done, until=now() + 0.05):
@@ -54,7 +59,9 @@ class Running:
 
 @contextmanager
 def running(watch: Watch) -> Iterator[Running]:
-    """Run a Watch in a thread until the end of the block; it must end with its context, without an error."""
+    """Run a Watch in a thread until the end of the block; it must end with its context, without an
+    error.
+    """
     ctx = Context()
     errors: list[BaseException] = []
 
@@ -93,7 +100,9 @@ class Watched:
 
     def delete(self, text: str) -> None:
         """Let another program delete the route that `ip` shows so."""
-        self.node.delete_route(next(route for route in self.host.routes.routes() if str(route) == text))
+        self.node.delete_route(
+            next(route for route in self.host.routes.routes() if str(route) == text)
+        )
 
     def until(self, done: Callable[[], bool]) -> None:
         self._running.until(done)

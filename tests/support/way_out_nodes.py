@@ -1,4 +1,6 @@
-"""A node in memory or in the kernel, asked for its way out; in the kernel the boot script must give the same answer."""
+"""A node in memory or in the kernel, asked for its way out; in the kernel the boot script must give
+the same answer.
+"""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,21 +30,34 @@ class AskedNode:
         self.node.add_address(dev, address)
 
     def default(self, *devs: str, metric: int = 0) -> None:
-        """Add a default route by each of the devices; the gateway is the first address of the network of the device."""
+        """Add a default route by each of the devices; the gateway is the first address of the
+        network of the device.
+        """
         hops = tuple(NextHop(Address.parse(GATEWAYS[dev]), dev) for dev in devs)
         [single, *others] = hops
         route = (
             Route(network=0, prefix_length=0, nexthops=hops, metric=metric, protocol=16)
             if others
-            else Route(network=0, prefix_length=0, gateway=single.gateway, dev=single.dev, metric=metric, protocol=16)
+            else Route(
+                network=0,
+                prefix_length=0,
+                gateway=single.gateway,
+                dev=single.dev,
+                metric=metric,
+                protocol=16,
+            )
         )
         self.node.insert_route(route, verb="append")
 
     def ask(self, *cidrs: str, **section: object) -> OverlapReport:
-        """Return the report of the check; in the kernel the boot script must leave the same marker and verdict."""
+        """Return the report of the check; in the kernel the boot script must leave the same marker
+        and verdict.
+        """
         mapping = {"expectedCidrs": list(cidrs), "mode": "STRICT", **section}
         config = HostRoutingConfig.from_mapping({"routeOverlap": mapping})
-        routes = NetlinkBackend(netns=self.node.name) if isinstance(self.node, KernelNode) else self.node
+        routes = (
+            NetlinkBackend(netns=self.node.name) if isinstance(self.node, KernelNode) else self.node
+        )
         report = check_now(Context(), config, FakeHost(routes), seconds=0)
         if isinstance(self.node, KernelNode):
             self._compare(report, self.run(cidrs, section))
@@ -60,7 +75,9 @@ class AskedNode:
         assert isinstance(self.node, KernelNode)
         folder = self._folder / "markers"
         shutil.rmtree(folder, ignore_errors=True)
-        return run_script(self.node, folder, cidrs, options=section, waits=waits, environment=environment)
+        return run_script(
+            self.node, folder, cidrs, options=section, waits=waits, environment=environment
+        )
 
     def _compare(self, report: OverlapReport, ran: ScriptRun) -> None:
         [(marker, lines)] = ran.markers.items()

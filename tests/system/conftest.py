@@ -1,4 +1,6 @@
-"""Each test on real systemd takes seconds: `make test` runs those that are listed here, and `make check` runs all."""
+"""Each test on real systemd takes seconds: `make test` runs those that are listed here, and `make
+check` runs all.
+"""
 
 from pathlib import Path
 from typing import Final

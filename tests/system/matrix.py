@@ -1,7 +1,8 @@
-"""The matrix: every trouble, met by a first apply and by one over an installed config, under WARN and STRICT.
+"""The matrix: every trouble, met by a first apply and by one over an installed config, under WARN
+and STRICT.
 
-Each cell is a booted machine whose gate is the distribution's own unit: the command applies a config, a
-machine of systemd-nspawn is started, and then all boots again from the same /etc.
+Each cell is a booted machine whose gate is the distribution's own unit: the command applies a
+config, a machine of systemd-nspawn is started, and then all boots again from the same /etc.
 """
 
 from __future__ import annotations
@@ -53,7 +54,13 @@ class Node(GatedMachine):
     """A machine that booted in good order, or from the disk of `before`; its configs lie in /root."""
 
     def __init__(
-        self, folder: Path, *, mode: str, earlier: bool = False, before: Node | None = None, trouble: str = ""
+        self,
+        folder: Path,
+        *,
+        mode: str,
+        earlier: bool = False,
+        before: Node | None = None,
+        trouble: str = "",
     ) -> None:
         self.mode = mode
         self._folder = folder / ("rebooted" if before else "first")
@@ -88,17 +95,28 @@ class Node(GatedMachine):
     def apply(
         self, name: str, *, step: int | str = 0, by: signal.Signals = signal.SIGKILL
     ) -> subprocess.CompletedProcess[str]:
-        """Run `hostrouting apply` in the machine with a config that was prepared; signal it after a step or several."""
+        """Run `hostrouting apply` in the machine with a config that was prepared; signal it after a
+        step or several.
+        """
         program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}")
-        return self.run(*program, str(step), str(int(by)), "apply", f"{_CONFIGS}/{name}.json", check=False)
+        return self.run(
+            *program, str(step), str(int(by)), "apply", f"{_CONFIGS}/{name}.json", check=False
+        )
 
     def installed(self, **configs: Mapping[str, Any]) -> str:
-        """Return the config that is installed for the boot: `nothing`, one of the names, or `a mixture`."""
+        """Return the config that is installed for the boot: `nothing`, one of the names, or `a
+        mixture`.
+        """
         if not self.files.exists("/etc/systemd/system/hostrouting-ready.service"):
             return "nothing"
         for name, sections in configs.items():
-            # A sibling in trouble has installed no unit, but the intent has its section all the same.
-            pair = {key: value for key, value in sections.items() if key in {"staticRoutes", "routeOverlap"}}
+            # A sibling in trouble has installed no unit, but the intent has its section all the
+            # same.
+            pair = {
+                key: value
+                for key, value in sections.items()
+                if key in {"staticRoutes", "routeOverlap"}
+            }
             with hurried():
                 files = {file.path: file for file in boot_files(parsed(pair, self.mode))}
             files[INTENT_PATH] = Intent(config=parsed(sections, self.mode)).file
@@ -107,8 +125,14 @@ class Node(GatedMachine):
         return "a mixture"
 
     def live(self, **configs: Mapping[str, Any]) -> str:
-        """Return the config whose routes carry our mark: `nothing`, one of the names, or `a mixture`."""
-        ours = {route.destination for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL}
+        """Return the config whose routes carry our mark: `nothing`, one of the names, or `a
+        mixture`.
+        """
+        ours = {
+            route.destination
+            for route in self.host.routes.routes()
+            if route.protocol == OUR_PROTOCOL
+        }
         if not ours:
             return "nothing"
         for name, sections in configs.items():
@@ -117,11 +141,19 @@ class Node(GatedMachine):
         return "a mixture"
 
     def disk(self) -> Disk:
-        """Return scripts, units and links on the disk; a file that is still being written has a temporary name."""
+        """Return scripts, units and links on the disk; a file that is still being written has a
+        temporary name.
+        """
         found: Disk = {}
         for folder in ("etc/systemd/system", "etc/aks-flex-node"):
             for path in sorted(Path(self.root, folder).rglob("[!.]*")):
-                content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else ""
+                content = (
+                    str(path.readlink())
+                    if path.is_symlink()
+                    else path.read_bytes()
+                    if path.is_file()
+                    else ""
+                )
                 found[str(path).removeprefix(self.root)] = (path.lstat().st_mode, content)
         return found
 
@@ -165,21 +197,27 @@ def _mend(node: Node, trouble: Trouble) -> str:
     else:
         node.prepare_configs(good=GOOD)
         result = node.apply("good")
-        # Its log names the held units, but a unit that restarts by itself may be missing for the moment of its restart.
+        # Its log names the held units, but a unit that restarts by itself may be missing for the
+        # moment of its restart.
         assert result.returncode == 0, result.stderr
     node.wait_until_up()
     return "by itself, once mended" if trouble.mend else "by itself, after an apply that is right"
 
 
 def count_steps(folder: Path, apply: str, mode: str) -> tuple[int, Disk]:
-    """Return the number of steps of an apply that is not killed, and the state of the disk afterwards."""
+    """Return the number of steps of an apply that is not killed, and the state of the disk
+    afterwards.
+    """
     with Node(folder, mode=mode, earlier=apply == "again") as node:
         node.prepare_configs(new=PROBES)
         return _end(node), node.disk()
 
 
-def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, booted: list[Disk]) -> None:
-    """Kill an apply after a step: the node boots, its gate opens, and the next apply ends as if nothing had been.
+def survive(
+    folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, booted: list[Disk]
+) -> None:
+    """Kill an apply after a step: the node boots, its gate opens, and the next apply ends as if
+    nothing had been.
 
     A boot knows the disk alone: one that is in `booted` already is not booted again.
     """
@@ -203,12 +241,18 @@ def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, boo
         _end(node)
         assert node.disk() == wanted
         assert node.live(**named) == "the new"
-        assert drop_in_of(NSPAWN) in node.state(KUBE).drop_ins, "systemd has read the files on the disk"
+        assert drop_in_of(NSPAWN) in node.state(KUBE).drop_ins, (
+            "systemd has read the files on the disk"
+        )
         assert node.pids() == pids
 
 
-def interrupt(folder: Path, apply: str, *, step: int, by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
-    """Send a signal to an apply after a step; return its status, the installed config and the live one."""
+def interrupt(
+    folder: Path, apply: str, *, step: int, by: signal.Signals = signal.SIGTERM
+) -> tuple[int, str, str]:
+    """Send a signal to an apply after a step; return its status, the installed config and the live
+    one.
+    """
     named = {"the earlier": EARLIER, "the new": PROBES}
     with Node(folder, mode="STRICT", earlier=apply == "again") as node:
         pids = node.pids()

@@ -20,7 +20,17 @@ DOCUMENT: Final = Path(__file__).parents[2] / "docs/apply-matrix.md"
 KILLED: Final = "SIGKILL after a step"
 _TROUBLES: Final = (*(trouble.name for trouble in TROUBLES), KILLED)
 CELLS: Final[tuple[Cell, ...]] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
-_HEAD: Final = ("Trouble", "Apply", "Mode", "Exit", "Installed", "Live", "Gate", "After a reboot", "Then")
+_HEAD: Final = (
+    "Trouble",
+    "Apply",
+    "Mode",
+    "Exit",
+    "Installed",
+    "Live",
+    "Gate",
+    "After a reboot",
+    "Then",
+)
 _ABOVE_ROWS: Final = (_HEAD, ("---",) * len(_HEAD))
 _TEXT: Final = """\
 # The apply matrix

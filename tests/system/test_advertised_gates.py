@@ -1,7 +1,9 @@
-"""A dual-stack node under STRICT with two links on which routers advertise themselves, from its boot to its units.
+"""A dual-stack node under STRICT with two links on which routers advertise themselves, from its
+boot to its units.
 
-The installed scripts hold the units where the fabric's default route decides, and the printed advice, followed to the
-letter, starts them. Watch tells what routers take away. The kernel, networkd or NetworkManager listens to them.
+The installed scripts hold the units where the fabric's default route decides, and the printed
+advice, followed to the letter, starts them. Watch tells what routers take away. The kernel,
+networkd or NetworkManager listens to them.
 """
 
 import re
@@ -22,7 +24,10 @@ from phases import Context
 
 WATCH: Final = "hostrouting-watch.service"
 SECTIONS: Final = {
-    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}, {"destination": "fd00:9::/64"}]},
+    "staticRoutes": {
+        "enabled": True,
+        "routes": [{"destination": "172.20.0.0/16"}, {"destination": "fd00:9::/64"}],
+    },
     "routeOverlap": {"expectedCidrs": ["172.16.8.0/22", "fd00:8::/48"], "mode": "STRICT"},
     "gates": list(GATES),
 }
@@ -37,7 +42,9 @@ def tree(owner: str, request: pytest.FixtureRequest) -> Path:
     """Return the tree of a machine with this owner of the default routes."""
     require_nspawn()
     require_program()
-    found: Path = request.getfixturevalue("with_network_manager") if owner == "NetworkManager" else BOX_ROOT
+    found: Path = (
+        request.getfixturevalue("with_network_manager") if owner == "NetworkManager" else BOX_ROOT
+    )
     return found
 
 
@@ -47,11 +54,15 @@ class Node(GatedMachine):
     #: A cursor of the journal, from which news count.
     since: str
 
-    def __init__(self, folder: Path, owner: str, tree: Path, *, late: str = "", **changes: object) -> None:
+    def __init__(
+        self, folder: Path, owner: str, tree: Path, *, late: str = "", **changes: object
+    ) -> None:
         def arrange(host: Host) -> None:
             python = PYTHON if tree == BOX_ROOT else Path("/usr/bin/python3")
             self._command = install_command(folder / "image", python=python)
-            Configure(HostRoutingConfig.from_mapping(SECTIONS | changes), host=host).do(Context(timeout=60))
+            Configure(HostRoutingConfig.from_mapping(SECTIONS | changes), host=host).do(
+                Context(timeout=60)
+            )
 
         prepare = f"late={late}\n{PREPARED[owner]}{EARLY}"
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare, tree=tree)
@@ -78,7 +89,9 @@ def steps_of(owner: str, told: str) -> str:
     [steps] = re.findall(f"^  {owner}.*?: (.+)", told, re.MULTILINE)
     if owner == "NetworkManager":
         return str(steps).replace("CONNECTION", "rdma0")
-    place = re.fullmatch(r"\[(\w+)\] (\w+=\w+) in a drop-in of the \.network file of (\w+), then (.+)", steps)
+    place = re.fullmatch(
+        r"\[(\w+)\] (\w+=\w+) in a drop-in of the \.network file of (\w+), then (.+)", steps
+    )
     assert place
     section, setting, dev, commands = place.groups()
     folder = f"/etc/systemd/network/10-{dev}.network.d"
@@ -87,11 +100,14 @@ def steps_of(owner: str, told: str) -> str:
 
 @each_owner
 @pytest.mark.parametrize("preference", ["high", "medium", "low"])
-def test_from_the_boot_to_the_start(tmp_path: Path, owner: str, tree: Path, preference: str) -> None:
-    """A default route by the fabric holds the units if it decides, or decides as well, until the advice is followed.
+def test_from_the_boot_to_the_start(
+    tmp_path: Path, owner: str, tree: Path, preference: str
+) -> None:
+    """A default route by the fabric holds the units if it decides, or decides as well, until the
+    advice is followed.
 
-    One that may decide later is a warning. networkd 252 makes one route of both, and NetworkManager prefers the device
-    that it activates first, whatever the preference.
+    One that may decide later is a warning. networkd 252 makes one route of both, and NetworkManager
+    prefers the device that it activates first, whatever the preference.
     """
     fine = "high" if owner == "NetworkManager" else "low"
     late = "eth0" if owner == "NetworkManager" and preference != fine else ""
@@ -118,7 +134,12 @@ def test_from_the_boot_to_the_start(tmp_path: Path, owner: str, tree: Path, pref
         assert ("fallback-by-fabric" in told) == (not is_held)
         assert ("will-vanish" in told) == (owner == "kernel")
         # A CNI that comes takes no default route, if this advice is followed, too.
-        machine.run("sysctl", "-qw", *re.findall(r": set (net\.ipv6\.\S+)", told), "net.ipv6.conf.all.forwarding=1")
+        machine.run(
+            "sysctl",
+            "-qw",
+            *re.findall(r": set (net\.ipv6\.\S+)", told),
+            "net.ipv6.conf.all.forwarding=1",
+        )
         routers.advertise(preference=preference)
         assert machine.systemctl("restart", KUBELET) == 0
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
@@ -131,7 +152,8 @@ def test_from_the_boot_to_the_start(tmp_path: Path, owner: str, tree: Path, pref
 def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
     """A loss is one alarm, however it comes, and what comes back is told; a renewal is nothing.
 
-    Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an alarm if it decides.
+    Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an
+    alarm if it decides.
     """
     watch = {"enabled": True, "mode": "service", "interval": "2s"}
     with Node(tmp_path, owner, tree, watch=watch) as machine, Routers(machine) as routers:

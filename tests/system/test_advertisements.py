@@ -1,4 +1,5 @@
-"""Real daemons with two links on which routers advertise themselves: what becomes of the default routes.
+"""Real daemons with two links on which routers advertise themselves: what becomes of the default
+routes.
 
 systemd-networkd is that of the machine; NetworkManager that of Debian 12.
 """
@@ -9,7 +10,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.advertised_machines import DEVICES, NETWORK_MANAGER, NETWORKD, Default, Routers, defaults_of
+from support.advertised_machines import (
+    DEVICES,
+    NETWORK_MANAGER,
+    NETWORKD,
+    Default,
+    Routers,
+    defaults_of,
+)
 from support.ipv6_events import IPV6_ROUTE_EVENTS, kinds_of_events
 from support.patience import wait_until
 from support.routers import Prefix
@@ -23,7 +31,9 @@ printf '[IPv6AcceptRA]\\nUseGateway=no\\n' > /etc/systemd/network/10-rdma0.netwo
 networkctl reload
 networkctl reconfigure rdma0
 """
-NEVER_DEFAULT: Final = "nmcli connection modify rdma0 ipv6.never-default yes; nmcli device reapply rdma0"
+NEVER_DEFAULT: Final = (
+    "nmcli connection modify rdma0 ipv6.never-default yes; nmcli device reapply rdma0"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,23 +53,31 @@ def renewed_in_silence(routers: Routers, wanted: list[Default], renewed: int) ->
         listener.bind((0, IPV6_ROUTE_EVENTS))
         routers.advertise_until(wanted, lifetime=renewed)
         if all("expires" in route for route in routers.shown()):
-            wait_until(lambda: all(route["expires"] > renewed - 500 for route in routers.shown()), "a renewal")
+            wait_until(
+                lambda: all(route["expires"] > renewed - 500 for route in routers.shown()),
+                "a renewal",
+            )
         assert kinds_of_events(listener) == []
 
 
 @pytest.mark.parametrize("preference", ["high", "medium", "low"])
 def test_two_links(preference: str) -> None:
-    """252 makes one multipath route, whatever the preference; 257 two by objects, with a metric by preference.
+    """252 makes one multipath route, whatever the preference; 257 two by objects, with a metric by
+    preference.
 
     None of them is a route of the kernel's own, which does not listen.
     """
     with networkd() as routers:
         machine = routers.machine
-        routers.advertise_until(defaults_of("networkd", machine.version, preference), preference=preference)
+        routers.advertise_until(
+            defaults_of("networkd", machine.version, preference), preference=preference
+        )
         assert {route["protocol"] for route in routers.shown()} == {"ra"}
         assert not routers.are_learned_by_the_kernel()
         assert all("nhid" in route for route in routers.shown()) == (machine.version >= 257)
-        switches = machine.run("sysctl", "-n", *(f"net.ipv6.conf.{dev}.accept_ra" for dev in DEVICES)).stdout
+        switches = machine.run(
+            "sysctl", "-n", *(f"net.ipv6.conf.{dev}.accept_ra" for dev in DEVICES)
+        ).stdout
         assert switches.split() == ["0", "0"]
 
 
@@ -95,13 +113,17 @@ def test_expiry() -> None:
 
 @pytest.mark.parametrize("options", [[Prefix("fd02::/64")], []])
 def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> None:
-    """`UseGateway=no` in a drop-in, reload and reconfigure: the default by rdma0 is gone, and stays away.
+    """`UseGateway=no` in a drop-in, reload and reconfigure: the default by rdma0 is gone, and stays
+    away.
 
-    Where its router offers no prefix, 257 never takes the device for configured, and whoever waits for that waits on.
+    Where its router offers no prefix, 257 never takes the device for configured, and whoever waits
+    for that waits on.
     """
     with networkd() as routers:
         machine = routers.machine
-        routers.advertise_until(defaults_of("networkd", machine.version, "high"), preference="high", options=options)
+        routers.advertise_until(
+            defaults_of("networkd", machine.version, "high"), preference="high", options=options
+        )
         cursor = machine.cursor()
         machine.run("bash", "-ec", NO_GATEWAY)
         routers.until_there_are([(["eth0"], 1024)])
@@ -111,7 +133,9 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
             told = machine.journal("--unit=systemd-networkd.service", f"--after-cursor={cursor}")
             return "rdma0: NDISC: Invoking callback for 'router' event." in told
 
-        wait_until(is_heard, "an advertisement that networkd hears: it has just set the link up again")
+        wait_until(
+            is_heard, "an advertisement that networkd hears: it has just set the link up again"
+        )
         if machine.version < 257 or options:
             machine.until("[[ $(networkctl --no-legend list rdma0) == *configured* ]]")
         assert routers.defaults() == [(["eth0"], 1024)]
@@ -125,12 +149,17 @@ class TestNetworkManager:
 
     @pytest.fixture
     def routers(self, with_network_manager: Path) -> Iterator[Routers]:
-        with SystemdBox(prepare=NETWORK_MANAGER, tree=with_network_manager) as machine, Routers(machine) as routers:
+        with (
+            SystemdBox(prepare=NETWORK_MANAGER, tree=with_network_manager) as machine,
+            Routers(machine) as routers,
+        ):
             yield routers
 
     @pytest.mark.parametrize("preference", ["high", "medium", "low"])
     def test_two_links(self, routers: Routers, preference: str) -> None:
-        """Metric 100 and 101 in the order of activation; the preference is kept, and decides nothing."""
+        """Metric 100 and 101 in the order of activation; the preference is kept, and decides
+        nothing.
+        """
         self.activate(routers, preference=preference)
         assert [route["pref"] for route in routers.shown()] == ["medium", preference]
         assert not any("expires" in route or "nhid" in route for route in routers.shown())
@@ -142,7 +171,9 @@ class TestNetworkManager:
         routers.advertise_until([(["eth0"], 100), (["rdma0"], 101)], **settings)
 
     def test_forwarding_renewal_and_loss(self, routers: Routers) -> None:
-        """With forwarding on they stay; a renewal is silent; a router that takes its route back loses it."""
+        """With forwarding on they stay; a renewal is silent; a router that takes its route back
+        loses it.
+        """
         self.activate(routers)
         routers.machine.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
         renewed_in_silence(routers, [(["eth0"], 100), (["rdma0"], 101)], 1800)
@@ -155,14 +186,19 @@ class TestNetworkManager:
         routers.until_there_are([])
 
     def test_the_advice(self, routers: Routers) -> None:
-        """`ipv6.never-default`, and the device applied again: its default route is gone, and stays away."""
+        """`ipv6.never-default`, and the device applied again: its default route is gone, and stays
+        away.
+        """
         self.activate(routers, preference="high")
         routers.machine.run("bash", "-ec", NEVER_DEFAULT)
         routers.until_there_are([(["eth0"], 100)])
 
         def is_heard() -> bool:
             routers.advertise(preference="high", options=[Prefix("fd02::/64")])
-            return " fd02::" in routers.machine.run("ip", "-6", "address", "show", "dev", "rdma0").stdout
+            return (
+                " fd02::"
+                in routers.machine.run("ip", "-6", "address", "show", "dev", "rdma0").stdout
+            )
 
         wait_until(is_heard, "an address by an advertisement")
         assert routers.defaults() == [(["eth0"], 100)]

@@ -1,9 +1,20 @@
-"""Beside Debian's bird, dhcpcd, keepalived and NetworkManager, which keep a route to the destination of ours."""
+"""Beside Debian's bird, dhcpcd, keepalived and NetworkManager, which keep a route to the
+destination of ours.
+"""
 
 from pathlib import Path
 
 import pytest
-from support.beside_programs import DHCPCD_IN_OUR_PLACE, NEWER, OLDER, OURS, PACKAGES, PROGRAMS, ZEBRA, Beside
+from support.beside_programs import (
+    DHCPCD_IN_OUR_PLACE,
+    NEWER,
+    OLDER,
+    OURS,
+    PACKAGES,
+    PROGRAMS,
+    ZEBRA,
+    Beside,
+)
 from support.needs import require
 from support.program import require_program
 from support.trees import make_tree
@@ -21,10 +32,11 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
-    """Ours are in force again after whatever happens to it, and after the reset it has the route that it wants.
-
-    At a metric of its own it notices nothing. In our place an older route of its own may stay behind, after the one
+    """Ours are in force again after whatever happens to it, and after the reset it has the route
     that it wants.
+
+    At a metric of its own it notices nothing. In our place an older route of its own may stay
+    behind, after the one that it wants.
     """
     program = PROGRAMS[name]
     with Beside(program, tree, tmp_path) as machine:
@@ -40,7 +52,8 @@ def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
-    """(b), (c): a renewal with another gateway deletes ours, not the older route, after which the newer one is refused.
+    """(b), (c): a renewal with another gateway deletes ours, not the older route, after which the
+    newer one is refused.
 
     Ours return, and after the reset it has the older route until it adds the newer one.
     """
@@ -56,7 +69,9 @@ def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
 
 
 def test_zebra(tree: Path, tmp_path: Path) -> None:
-    """(d): it withdraws its static route while ours is there, also of another metric, and installs it again."""
+    """(d): it withdraws its static route while ours is there, also of another metric, and installs
+    it again.
+    """
     with Beside(ZEBRA, tree, tmp_path) as machine:
         machine.apply()
         machine.wait_until(lambda: machine.place() == [OURS])
@@ -65,7 +80,9 @@ def test_zebra(tree: Path, tmp_path: Path) -> None:
 
 
 def test_no_transition(tree: Path, tmp_path: Path) -> None:
-    """Of keepalived there are the transitions that there are without us, and none at an apply or a reset."""
+    """Of keepalived there are the transitions that there are without us, and none at an apply or a
+    reset.
+    """
     program = PROGRAMS["keepalived"]
     told = []
     for with_us in (False, True):

@@ -1,4 +1,6 @@
-"""The announced fabric on real systemd: a stand-in of WALinuxAgent connects it long after the boot check."""
+"""The announced fabric on real systemd: a stand-in of WALinuxAgent connects it long after the boot
+check.
+"""
 
 import json
 from collections.abc import Callable
@@ -26,7 +28,9 @@ ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip route add default via 10.224.0.1 dev eth0
 ip link add fab0 address 00:15:5d:33:ff:1d type veth peer name far0 && ip link set far0 up
 """
-SECOND: Final = "ip link add fab1 address 00:15:5d:33:ff:1e type veth peer name far1 && ip link set far1 up\n"
+SECOND: Final = (
+    "ip link add fab1 address 00:15:5d:33:ff:1e type veth peer name far1 && ip link set far1 up\n"
+)
 #: Its /sys belongs to the machine that it runs on.
 INFINIBAND: Final = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0\n"
 
@@ -81,9 +85,18 @@ ExecStart=/bin/sh -c '{program}'
 
 
 def config_of(mode: str = "STRICT", *, routed: bool = False) -> HostRoutingConfig:
-    """The config of a node that expects a part of each network of the fabric, with routes that mend both or without."""
-    routes = {"enabled": routed, "routes": [{"destination": cidr} for cidr in CIDRS] if routed else []}
-    sections = {"staticRoutes": routes, "routeOverlap": {"expectedCidrs": CIDRS, "mode": mode}, "gates": list(GATES)}
+    """The config of a node that expects a part of each network of the fabric, with routes that mend
+    both or without.
+    """
+    routes = {
+        "enabled": routed,
+        "routes": [{"destination": cidr} for cidr in CIDRS] if routed else [],
+    }
+    sections = {
+        "staticRoutes": routes,
+        "routeOverlap": {"expectedCidrs": CIDRS, "mode": mode},
+        "gates": list(GATES),
+    }
     return HostRoutingConfig.from_json(json.dumps({"hostRouting": sections}))
 
 
@@ -122,7 +135,11 @@ class CloudMachine(GatedMachine):
     def let_the_agent_act(self, *, until: str = "all addresses are set") -> None:
         """Wait until the agent has said this; ask it to begin, unless it does by itself."""
         if self._delay == "asked":
-            self.run("bash", "-c", "until [[ -p /run/waagent.ask ]]; do sleep .05; done; echo > /run/waagent.ask")
+            self.run(
+                "bash",
+                "-c",
+                "until [[ -p /run/waagent.ask ]]; do sleep .05; done; echo > /run/waagent.ask",
+            )
         self.wait_for(until, unit=AGENT)
 
     def markers(self) -> dict[str, str]:
@@ -145,12 +162,17 @@ def found(kind: str) -> list[str]:
 
 
 def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
-    """No machine starts before the agent has acted, nor after it has; routes by the gateway that it names start all."""
+    """No machine starts before the agent has acted, nor after it has; routes by the gateway that it
+    names start all.
+    """
     with CloudMachine(tmp_path) as machine:
         assert machine.payloads() == []
         assert machine.findings() == found("announced")
         assert f"(172.16.0.0/16, announced by {POOL}, written 20" in machine.markers()[DETECTED]
-        assert "\nexpected: dev eth0 via 10.224.0.1; for the routes that help: hostrouting check " in machine.said()
+        assert (
+            "\nexpected: dev eth0 via 10.224.0.1; for the routes that help: hostrouting check "
+            in machine.said()
+        )
         machine.let_the_agent_act()
         assert machine.systemctl("start", CHECK) == 1
         assert machine.findings() == found("overlap")
@@ -163,7 +185,9 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delay", ["asked", *SECONDS])
 def test_the_mending_routes_let_a_machine_start(tmp_path: Path, delay: str) -> None:
-    """At boot and after the agent has acted the check passes, and only the expected CIDRs avoid the fabric."""
+    """At boot and after the agent has acted the check passes, and only the expected CIDRs avoid the
+    fabric.
+    """
     with CloudMachine(tmp_path, routed=True, delay=delay) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.markers() == {OK: FINE}
@@ -176,7 +200,10 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path, delay: str) -> N
         assert (report.ok, report.findings) == (True, ())
         assert machine.pids() == pids
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-        ways = [machine.run("ip", "route", "get", at).stdout for at in ("172.16.8.9", "172.16.1.9", "172.17.1.9")]
+        ways = [
+            machine.run("ip", "route", "get", at).stdout
+            for at in ("172.16.8.9", "172.16.1.9", "172.17.1.9")
+        ]
         assert [way.partition(" dev ")[2].split()[0] for way in ways] == ["eth0", "fab0", "fab1"]
 
 
@@ -191,7 +218,9 @@ def test_a_device_that_comes_later(tmp_path: Path) -> None:
 
 
 class TestNothingChanges:
-    """A node on which the agent would not act is as one without an agent: it starts, and the check says the same."""
+    """A node on which the agent would not act is as one without an agent: it starts, and the check
+    says the same.
+    """
 
     @pytest.mark.parametrize(
         ("files", "said_by_the_agent"),
@@ -228,7 +257,9 @@ class TestNothingChanges:
         ids=["ends early", "shifted", "huge", "bytes"],
     )
     def test_damaged_pools(self, tmp_path: Path, pool: bytes, note: str) -> None:
-        """A pool that is torn, too large or full of other bytes does not fail the check, which says so."""
+        """A pool that is torn, too large or full of other bytes does not fail the check, which says
+        so.
+        """
         with CloudMachine(tmp_path, files=Files(pool=pool)) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
             assert machine.markers() == {OK: FINE}
@@ -236,30 +267,47 @@ class TestNothingChanges:
 
 
 class TestAPoolThatComesLater:
-    """The daemon of the pool is another unit, and Type=simple: it has started long before it has written the pool."""
+    """The daemon of the pool is another unit, and Type=simple: it has started long before it has
+    written the pool.
+    """
 
     def test_the_order_on_its_daemon(self, tmp_path: Path) -> None:
-        """The check comes after the start of the daemon, which writes the pool before that is over here."""
+        """The check comes after the start of the daemon, which writes the pool before that is over
+        here.
+        """
         daemon = daemon_of(f"sleep 1; cp /root/pool {POOL}", kind="oneshot")
         with CloudMachine(tmp_path, files=AWAITED, daemon=daemon) as machine:
             assert machine.payloads() == []
             assert machine.findings() == found("announced")
 
     def test_infiniband_is_waited_for(self, tmp_path: Path) -> None:
-        """On a node with InfiniBand the boot waits for the addresses, though its routes are good, and then holds."""
+        """On a node with InfiniBand the boot waits for the addresses, though its routes are good,
+        and then holds.
+        """
         daemon = daemon_of(f"sleep 4; cp /root/pool {POOL}")
         prepare = LINKS + SECOND + INFINIBAND
         with CloudMachine(tmp_path, files=AWAITED, daemon=daemon, prepare=prepare) as machine:
             assert machine.payloads() == []
             assert machine.findings() == found("announced")
 
-    @pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
-    def test_the_wait_ends(self, tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]) -> None:
-        """Without the addresses the machine starts after 30 s, later ones at once; a warning says why."""
-        with patience(), CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + INFINIBAND) as machine:
+    @pytest.mark.parametrize(
+        "patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)]
+    )
+    def test_the_wait_ends(
+        self, tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """Without the addresses the machine starts after 30 s, later ones at once; a warning says
+        why.
+        """
+        with (
+            patience(),
+            CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + INFINIBAND) as machine,
+        ):
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
             assert machine.markers() == {OK: FINE}
-            assert f"warning: no fabric is announced: {POOL} has no IPoIB_Data yet" in machine.said()
+            assert (
+                f"warning: no fabric is announced: {POOL} has no IPoIB_Data yet" in machine.said()
+            )
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
             seconds = 30 if patience is nullcontext else 1
             assert machine.files.read(WAITED) == b"%d\n" % seconds
@@ -292,7 +340,9 @@ class TestTheSandbox:
 
 
 def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:
-    """The unit names a daemon that this machine does not have, and systemd has nothing to say about that."""
+    """The unit names a daemon that this machine does not have, and systemd has nothing to say about
+    that.
+    """
     require("systemd-analyze")
     with CloudMachine(tmp_path) as machine:
         assert machine.run("systemctl", "cat", DAEMON, check=False).returncode == 1

@@ -8,7 +8,16 @@ from pathlib import Path
 import attrs
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
-from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
+from support.gated_machine import (
+    GATES,
+    KUBE,
+    KUBELET,
+    STAND_INS,
+    GatedMachine,
+    more_machines,
+    refusal,
+    require_nspawn,
+)
 
 from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent
 from hostrouting.boot.gates import held_gates
@@ -41,7 +50,9 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path) -> None:
-    """No gated unit starts, and a later instance is refused; after the repair all start by their own Restart=."""
+    """No gated unit starts, and a later instance is refused; after the repair all start by their
+    own Restart=.
+    """
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -58,7 +69,9 @@ def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path)
 
 
 def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
-    """A machine never wins a race: ten of ten boots with an overlap start none, and ten without start all."""
+    """A machine never wins a race: ten of ten boots with an overlap start none, and ten without
+    start all.
+    """
 
     def boot(number: int) -> list[str]:
         (tmp_path / str(number)).mkdir()
@@ -73,7 +86,15 @@ def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
     """Verbs on our units and findings of the check do not end running processes."""
     pids = machine.pids()
     ours = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
-    for verb in ("restart", "stop", "start", "reload-or-restart", "try-restart", "reset-failed", "kill"):
+    for verb in (
+        "restart",
+        "stop",
+        "start",
+        "reload-or-restart",
+        "try-restart",
+        "reset-failed",
+        "kill",
+    ):
         for unit in ours:
             machine.systemctl(verb, unit)
             assert machine.pids() == pids
@@ -110,9 +131,13 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
         assert machine.state(KUBE).is_running
 
 
-@pytest.mark.parametrize(("lose", "status"), [("rm", 127), ("truncate -s 0", 127), (f"{NULS} >", 126)])
+@pytest.mark.parametrize(
+    ("lose", "status"), [("rm", 127), ("truncate -s 0", 127), (f"{NULS} >", 126)]
+)
 def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str, status: int) -> None:
-    """Without the script of the gates, or with an empty one or NULs, a unit is refused and held; an apply starts it."""
+    """Without the script of the gates, or with an empty one or NULs, a unit is refused and held; an
+    apply starts it.
+    """
     pids = machine.pids()
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting-ask.sh")
     late = "systemd-nspawn@late.service"
@@ -132,7 +157,9 @@ def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str, status: 
     ],
 )
 def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None:
-    """Losing a unit file, or the text of a script, does not open the gate, and the journal names the unit."""
+    """Losing a unit file, or the text of a script, does not open the gate, and the journal names
+    the unit.
+    """
     pids = machine.pids()
     machine.run("sh", "-c", lose)
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -157,7 +184,9 @@ def test_a_script_of_nuls_holds_the_gate(machine: GatedMachine) -> None:
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
-    """What is asked follows from the list of the installed scripts; a link is only for the boot; an apply makes it."""
+    """What is asked follows from the list of the installed scripts; a link is only for the boot; an
+    apply makes it.
+    """
     link = f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}"
     machine.files.remove(link)
     machine.services.daemon_reload(machine.ctx)
@@ -172,7 +201,9 @@ def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
 
 @pytest.mark.parametrize("lose", ["rm", "truncate -s 0", f"{NULS} >"])
 def test_a_lost_list_holds_the_gate(machine: GatedMachine, lose: str) -> None:
-    """Without the list of what is to be asked, or with an empty one or NULs, a unit is refused; an apply starts it."""
+    """Without the list of what is to be asked, or with an empty one or NULs, a unit is refused; an
+    apply starts it.
+    """
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting.units")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
@@ -183,7 +214,9 @@ def test_a_lost_list_holds_the_gate(machine: GatedMachine, lose: str) -> None:
 
 
 def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
-    """POSIX mode, another output and an empty folder change no answer, and the break-glass opens the gate."""
+    """POSIX mode, another output and an empty folder change no answer, and the break-glass opens
+    the gate.
+    """
     unit = instance_of(NSPAWN, "odd")
     settings = (
         "[Service]\nEnvironment=POSIXLY_CORRECT=1\nStandardOutput=append:/run/odd.log\n"
@@ -195,15 +228,24 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
         assert len(refusal(unit).findall(said)) == 1
         # Who cannot read the file of the answers cannot hold the lock of the gates.
         user = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--nonblock"]
-        assert machine.run(*user, "/run/aks-flex-node/hostrouting.answer", "true", check=False).returncode != 0
+        assert (
+            machine.run(
+                *user, "/run/aks-flex-node/hostrouting.answer", "true", check=False
+            ).returncode
+            != 0
+        )
         machine.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         machine.until("grep -q '^up$' /run/odd.log")
 
 
 def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
-    """While systemd executes itself anew, nothing tells that a refused unit is a gate, and it stays refused."""
+    """While systemd executes itself anew, nothing tells that a refused unit is a gate, and it stays
+    refused.
+    """
     late = instance_of(NSPAWN, "late")
-    silent = '#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl "$@"\\n'
+    silent = (
+        '#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl "$@"\\n'
+    )
     folder = "/usr/local/sbin"  # the first that the ask searches
     prepare = f"mount -t tmpfs none {folder}; printf '{silent}' > {folder}/systemctl; chmod +x {folder}/systemctl\n"
     with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
@@ -212,9 +254,13 @@ def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
 
 
 def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
-    """With KillMode=process a stop ends the start only, and what runs on does not make the unit a held one again."""
+    """With KillMode=process a stop ends the start only, and what runs on does not make the unit a
+    held one again.
+    """
     unit = instance_of(NSPAWN, "kept")
-    with GatedMachine(tmp_path, overlap=True, prepare=more_machines(kept="[Service]\nKillMode=process")) as machine:
+    with GatedMachine(
+        tmp_path, overlap=True, prepare=more_machines(kept="[Service]\nKillMode=process")
+    ) as machine:
         machine.until(f"[[ $(systemctl is-active {unit}) == failed ]]")
         machine.run("systemctl", "start", "--no-block", unit)
         # The brackets keep pgrep from finding the shell that runs it.
@@ -225,14 +271,18 @@ def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
 
 
 def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
-    """The refusal takes so long that systemd's limit for starts (5 in 10 s; here scaled to 2 in 4 s) is not met."""
+    """The refusal takes so long that systemd's limit for starts (5 in 10 s; here scaled to 2 in 4
+    s) is not met.
+    """
     hasty = "[Unit]\nStartLimitIntervalSec=4\nStartLimitBurst=2\n[Service]\nRestart=always\nRestartSec=100ms\n"
     prepare = f"cat > /etc/systemd/system/{NSPAWN}.d/60-hasty.conf <<'END'\n{hasty}END\n"
     with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
         machine.wait_for(f"{KUBE}: Scheduled restart job, restart counter is at 2.", unit=KUBE)
         machine.mend_routing()
         machine.wait_until_up()
-        assert "Start request repeated too quickly" not in "\n".join(machine.journal(f"--unit={KUBE}"))
+        assert "Start request repeated too quickly" not in "\n".join(
+            machine.journal(f"--unit={KUBE}")
+        )
 
 
 def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
@@ -246,7 +296,9 @@ def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
 
 
 def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> None:
-    """The drop-in of a removed gate is gone from the disk and from systemd; the other gate still holds."""
+    """The drop-in of a removed gate is gone from the disk and from systemd; the other gate still
+    holds.
+    """
     pids = machine.pids()
     assert Boot(machine.host, gates=[NSPAWN]).install(machine.ctx, STAND_INS[0])
     assert machine.pids() == pids
@@ -260,8 +312,12 @@ def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> Non
 def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
     """Before=network.target, directly or through others, makes a unit wait for itself."""
     early = "[Unit]\nBefore={}\n[Service]\nExecStart=/bin/true\n"
-    machine.files.write("/etc/systemd/system/early.service", early.format("second.service").encode(), mode=0o644)
-    machine.files.write("/etc/systemd/system/second.service", early.format("network.target").encode(), mode=0o644)
+    machine.files.write(
+        "/etc/systemd/system/early.service", early.format("second.service").encode(), mode=0o644
+    )
+    machine.files.write(
+        "/etc/systemd/system/second.service", early.format("network.target").encode(), mode=0o644
+    )
     machine.services.daemon_reload(machine.ctx)
     with pytest.raises(UnitError) as caught:
         Boot(machine.host, gates=[*GATES, "early.service"]).install(machine.ctx, STAND_INS[0])
@@ -275,7 +331,9 @@ def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
 
 
 def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
-    """After a run that was killed before its daemon-reload no file differs, but the next run reloads systemd."""
+    """After a run that was killed before its daemon-reload no file differs, but the next run
+    reloads systemd.
+    """
 
     class Killed(Systemctl):
         def daemon_reload(self, ctx: Context) -> None:
@@ -297,7 +355,9 @@ def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:
-    """The commands in the drop-in's header remove hostrouting, the intent first, and no file of others."""
+    """The commands in the drop-in's header remove hostrouting, the intent first, and no file of
+    others.
+    """
     pids = machine.pids()
     sections = {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, "watch": {"enabled": True}}
     config = HostRoutingConfig.from_mapping({**sections, "gates": GATES})
@@ -306,8 +366,14 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     assert machine.state("hostrouting-watch.timer").is_running
     machine.files.write("/etc/aks-flex-node/hostrouting-backup.json", b"{}", mode=0o644)
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
-    lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
-    commands = [line for line in lines if line.startswith(("rm ", "systemctl stop", "systemctl daemon-reload"))]
+    lines = [
+        line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")
+    ]
+    commands = [
+        line
+        for line in lines
+        if line.startswith(("rm ", "systemctl stop", "systemctl daemon-reload"))
+    ]
     assert len(commands) == 11
     assert INTENT_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
@@ -330,21 +396,33 @@ def traces(machine: GatedMachine) -> list[str]:
         "kubelet.service.d",
     )
     tests = " -o ".join(f"-name '{name}'" for name in names)
-    found = machine.run("bash", "-c", f"find /etc /run \\( {tests} \\) -not -path '/run/host/*'").stdout.split()
-    loaded = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:4]).stdout
+    found = machine.run(
+        "bash", "-c", f"find /etc /run \\( {tests} \\) -not -path '/run/host/*'"
+    ).stdout.split()
+    loaded = machine.run(
+        "systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:4]
+    ).stdout
     # `make coverage` mounts a folder of the checkout, which may be called hostrouting.
     return sorted(found) + [line for line in loaded.splitlines() if ".mount " not in line]
 
 
 def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
-    """Return the findings of `check` on gates and units; the files are stand-ins for those of a config."""
+    """Return the findings of `check` on gates and units; the files are stand-ins for those of a
+    config.
+    """
     config = HostRoutingConfig.from_mapping({"gates": list(GATES)})
     report = check_node(machine.ctx, config, machine.host, seconds=0)
-    return [(each.severity, each.kind, each.subject) for each in report.findings if each.kind != "boot-file"]
+    return [
+        (each.severity, each.kind, each.subject)
+        for each in report.findings
+        if each.kind != "boot-file"
+    ]
 
 
 def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
-    """A unit that asks for the first time is a note, a refused one an error, and one that has passed is no finding."""
+    """A unit that asks for the first time is a note, a refused one an error, and one that has
+    passed is no finding.
+    """
     slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; }\n")
     with GatedMachine(tmp_path, units=(slow, STAND_INS[1])) as machine:
         machine.run("mkfifo", "/run/ask", "/run/asks")
@@ -363,7 +441,9 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
 
 
 def test_a_unit_that_is_down_is_named(machine: GatedMachine) -> None:
-    """A stopped unit that a target wants is a warning, but not one whose conditions do not hold, or that none wants."""
+    """A stopped unit that a target wants is a warning, but not one whose conditions do not hold, or
+    that none wants.
+    """
     machine.run("systemctl", "start", "systemd-nspawn@late.service")
     machine.run("systemctl", "stop", KUBE, KUBELET, "systemd-nspawn@late.service")
     assert findings(machine) == [("warning", "gate-down", KUBE), ("warning", "gate-down", KUBELET)]
@@ -375,7 +455,9 @@ def test_a_unit_that_is_down_is_named(machine: GatedMachine) -> None:
 
 
 def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:
-    """A drop-in whose condition is never met skips the unit at a boot, and the gates hold all the same."""
+    """A drop-in whose condition is never met skips the unit at a boot, and the gates hold all the
+    same.
+    """
     skipped = f"mkdir {UNIT_DIRECTORY}/{CHECK_UNIT}.d\n"
     skipped += f"printf '[Unit]\\nConditionPathExists=/nowhere\\n' > {UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf\n"
     with GatedMachine(tmp_path, overlap=True, prepare=skipped) as machine:

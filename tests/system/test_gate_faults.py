@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import NSPAWN, STATIC
-from support.gated_machine import GATES, KUBE, STAND_INS, GatedMachine, more_machines, require_nspawn
+from support.gated_machine import (
+    GATES,
+    KUBE,
+    STAND_INS,
+    GatedMachine,
+    more_machines,
+    require_nspawn,
+)
 
 from hostrouting.boot import Boot
 from hostrouting.boot.gates import gate_faults, is_unsuitable
@@ -33,18 +40,25 @@ def _possible() -> None:
 
 
 def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
-    """Each fault is named by its kind, and refused before any change; a masked unit is only reported."""
+    """Each fault is named by its kind, and refused before any change; a masked unit is only
+    reported.
+    """
     with GatedMachine(tmp_path, units=()) as machine:
         for name, (settings, _) in FAULTY.items():
             text = f"{settings}\n[Service]\nExecStart=/bin/sleep infinity\n"
             machine.files.write(f"{UNITS}/{name}", text.encode(), mode=0o644)
         machine.files.remove(f"{UNITS}/masked.service")
         machine.run("systemctl", "mask", "--quiet", "masked.service")
-        found = {fault.subject: fault for fault in gate_faults(machine.ctx, machine.services, [*GATES, *FAULTY])}
+        found = {
+            fault.subject: fault
+            for fault in gate_faults(machine.ctx, machine.services, [*GATES, *FAULTY])
+        }
         assert {unit: fault.kind for unit, fault in found.items()} == {
             unit: kind for unit, (_, kind) in FAULTY.items() if kind
         }
-        assert {unit for unit, fault in found.items() if not is_unsuitable(fault)} == {"masked.service"}
+        assert {unit for unit, fault in found.items() if not is_unsuitable(fault)} == {
+            "masked.service"
+        }
         for name in (unit for unit, fault in found.items() if is_unsuitable(fault)):
             boot = Boot(machine.host, gates=[*GATES, name])
             for call in (boot.plan_install, boot.install):
@@ -54,23 +68,31 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_gate_that_is_open(tmp_path: Path) -> None:
-    """`systemctl edit` with an empty ExecStartPre= lets a machine start during an overlap, and is seen."""
+    """`systemctl edit` with an empty ExecStartPre= lets a machine start during an overlap, and is
+    seen.
+    """
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert gate_faults(machine.ctx, machine.services, GATES) == []
-        machine.files.write(f"{UNITS}/{KUBE}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
+        machine.files.write(
+            f"{UNITS}/{KUBE}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
+        )
         machine.services.daemon_reload(machine.ctx)
         machine.systemctl("start", KUBE)
         assert machine.payloads() == ["kube1"]
         [fault] = gate_faults(machine.ctx, machine.services, GATES)
         assert (fault.subject, fault.kind, is_unsuitable(fault)) == (KUBE, "gate-open", False)
-        machine.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
+        machine.files.write(
+            f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
+        )
         machine.services.daemon_reload(machine.ctx)
         [fault] = gate_faults(machine.ctx, machine.services, GATES)
         assert (fault.subject, fault.kind) == (NSPAWN, "gate-open")
 
 
 def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:
-    """An instance can be a gate by itself: after the first install nothing is left to do, and it waits."""
+    """An instance can be a gate by itself: after the first install nothing is left to do, and it
+    waits.
+    """
     gate = r"systemd-nspawn@foo\x2dbar.service"
     with GatedMachine(tmp_path, units=(), prepare=more_machines(foo__bar="")) as machine:
         boot = Boot(machine.host, gates=[gate])

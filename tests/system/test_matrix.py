@@ -1,7 +1,7 @@
 """After each trouble of an apply, the node is as promised, and as docs/apply-matrix.md says.
 
-`make test` runs one row, `make check` one for each trouble, `make matrix` (HOSTROUTING_MATRIX=all) the whole; `make
-matrix-table` (=write) writes the table.
+`make test` runs one row, `make check` one for each trouble, `make matrix` (HOSTROUTING_MATRIX=all)
+the whole; `make matrix-table` (=write) writes the table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES if IS_WHOLE else ["STRICT"])
 @pytest.mark.parametrize("apply", APPLIES if IS_WHOLE else ["again"])
 def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int) -> None:
-    """The node boots, no gate is shut by half an installation or by two configs, and the next apply ends the same."""
+    """The node boots, no gate is shut by half an installation or by two configs, and the next apply
+    ends the same.
+    """
     steps, wanted = count_steps(tmp_path / "wanted", apply, mode)
     booted: list[Disk] = []
     for step in range(1 + part * steps // PARTS, 1 + (part + 1) * steps // PARTS):
@@ -80,7 +82,9 @@ def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int
 @pytest.mark.parametrize("part", range(PARTS) if IS_WHOLE else [PART_OF_SAMPLE])
 @pytest.mark.parametrize("apply", APPLIES)
 def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> None:
-    """SIGTERM: one config is there as a whole, live and for the boot; of a first apply perhaps only for the boot."""
+    """SIGTERM: one config is there as a whole, live and for the boot; of a first apply perhaps only
+    for the boot.
+    """
     steps, _ = count_steps(tmp_path / "wanted", apply, "STRICT")
     for step in range(1 + part * steps // PARTS, 1 + (part + 1) * steps // PARTS):
         status, installed, live = interrupt(tmp_path / str(step), apply, step=step)
@@ -88,24 +92,36 @@ def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> N
         assert installed == live or (apply, installed, live) == ("first", "the new", "nothing")
 
 
-@pytest.mark.parametrize(("by", "end"), [(signal.SIGHUP, (0, "the new")), (signal.SIGQUIT, (130, "the earlier"))])
+@pytest.mark.parametrize(
+    ("by", "end"), [(signal.SIGHUP, (0, "the new")), (signal.SIGQUIT, (130, "the earlier"))]
+)
 def test_a_terminal_ends(tmp_path: Path, by: signal.Signals, end: tuple[int, str]) -> None:
-    """A run whose terminal is closed after its routes have changed goes on; SIGQUIT undoes it as Ctrl-C does."""
+    """A run whose terminal is closed after its routes have changed goes on; SIGQUIT undoes it as
+    Ctrl-C does.
+    """
     assert interrupt(tmp_path, "again", step=1, by=by) == (*end, end[1])
 
 
 @pytest.mark.parametrize("steps", ["1,2", "7,10"])
 def test_a_second_signal_ends_the_undo(tmp_path: Path, steps: str) -> None:
-    """Two SIGTERM to a process: exit 130, a line on what is left, no shut gate; the next apply ends as any other."""
+    """Two SIGTERM to a process: exit 130, a line on what is left, no shut gate; the next apply ends
+    as any other.
+    """
     with Node(tmp_path, mode="STRICT", earlier=True) as node:
         pids = node.pids()
         node.prepare_configs(new=PROBES)
         ended = node.apply("new", step=steps, by=signal.SIGTERM)
         assert ended.returncode == 130
-        assert re.search("the undo was ended; [0-9]+ changes stay, the newest is: [-+~] ", ended.stderr)
+        assert re.search(
+            "the undo was ended; [0-9]+ changes stay, the newest is: [-+~] ", ended.stderr
+        )
         assert node.gate() == "open"
         assert node.apply("new").returncode == 0
-        assert (node.installed(new=PROBES), node.live(new=PROBES), node.pids()) == ("new", "new", pids)
+        assert (node.installed(new=PROBES), node.live(new=PROBES), node.pids()) == (
+            "new",
+            "new",
+            pids,
+        )
 
 
 def test_the_table_is_whole() -> None:

@@ -1,4 +1,6 @@
-"""Real systemd-networkd: when it removes static routes, what the drop-in keeps, and what watch repairs."""
+"""Real systemd-networkd: when it removes static routes, what the drop-in keeps, and what watch
+repairs.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,8 @@ from phases import Context, execute
 
 Managed = TypeVar("Managed", bound="Machine")
 
-#: With its broadcast address, or networkd of systemd 252 takes the address for another one, and removes it with all
-#: routes of the device.
+#: With its broadcast address, or networkd of systemd 252 takes the address for another one, and
+#: removes it with all routes of the device.
 NETWORK = """
 [Match]
 Name=eth0
@@ -28,16 +30,17 @@ Gateway=10.224.0.1
 Address=10.224.0.4/24
 Broadcast=10.224.0.255
 """
-#: As on a machine with udev: a /sys that can be written to, and a database in which eth0 is complete. Without these,
-#: networkd takes itself for one in a container. Then it configures a device before it knows the routes of others, and
-#: removes none.
+#: As on a machine with udev: a /sys that can be written to, and a database in which eth0 is
+#: complete. Without these, networkd takes itself for one in a container. Then it configures a
+#: device before it knows the routes of others, and removes none.
 WITH_UDEV = """
 mount -o remount,rw /sys
 mkdir -p /run/udev/data
 echo I:1 > /run/udev/data/n$(cat /sys/class/net/eth0/ifindex)
 """
-#: It tells when it has configured a device: 247 only so. And Ubuntu's knows a container by other marks than its /sys: a
-#: file of PID 1, and the files of a control group that is not the root of all.
+#: It tells when it has configured a device: 247 only so. And Ubuntu's knows a container by other
+#: marks than its /sys: a file of PID 1, and the files of a control group that is not the root of
+#: all.
 SETTINGS = """\
 [Service]
 Environment=SYSTEMD_LOG_LEVEL=debug
@@ -67,7 +70,9 @@ cat > system/systemd-networkd.service.d/settings.conf <<'END'
 """
 
 
-ROUTE: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]}}
+ROUTE: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]}
+}
 KEPT = {**ROUTE, "watch": {"enabled": True, "interval": "1h", "keepForeignRoutes": True}}
 OURS = ["172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
@@ -95,7 +100,9 @@ class Machine(SystemdBox):
 
     def until_configured(self) -> None:
         """Wait until networkd has configured eth0: it has the default route then."""
-        self.until("[[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]")
+        self.until(
+            "[[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]"
+        )
 
     def apply(self, sections: dict[str, Any]) -> None:
         """Apply the config; afterwards the route is there."""
@@ -121,7 +128,9 @@ class Machine(SystemdBox):
     def until_heard(self, pattern: str, *, after: str) -> None:
         """Wait until a line of the journal after a cursor matches a pattern of grep."""
         # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
-        self.until(f"journalctl --quiet --output=cat --after-cursor='{after}' | grep --quiet '{pattern}'")
+        self.until(
+            f"journalctl --quiet --output=cat --after-cursor='{after}' | grep --quiet '{pattern}'"
+        )
 
     def ours(self) -> list[str]:
         return [str(route) for route in self.host.routes.routes() if route.protocol == 142]
@@ -140,11 +149,15 @@ class Machine(SystemdBox):
 
 
 def test_it_removes_our_routes() -> None:
-    """Without the drop-in: at a restart, and when it reconfigures the device. check says so before it happens."""
+    """Without the drop-in: at a restart, and when it reconfigures the device. check says so before
+    it happens.
+    """
     with Machine() as machine:
         machine.apply(ROUTE)
         told = check_node(machine.ctx, config(ROUTE), machine.host).findings
-        assert [(each.subject, each.severity) for each in told if each.kind == "networkd"] == [("eth0", "warning")]
+        assert [(each.subject, each.severity) for each in told if each.kind == "networkd"] == [
+            ("eth0", "warning")
+        ]
         machine.restart()
         assert machine.ours() == []
         machine.apply(ROUTE)
@@ -153,7 +166,9 @@ def test_it_removes_our_routes() -> None:
 
 
 def test_a_restart_is_survived_with_the_drop_in() -> None:
-    """The first restart after the apply counts already, since networkd reads its settings when it starts."""
+    """The first restart after the apply counts already, since networkd reads its settings when it
+    starts.
+    """
     with Machine() as machine:
         machine.apply(KEPT)
         machine.run("ip", "rule", "add", "from", "10.224.9.9", "lookup", "88")
@@ -188,7 +203,9 @@ def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: boo
     """It removes the routes exactly if the reader says so."""
     with Machine(prepare(conf=main)) as machine:
         machine.apply(ROUTE)
-        machine.host.files.write("/etc/systemd/networkd.conf.d/50-later.conf", later.encode(), mode=0o644)
+        machine.host.files.write(
+            "/etc/systemd/networkd.conf.d/50-later.conf", later.encode(), mode=0o644
+        )
         told = check_node(machine.ctx, config(ROUTE), machine.host).findings
         assert ("networkd" not in [each.kind for each in told]) == survives
         machine.restart()
@@ -196,7 +213,8 @@ def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: boo
 
 
 def test_watch_repairs(tmp_path: Path) -> None:
-    """With `hostrouting watch` in the machine, the route is back after a reconfigure and after a restart.
+    """With `hostrouting watch` in the machine, the route is back after a reconfigure and after a
+    restart.
 
     Neither is prevented here: the drop-in is not installed.
     """

@@ -1,4 +1,6 @@
-"""Real systemd-networkd with a lease of its own DHCP server: when static routes go, and that watch restores them."""
+"""Real systemd-networkd with a lease of its own DHCP server: when static routes go, and that watch
+restores them.
+"""
 
 from pathlib import Path
 
@@ -68,15 +70,21 @@ class Leased(Machine):
         self.until_heard(" ACK$", after=cursor)
 
     def move(self) -> None:
-        """Let its lease end, which a server with other addresses does not renew, and wait until it has another one."""
+        """Let its lease end, which a server with other addresses does not renew, and wait until it
+        has another one.
+        """
         assert "10.224.0.1" in self.address()
-        self.run("sed", "--in-place", "s/PoolOffset=10/PoolOffset=50/", "/etc/dhcp-server/wire.network")
+        self.run(
+            "sed", "--in-place", "s/PoolOffset=10/PoolOffset=50/", "/etc/dhcp-server/wire.network"
+        )
         self.run("systemctl", "restart", "dhcp-server.service")
         self.until("[[ $(ip address show eth0) == *10.224.0.5* && $(ip route show default) ]]")
 
 
 def test_a_lease_takes_our_routes_along() -> None:
-    """They stay if it is renewed. They go when networkd configures the device again, and with another address."""
+    """They stay if it is renewed. They go when networkd configures the device again, and with
+    another address.
+    """
     with Leased() as machine:
         machine.apply(ROUTE)
         machine.renew()
@@ -90,7 +98,9 @@ def test_a_lease_takes_our_routes_along() -> None:
 
 @pytest.mark.parametrize("more", ["", "KeepConfiguration=yes\n"])
 def test_a_restart_with_the_drop_in(more: str) -> None:
-    """257 keeps the address of a lease, and the routes with it; 247 to 255 do so with `KeepConfiguration=yes` only."""
+    """257 keeps the address of a lease, and the routes with it; 247 to 255 do so with
+    `KeepConfiguration=yes` only.
+    """
     with Leased(more=more) as machine:
         machine.apply(KEPT)
         for _ in range(2):
@@ -100,7 +110,9 @@ def test_a_restart_with_the_drop_in(more: str) -> None:
 
 
 def test_watch_repairs(tmp_path: Path) -> None:
-    """With `hostrouting watch` in the machine, the route is back after a reconfigure, and with another address."""
+    """With `hostrouting watch` in the machine, the route is back after a reconfigure, and with
+    another address.
+    """
     require_program()
     install_command(tmp_path / "image")
     with Leased(image=tmp_path / "image") as machine:

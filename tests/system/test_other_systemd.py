@@ -1,4 +1,5 @@
-"""The product on other systemds than that of this machine: 249 and 255 of Ubuntu 22.04 and 24.04, 257 of Debian 13.
+"""The product on other systemds than that of this machine: 249 and 255 of Ubuntu 22.04 and 24.04,
+257 of Debian 13.
 
 And 247 of Debian 11, which is older than those that we support.
 """
@@ -14,7 +15,16 @@ from support.needs import require
 from support.trees import build_packages, install_package, make_tree
 
 _HERE: Final = Path(__file__).parent
-_PACKAGES: Final = ("python3", "systemd", "systemd-container", "dbus", "iproute2", "nftables", "iptables", "procps")
+_PACKAGES: Final = (
+    "python3",
+    "systemd",
+    "systemd-container",
+    "dbus",
+    "iproute2",
+    "nftables",
+    "iptables",
+    "procps",
+)
 _TESTS: Final = (
     "host/test_systemd.py",
     "static_routes/test_unit.py",
@@ -69,8 +79,13 @@ def test_another_release(tree: Path, name: str) -> None:
     """The same tests pass in machines that are copies of this tree."""
     left_out = _LEFT_OUT_ON_BULLSEYE if tree.name == "bullseye" else ()
     selection = " and ".join(f"not {test}" for test in left_out)
-    # The long tests of the soak profile would prove no more about systemd. A tree is complete: no test may be skipped.
-    settings = {"HOSTROUTING_BOX_ROOT": str(tree), "HYPOTHESIS_PROFILE": "default", "HOSTROUTING_NO_SKIP": "1"}
+    # The long tests of the soak profile would prove no more about systemd. A tree is complete: no
+    # test may be skipped.
+    settings = {
+        "HOSTROUTING_BOX_ROOT": str(tree),
+        "HYPOTHESIS_PROFILE": "default",
+        "HOSTROUTING_NO_SKIP": "1",
+    }
     pytest_here = Path(sysconfig.get_path("scripts"), "pytest")
     ran = subprocess.run(
         [pytest_here, "-q", "-p", "no:cacheprovider", "-k", selection, _HERE.parent / name],

@@ -38,7 +38,8 @@ cat > /etc/systemd/system/systemd-nspawn@.service.d/60-witness.conf <<'END'
 ExecStartPre=/bin/sh -c 'nft list table ip6 azureSLBProbe | grep -c counter >> /run/witness; exit 0'
 END
 """
-#: The sibling agent's unit, but slower: a unit that does not wait for it loses all rules that were loaded.
+#: The sibling agent's unit, but slower: a unit that does not wait for it loses all rules that were
+#: loaded.
 FLUSH = """
 mkdir -p /etc/systemd/system/multi-user.target.wants
 cat > /etc/systemd/system/nftables-flush.service <<'END'
@@ -96,7 +97,9 @@ def witnessed(machine: GatedMachine) -> list[str]:
 
 @pytest.mark.parametrize("order", ["Before=systemd-nspawn@kube1.service", ""])
 def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None:
-    """The rules are loaded before the machine starts: at boot, after a slow flush, and at its next start."""
+    """The rules are loaded before the machine starts: at boot, after a slow flush, and at its next
+    start.
+    """
     with GatedMachine(
         tmp_path, units=(), arrange=install, prepare=LINKS + WITNESS + FLUSH.format(order=order)
     ) as machine:
@@ -113,7 +116,9 @@ def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None
 
 
 def test_wherever_nft_is(tmp_path: Path) -> None:
-    """The machine starts though nft is in no first folder: a live run searches PATH, and the unit systemd's path."""
+    """The machine starts though nft is in no first folder: a live run searches PATH, and the unit
+    systemd's path.
+    """
     elsewhere = "mv /usr/sbin/nft /usr/local/sbin/nft\n"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + elsewhere) as machine:
         machine.wait_until_up()
@@ -121,7 +126,9 @@ def test_wherever_nft_is(tmp_path: Path) -> None:
 
 
 def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
-    """No machine starts, the journal quotes nft, and the gate names the unit; after the repair all start."""
+    """No machine starts, the journal quotes nft, and the gate names the unit; after the repair all
+    start.
+    """
 
     def broken(image: Host) -> None:
         install(image)
@@ -144,7 +151,9 @@ def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
-    """Machines start although nft refuses the ruleset; a correct one is loaded at boot and at each start."""
+    """Machines start although nft refuses the ruleset; a correct one is loaded at boot and at each
+    start.
+    """
 
     def broken(image: Host) -> None:
         install_optional(image)
@@ -155,7 +164,9 @@ def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
         machine.wait_for_failure(UNIT)
         assert not are_in_force(machine)
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-    with GatedMachine(tmp_path / "right", units=(), arrange=install_optional, prepare=LINKS + TELL) as machine:
+    with GatedMachine(
+        tmp_path / "right", units=(), arrange=install_optional, prepare=LINKS + TELL
+    ) as machine:
         machine.wait_until_up()
         assert are_in_force(machine)
         machine.run("nft", "flush", "ruleset")
@@ -176,9 +187,10 @@ def test_live(tmp_path: Path) -> None:
         assert ConfigureProbeSNAT(CONFIG, host=host).findings(machine.ctx) == []
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(machine.ctx) == []
         machine.run("nft", "flush", "ruleset")
-        assert [finding.reason for finding in ConfigureProbeSNAT(CONFIG, host=host).findings(machine.ctx)] == [
-            "is missing"
-        ]
+        assert [
+            finding.reason
+            for finding in ConfigureProbeSNAT(CONFIG, host=host).findings(machine.ctx)
+        ] == ["is missing"]
         assert machine.systemctl("start", "hostrouting-ready.service") == 0
         assert are_in_force(machine)
         ConfigureProbeSNAT(CONFIG, host=host).undo(machine.ctx)
@@ -195,7 +207,8 @@ def their_end(machine: GatedMachine) -> str:
     return f"{THEIRS}: {'Succeeded' if machine.version < 249 else 'Deactivated successfully'}."
 
 
-#: AgentBaker's unit with its settings; a stand-in for the cloud answers its script if /run/imds exists.
+#: AgentBaker's unit with its settings; a stand-in for the cloud answers its script if /run/imds
+#: exists.
 THEIR_UNIT = """
 mkdir -p /opt/scripts /etc/systemd/system/multi-user.target.wants
 cat > /etc/systemd/system/ipv6_nftables.service <<'END'
@@ -237,12 +250,19 @@ END
 
 @pytest.mark.parametrize("arrange", [install, install_optional], ids=["required", "optional"])
 def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
-    """AgentBaker's unit for another device, whose cloud is slow: nothing waits for it, and its rules are replaced."""
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + TELL + THEIR_UNIT) as machine:
+    """AgentBaker's unit for another device, whose cloud is slow: nothing waits for it, and its
+    rules are replaced.
+    """
+    with GatedMachine(
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + TELL + THEIR_UNIT
+    ) as machine:
         machine.wait_until_up()
         machine.wait_for("loaded", unit=UNIT)
         assert are_in_force(machine)
-        assert machine.systemctl("start", "hostrouting-ready.service", "systemd-nspawn@late.service") == 0
+        assert (
+            machine.systemctl("start", "hostrouting-ready.service", "systemd-nspawn@late.service")
+            == 0
+        )
         # The gate of that start has begun to load the rules: wait for the end.
         assert machine.systemctl("start", UNIT) == 0
         cursor = machine.cursor()
@@ -261,7 +281,10 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
         assert are_in_force(machine)
         # After a reset the table is theirs alone, and unchanged.
         ConfigureProbeSNAT(CONFIG, host=node(machine)).undo(machine.ctx)
-        assert machine.run("systemctl", "show", "--value", "-pRemainAfterExit", THEIRS).stdout == "yes\n"
+        assert (
+            machine.run("systemctl", "show", "--value", "-pRemainAfterExit", THEIRS).stdout
+            == "yes\n"
+        )
         assert machine.files.names("/etc/systemd/system/ipv6_nftables.service.d") == []
         assert not machine.files.exists("/etc/systemd/system/ipv6_nftables.service.d")
 
@@ -277,8 +300,12 @@ END
 
 
 def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
-    """A start of a running unit does not run it again, so our rules are loaded last also if theirs come meanwhile."""
-    with GatedMachine(tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT) as box:
+    """A start of a running unit does not run it again, so our rules are loaded last also if theirs
+    come meanwhile.
+    """
+    with GatedMachine(
+        tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT
+    ) as box:
         box.wait_for("loaded", unit=UNIT)
         box.files.write("/run/imds", b"", mode=0o644)
         box.wait_for(their_end(box), unit=THEIRS)
@@ -292,7 +319,9 @@ def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
     found = ["find", "/etc/systemd", "/etc/aks-flex-node", "-not", "-type", "d"]
     with GatedMachine(tmp_path / "bare", units=(), prepare=LINKS + THEIR_UNIT) as machine:
         before = machine.run(*found, check=False).stdout.split()
-    with GatedMachine(tmp_path / "ours", units=(), arrange=install, prepare=LINKS + THEIR_UNIT) as machine:
+    with GatedMachine(
+        tmp_path / "ours", units=(), arrange=install, prepare=LINKS + THEIR_UNIT
+    ) as machine:
         lines = gate_drop_in(KUBELET).content.decode().splitlines()
         commands = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
         for command in commands:

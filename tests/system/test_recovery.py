@@ -1,4 +1,6 @@
-"""Recovery on real systemd: refused units come up once routing is right, and units that were stopped stay down."""
+"""Recovery on real systemd: refused units come up once routing is right, and units that were
+stopped stay down.
+"""
 
 import json
 import time
@@ -7,7 +9,16 @@ from typing import Final
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
-from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
+from support.gated_machine import (
+    EARLY,
+    KUBE,
+    KUBELET,
+    STAND_INS,
+    GatedMachine,
+    more_machines,
+    refusal,
+    require_nspawn,
+)
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot
 from hostrouting.boot.gates import held_gates, release
@@ -15,7 +26,8 @@ from hostrouting.boot.gates import held_gates, release
 RETRY = "hostrouting-retry.service"
 #: The message of recovery after its first look.
 STILL_WAITING = "hostrouting: units are held: check-route-overlap: stand-in: an overlap"
-#: The distribution's unit without the settings that a oneshot must not have; its command is still missing.
+#: The distribution's unit without the settings that a oneshot must not have; its command is still
+#: missing.
 ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
 #: Restart settings of a machine: those of the distribution (none) and those that operators write.
 SETTINGS = {
@@ -54,7 +66,9 @@ def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -
     """When each unit said that it is up, in seconds since a point on the kernel's clock."""
     for unit in units:
         machine.wait_until_up(unit)
-    entries = machine.run("journalctl", "--boot", "--output=json", "_TRANSPORT=stdout").stdout.splitlines()
+    entries = machine.run(
+        "journalctl", "--boot", "--output=json", "_TRANSPORT=stdout"
+    ).stdout.splitlines()
     said = [json.loads(entry) for entry in entries]
     return {
         entry["_SYSTEMD_UNIT"]: round(int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6 - since, 1)
@@ -68,14 +82,20 @@ def held(machine: GatedMachine) -> list[str]:
 
 
 #: Routes about which a gate asks until the test has read a line.
-ASKING = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; exit 1; }\n")
+ASKING = stand_in(
+    STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; exit 1; }\n"
+)
 
 
 class TestTheGatesGo:
-    """A reset in the very moment in which a machine asks, which has no Restart=: its question finds no answer."""
+    """A reset in the very moment in which a machine asks, which has no Restart=: its question finds
+    no answer.
+    """
 
     def test_a_machine_that_asks_goes_on(self, tmp_path: Path) -> None:
-        """A gate that is removed while a unit asks lets the unit pass, because no recovery would start it later."""
+        """A gate that is removed while a unit asks lets the unit pass, because no recovery would
+        start it later.
+        """
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.install(machine.ctx, departure_of(ASKING))
@@ -85,7 +105,9 @@ class TestTheGatesGo:
             assert held(machine) == []
 
     def test_gates_that_come_back_at_once_remember_it(self, tmp_path: Path) -> None:
-        """After a reset, which forgets the held unit, and an apply, the unit is held again, and started."""
+        """After a reset, which forgets the held unit, and an apply, the unit is held again, and
+        started.
+        """
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.install(machine.ctx, departure_of(ASKING))
@@ -108,18 +130,27 @@ class TestTheGatesGo:
 
 class TestItComesUp:
     def test_a_refused_unit_starts_with_or_without_restart(self, tmp_path: Path) -> None:
-        """After an operator repairs the routing, every refused unit runs within 15 s, with or without Restart=."""
+        """After an operator repairs the routing, every refused unit runs within 15 s, with or
+        without Restart=.
+        """
         units = [unit_of(name) for name in SETTINGS]
         with GatedMachine(
-            tmp_path, units=(STAND_INS[0], SLOW_CHECK), prepare=EARLY + more_machines(**SETTINGS), overlap=True
+            tmp_path,
+            units=(STAND_INS[0], SLOW_CHECK),
+            prepare=EARLY + more_machines(**SETTINGS),
+            overlap=True,
         ) as machine:
             for unit in units:
                 # The impatient one is killed before it gets an answer.
                 failed = "timeout" if unit == unit_of("impatient") else "exit-code"
                 machine.wait_for(f"{unit}: Failed with result '{failed}'.", unit=unit)
-            machine.wait_for(f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few"))
+            machine.wait_for(
+                f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few")
+            )
             assert machine.payloads() == []
-            assert set(held(machine)) >= {unit_of(name) for name in ("none", "few", "impatient", "with__dash")}
+            assert set(held(machine)) >= {
+                unit_of(name) for name in ("none", "few", "impatient", "with__dash")
+            }
             since = time.monotonic()
             machine.mend_routing()
             took = seconds_until_up(machine, units, since=since)
@@ -129,7 +160,9 @@ class TestItComesUp:
             assert held(machine) == []
 
     def test_apply_has_it_looked_at_once(self, tmp_path: Path) -> None:
-        """`release` names the held units, and they start without the long pause that recovery had reached."""
+        """`release` names the held units, and they start without the long pause that recovery had
+        reached.
+        """
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.wait_for_refusal()
             since = time.monotonic()
@@ -151,7 +184,9 @@ class TestItComesUp:
             machine.wait_until_up()
 
     def test_dependents(self, tmp_path: Path) -> None:
-        """A unit that requires a refused one and was never started comes up, too; targets and stopped units do not."""
+        """A unit that requires a refused one and was never started comes up, too; targets and
+        stopped units do not.
+        """
         service = "[Service]\nExecStart=/bin/sh -c 'echo up; exec sleep infinity'\n"
         files = {
             "needs.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=multi-user.target\n",
@@ -166,8 +201,12 @@ class TestItComesUp:
             "off.target": "[Unit]\nDescription=never active\n",
             "on.target": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Install]\nWantedBy=multi-user.target\n",
         }
-        prepare = "".join(f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in files.items())
-        prepare += f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
+        prepare = "".join(
+            f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in files.items()
+        )
+        prepare += (
+            f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
+        )
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             assert machine.state("needs.service").active_state == "inactive"
             # It ran in this boot, and somebody stopped it.
@@ -182,7 +221,8 @@ class TestItComesUp:
 
     @pytest.mark.parametrize("disturb", ["nothing", "restart", "kill", "apply"])
     def test_dependents_of_a_gate_that_came_up_before(self, tmp_path: Path, disturb: str) -> None:
-        """While a machine is still held, units that require the kubelet start after it, whatever becomes of the retry.
+        """While a machine is still held, units that require the kubelet start after it, whatever
+        becomes of the retry.
 
         The kubelet is up before the machine, because its gate was taken away, and put back.
         """
@@ -230,7 +270,9 @@ class TestItComesUp:
                 machine.wait_until_up(unit_of(name))
 
     def test_the_break_glass_of_the_kernel(self, tmp_path: Path) -> None:
-        """One word on the kernel's command line opens the gate, for a machine whose /etc is read-only."""
+        """One word on the kernel's command line opens the gate, for a machine whose /etc is
+        read-only.
+        """
         prepare = "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -239,7 +281,9 @@ class TestItComesUp:
 
 class TestItStaysDown:
     def test_stopped_masked_or_disabled_units_stay_down(self, tmp_path: Path) -> None:
-        """Recovery does not start them; a unit that is started by hand and refused again is held again."""
+        """Recovery does not start them; a unit that is started by hand and refused again is held
+        again.
+        """
         machines = {
             "failed": "",
             "restarting": "[Service]\nRestart=on-failure\nRestartSec=300",
@@ -249,7 +293,9 @@ class TestItStaysDown:
             "restarted": "[Service]\nRestart=always",
         }
         units = [unit_of(name) for name in machines]
-        with GatedMachine(tmp_path, prepare=EARLY + more_machines(**machines), overlap=True) as machine:
+        with GatedMachine(
+            tmp_path, prepare=EARLY + more_machines(**machines), overlap=True
+        ) as machine:
             for unit in units:
                 machine.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
             assert machine.state(unit_of("restarting")).sub_state == "auto-restart"
@@ -262,7 +308,9 @@ class TestItStaysDown:
             machine.run("systemctl", "stop", unit_of("asking"))
             machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
             # systemd restarts it all the same, until it is stopped.
-            machine.run("systemctl", "disable", "--quiet", unit_of("disabled"), unit_of("restarted"))
+            machine.run(
+                "systemctl", "disable", "--quiet", unit_of("disabled"), unit_of("restarted")
+            )
             assert set(held(machine)).isdisjoint(units[:3])
             machine.mend_routing()
             machine.wait_until_up()
@@ -282,7 +330,8 @@ class TestItStaysDown:
         prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             machine.run("systemctl", "isolate", "quiet.target")
-            # systemctl waits for the start of the target, and not for the ends of the units that it ends.
+            # systemctl waits for the start of the target, and not for the ends of the units that it
+            # ends.
             machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
             assert held(machine) == []
             machine.until(f"[[ $(systemctl is-active {RETRY}) != deactivating ]]")
@@ -291,7 +340,9 @@ class TestItStaysDown:
             assert machine.payloads() == []
 
     def test_after_reset(self, tmp_path: Path) -> None:
-        """Held units start when the last unit is removed, but those that were stopped or masked; nothing remains."""
+        """Held units start when the last unit is removed, but those that were stopped or masked;
+        nothing remains.
+        """
         prepare = more_machines(stopped="", masked="", limited=SETTINGS["few"])
         with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
             machine.run("systemctl", "stop", unit_of("stopped"))
@@ -301,10 +352,17 @@ class TestItStaysDown:
             for unit in (KUBE, KUBELET, unit_of("limited")):
                 machine.wait_until_up(unit)
             assert sorted(machine.payloads()) == ["kube1", "kubelet", "limited"]
-            assert machine.run("systemctl", "list-units", "--all", "--no-legend", "hostrouting*").stdout == ""
+            assert (
+                machine.run(
+                    "systemctl", "list-units", "--all", "--no-legend", "hostrouting*"
+                ).stdout
+                == ""
+            )
 
     def test_a_gate_that_left_the_config(self, tmp_path: Path) -> None:
-        """A held unit that is no gate any more starts, whatever the routes are; the others stay held."""
+        """A held unit that is no gate any more starts, whatever the routes are; the others stay
+        held.
+        """
         with GatedMachine(tmp_path, overlap=True) as machine:
             boot = Boot(machine.host, gates=[KUBELET])
             assert boot.install(machine.ctx, STAND_INS[0])
@@ -313,7 +371,9 @@ class TestItStaysDown:
             assert machine.payloads() == ["kube1"]
 
     @pytest.mark.parametrize("is_another_held", [True, False])
-    def test_dependents_of_a_gate_that_left_the_config(self, tmp_path: Path, is_another_held: bool) -> None:
+    def test_dependents_of_a_gate_that_left_the_config(
+        self, tmp_path: Path, is_another_held: bool
+    ) -> None:
         """Units that require it start as long as another one is held, and stay down after a reset."""
         needs = f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
         prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
@@ -364,12 +424,16 @@ class TestItStaysDown:
             assert held(machine) == []
 
     def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
-        """A unit that passed its gate is no longer held, so recovery ignores a later failure of its process."""
+        """A unit that passed its gate is no longer held, so recovery ignores a later failure of its
+        process.
+        """
         broken = more_machines(broken=f"{ONESHOT}ExecStart=/bin/false")
         with GatedMachine(tmp_path, prepare=broken, overlap=True) as machine:
             machine.mend_routing()
             unit = unit_of("broken")
-            machine.wait_for(f"{unit}: Main process exited, code=exited, status=1/FAILURE", unit=unit)
+            machine.wait_for(
+                f"{unit}: Main process exited, code=exited, status=1/FAILURE", unit=unit
+            )
             machine.wait_for_retry()
             assert held(machine) == []
             assert machine.state(unit).active_state == "failed"
@@ -384,11 +448,14 @@ class TestNothingIsLost:
             machine.wait_until_up()
 
     def test_recovery_is_stopped_or_ends_while_a_unit_is_held(self, tmp_path: Path) -> None:
-        """While a unit is held, systemd starts recovery again, whether it is killed or ends by itself."""
+        """While a unit is held, systemd starts recovery again, whether it is killed or ends by
+        itself.
+        """
         script = "/etc/aks-flex-node/hostrouting-retry.sh"
         with GatedMachine(tmp_path, overlap=True) as machine:
             text = machine.files.read(script) or b""
-            # With the priority of news: the unit's LogLevelMax= keeps lesser lines out of the journal.
+            # With the priority of news: the unit's LogLevelMax= keeps lesser lines out of the
+            # journal.
             machine.files.write(script, b"#!/bin/sh\necho '<5>early'\n", mode=0o755)
             # Not by a stop, which Upholds= may cancel.
             machine.run("systemctl", "kill", RETRY)
@@ -404,7 +471,9 @@ class TestNothingIsLost:
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
 
     def test_systemd_executes_itself_anew(self, tmp_path: Path) -> None:
-        """Neither daemon-reexec nor daemon-reload forgets a held unit, nor that it belongs to its gate."""
+        """Neither daemon-reexec nor daemon-reload forgets a held unit, nor that it belongs to its
+        gate.
+        """
         with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
             for verb in ("daemon-reexec", "daemon-reload"):
                 machine.run("systemctl", verb)
@@ -425,7 +494,9 @@ printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting
 
 class TestWhatIsSaid:
     def test_a_start_that_passes_says_nothing(self, tmp_path: Path) -> None:
-        """The journal has no line of recovery from a boot to a later start, after which recovery has ended."""
+        """The journal has no line of recovery from a boot to a later start, after which recovery
+        has ended.
+        """
         with GatedMachine(tmp_path) as machine:
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
             machine.wait_for_retry()

@@ -1,4 +1,6 @@
-"""The real units of the two capabilities at boot: an H200 node in small, with eth0, and an ib0 that shadows a /22."""
+"""The real units of the two capabilities at boot: an H200 node in small, with eth0, and an ib0 that
+shadows a /22.
+"""
 
 import json
 import time
@@ -8,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied, more_machines, require_nspawn
+from support.gated_machine import (
+    EARLY,
+    GATES,
+    KUBE,
+    KUBELET,
+    GatedMachine,
+    applied,
+    more_machines,
+    require_nspawn,
+)
 from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
 
@@ -52,7 +63,9 @@ def overlap(mode: str) -> Mapping[str, object]:
 
 
 def at_boot(name: str, program: str) -> str:
-    return "mkdir -p /etc/systemd/system/sysinit.target.wants\n" + AT_BOOT.format(name=name, program=program)
+    return "mkdir -p /etc/systemd/system/sysinit.target.wants\n" + AT_BOOT.format(
+        name=name, program=program
+    )
 
 
 def markers(machine: GatedMachine) -> dict[str, str]:
@@ -61,7 +74,8 @@ def markers(machine: GatedMachine) -> dict[str, str]:
 
 
 def test_strict_holds_and_heals(tmp_path: Path) -> None:
-    """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is added.
+    """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is
+    added.
 
     A machine with a network of its own asks in that of the node.
     """
@@ -75,7 +89,12 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
         assert "ib0" in said
         assert "expected: dev eth0 via 10.224.0.1" in said
         machine.run("ip", "route", "add", CIDR, "via", "10.224.0.1", "dev", "eth0")
-        for unit in (KUBE, KUBELET, "systemd-nspawn@late.service", "systemd-nspawn@private.service"):
+        for unit in (
+            KUBE,
+            KUBELET,
+            "systemd-nspawn@late.service",
+            "systemd-nspawn@private.service",
+        ):
             machine.wait_until_up(unit)
         assert list(markers(machine)) == [OK]
 
@@ -83,15 +102,21 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 def test_warn_lets_machines_start(tmp_path: Path) -> None:
     """Under WARN every unit runs, and the marker names the overlap."""
     arrange = applied(routeOverlap=overlap("WARN"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
+    ) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert list(markers(machine)) == [DETECTED]
 
 
 def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
-    """At boot the routes come first, then the proof, then the machines; the fabric still routes to its peers."""
+    """At boot the routes come first, then the proof, then the machines; the fabric still routes to
+    its peers.
+    """
     arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
+    ) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert list(markers(machine)) == [OK]
         routes = machine.run("ip", "route", "show", "proto", "142").stdout.split("\n")
@@ -112,23 +137,28 @@ FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
 
 
 def test_the_cause_is_in_the_first_commands_that_an_operator_types(tmp_path: Path) -> None:
-    """`systemctl status` of the machine and of the check have the fact; a refusal makes at most 15 lines in all.
+    """`systemctl status` of the machine and of the check have the fact; a refusal makes at most 15
+    lines in all.
 
-    If one trouble replaces another while a machine waits, the status of the check has the new one, and the journal of
-    recovery has it in full.
+    If one trouble replaces another while a machine waits, the status of the check has the new one,
+    and the journal of recovery has it in full.
     """
     arrange = applied(routeOverlap=overlap("STRICT"))
     other = """
 ip link add ib1 type veth peer name other && ip link set other up
 ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
 """
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
+    ) as machine:
         machine.run("systemctl", "stop", KUBELET)
         refused = f"hostrouting: {KUBE} is refused: check-route-overlap: as before, since "
         [line] = [line for line in status(machine, KUBE) if refused in line]
         assert FACT in line
         assert [line for line in status(machine, "check-route-overlap") if FACT in line]
-        ours = machine.journal("--unit=check-route-overlap", "--unit=hostrouting-ready", "--unit=static-routes")
+        ours = machine.journal(
+            "--unit=check-route-overlap", "--unit=hostrouting-ready", "--unit=static-routes"
+        )
         assert len([*ours, *machine.journal(f"--unit={KUBE}")]) <= 15
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
         # It logs a change once a minute; this restarts the minute.
@@ -138,25 +168,37 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         machine.run("systemctl", "start", "--wait", "check-route-overlap", check=False)
         assert [
-            line for line in status(machine, "check-route-overlap") if "as before, since " in line and "by ib1" in line
+            line
+            for line in status(machine, "check-route-overlap")
+            if "as before, since " in line and "by ib1" in line
         ]
         assert machine.payloads() == []
 
 
 def status(machine: GatedMachine, unit: str) -> list[str]:
-    return machine.run("systemctl", "status", "--full", "--no-pager", unit, check=False).stdout.splitlines()
+    return machine.run(
+        "systemctl", "status", "--full", "--no-pager", unit, check=False
+    ).stdout.splitlines()
 
 
 def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> None:
-    """An apply that mends nothing leaves the units held, a reset starts them, and the journal tells of both."""
+    """An apply that mends nothing leaves the units held, a reset starts them, and the journal tells
+    of both.
+    """
     require_program()
     arrange = applied(routeOverlap=overlap("STRICT"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
+    ) as machine:
         copy_program(Path(machine.root))
         command = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting")
         checksum = machine.run("sha256sum", INTENT_PATH).stdout[:12]
-        refusal = machine.run("env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False)
-        assert (refusal.returncode, json.loads(refusal.stdout)["held"]) == (1, [KUBELET, KUBE]), refusal.stderr
+        refusal = machine.run(
+            "env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False
+        )
+        assert (refusal.returncode, json.loads(refusal.stdout)["held"]) == (1, [KUBELET, KUBE]), (
+            refusal.stderr
+        )
         assert f"these are held until routing is right: {KUBELET}, {KUBE}" in refusal.stderr
         told = machine.run(*command, "status", check=False)
         verdict = told.stdout.splitlines()[0]
@@ -178,10 +220,17 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
 
 
 def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
-    """If a boot script waits 30 s for an absent gateway, the apply that corrects the route starts the machines."""
-    typo = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}]}
+    """If a boot script waits 30 s for an absent gateway, the apply that corrects the route starts
+    the machines.
+    """
+    typo = {
+        "enabled": True,
+        "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}],
+    }
     arrange = applied(staticRoutes=typo, routeOverlap=overlap("WARN"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY
+    ) as machine:
         said = f"waiting up to 30 s: {CIDR} via 10.99.0.1 dev eth0: Error: Nexthop has invalid gateway."
         machine.wait_for(said, unit="static-routes.service")
         since = time.monotonic()
@@ -197,8 +246,12 @@ def waits_told(machine: GatedMachine) -> list[str]:
 
 
 @pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
-def test_no_default_route_holds_and_heals(tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]) -> None:
-    """The boot waits 30 s once, for both units, and the gate holds; no later start waits; the default route heals."""
+def test_no_default_route_holds_and_heals(
+    tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """The boot waits 30 s once, for both units, and the gate holds; no later start waits; the
+    default route heals.
+    """
     with patience():
         seconds = 30 if patience is nullcontext else 1
         # The boot is not over before routing is right; this looks earlier.
@@ -206,9 +259,13 @@ def test_no_default_route_holds_and_heals(tmp_path: Path, patience: Callable[[],
         with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
             machine.wait_for_failure("check-route-overlap.service")
             assert machine.payloads() == []
-            assert "no IPv4 default route" in "\n".join(machine.journal("--unit=static-routes.service"))
+            assert "no IPv4 default route" in "\n".join(
+                machine.journal("--unit=static-routes.service")
+            )
             assert machine.systemctl("start", "hostrouting-ready.service") == 1
-            assert waits_told(machine) == [f"waiting up to {seconds} s: table main has no IPv4 default route"]
+            assert waits_told(machine) == [
+                f"waiting up to {seconds} s: table main has no IPv4 default route"
+            ]
             assert machine.files.read(WAITED) == b"%d\n" % seconds
             machine.run(*DEFAULT_ROUTE.split())
             machine.wait_until_up()
@@ -217,8 +274,12 @@ def test_no_default_route_holds_and_heals(tmp_path: Path, patience: Callable[[],
 
 
 @pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
-def test_warn_waits_once(tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]) -> None:
-    """Under WARN the boot waits once, too, and no start after it: a kubelet that restarts is up again at once."""
+def test_warn_waits_once(
+    tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Under WARN the boot waits once, too, and no start after it: a kubelet that restarts is up
+    again at once.
+    """
     with patience():
         arrange = applied(routeOverlap=overlap("WARN"))
         with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
@@ -229,9 +290,16 @@ def test_warn_waits_once(tmp_path: Path, patience: Callable[[], AbstractContextM
 
 
 def test_a_right_isolated_node_does_not_wait(tmp_path: Path) -> None:
-    """With gateway, device and expected devices given no default route is missed: at boot, and at each start."""
-    route = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.224.0.1", "dev": "eth0"}]}
-    arrange = applied(staticRoutes=route, routeOverlap={**overlap("STRICT"), "expectedDevs": ["eth0"]})
+    """With gateway, device and expected devices given no default route is missed: at boot, and at
+    each start.
+    """
+    route = {
+        "enabled": True,
+        "routes": [{"destination": CIDR, "gateway": "10.224.0.1", "dev": "eth0"}],
+    }
+    arrange = applied(
+        staticRoutes=route, routeOverlap={**overlap("STRICT"), "expectedDevs": ["eth0"]}
+    )
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.systemctl("restart", KUBELET) == 0
@@ -252,7 +320,10 @@ class TestLive:
     def test_apply_change_and_reset_while_machines_run(self, machine: GatedMachine) -> None:
         """Apply, change and reset do not end the running processes, and reset removes everything."""
         pids, before = machine.pids(), everything(machine)
-        other = {"enabled": True, "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}]}
+        other = {
+            "enabled": True,
+            "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}],
+        }
         for routes in (ROUTE, other):
             applied(staticRoutes=routes, routeOverlap=overlap("STRICT"))(machine.host)
             assert machine.pids() == pids
@@ -274,9 +345,15 @@ def reset(machine: GatedMachine) -> None:
 
 
 def everything(machine: GatedMachine) -> list[str]:
-    """Files, links and folders that we could have made, routes, and units that systemd has in memory."""
-    found = machine.run("find", "/etc/systemd", "/etc/aks-flex-node", "/run", "-maxdepth", "4", check=False).stdout
+    """Files, links and folders that we could have made, routes, and units that systemd has in
+    memory.
+    """
+    found = machine.run(
+        "find", "/etc/systemd", "/etc/aks-flex-node", "/run", "-maxdepth", "4", check=False
+    ).stdout
     places = [path for path in found.splitlines() if path.startswith(("/etc", "/run/aks"))]
     routes = machine.run("ip", "-4", "route", "show", "table", "all").stdout.splitlines()
-    units = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "*rout*").stdout.splitlines()
+    units = machine.run(
+        "systemctl", "list-units", "--all", "--plain", "--no-legend", "*rout*"
+    ).stdout.splitlines()
     return sorted(places) + routes + units

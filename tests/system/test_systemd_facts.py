@@ -1,4 +1,6 @@
-"""Facts about systemd that explain why a gate is a drop-in that asks, and not a dependency (docs/decisions/)."""
+"""Facts about systemd that explain why a gate is a drop-in that asks, and not a dependency
+(docs/decisions/).
+"""
 
 from collections.abc import Iterator
 
@@ -54,7 +56,9 @@ ExecStart=/bin/sleep infinity
 @pytest.fixture
 def box() -> Iterator[SystemdBox]:
     require_systemd_box()
-    files = "".join(f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in UNITS.items())
+    files = "".join(
+        f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in UNITS.items()
+    )
     with SystemdBox(prepare=files) as booted:
         yield booted
 
@@ -95,7 +99,9 @@ def test_a_verb_on_a_required_unit_reaches_the_machine(box: SystemdBox, verb: st
 
 
 def test_a_oneshot_that_remains_is_not_run_again(box: SystemdBox) -> None:
-    """With RemainAfterExit=yes a second start succeeds and runs nothing; without it the command runs."""
+    """With RemainAfterExit=yes a second start succeeds and runs nothing; without it the command
+    runs.
+    """
     assert start(box, "start", "remaining.service", "check.service") == 0
     box.run("touch", "/etc/overlap")
     assert start(box, "start", "remaining.service") == 0
@@ -103,7 +109,9 @@ def test_a_oneshot_that_remains_is_not_run_again(box: SystemdBox) -> None:
 
 
 def test_a_start_joins_an_automatic_restart(box: SystemdBox) -> None:
-    """If a condition skips systemd's own restarts, a start in the meantime succeeds, and so does one that needs it."""
+    """If a condition skips systemd's own restarts, a start in the meantime succeeds, and so does
+    one that needs it.
+    """
     assert start(box, "start", "skipping.service") == 1
     assert show(box, "skipping.service", "SubState") == "auto-restart"
     assert start(box, "start", "needing.service") == 0

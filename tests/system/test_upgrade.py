@@ -36,7 +36,9 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
-    """The process is the same before and after; a start runs the new script, and the binding links are gone."""
+    """The process is the same before and after; a start runs the new script, and the binding links
+    are gone.
+    """
     pids = machine.pids()
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, unit)
@@ -73,7 +75,9 @@ def test_a_plan_right_after_has_nothing_to_change(machine: GatedMachine) -> None
 
 
 def test_a_machine_that_a_cut_upgrade_left_down(tmp_path: Path) -> None:
-    """Beside our drop-in, upstream's links keep a machine down without a question; the next apply has it started."""
+    """Beside our drop-in, upstream's links keep a machine down without a question; the next apply
+    has it started.
+    """
     require_nspawn()
     require_program()
     wrong = {"routeOverlap": EARLIER["routeOverlap"]}

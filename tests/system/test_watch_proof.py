@@ -1,4 +1,6 @@
-"""An alarm of watch on real systemd: the gates prove anew at each start, and nothing that runs is stopped."""
+"""An alarm of watch on real systemd: the gates prove anew at each start, and nothing that runs is
+stopped.
+"""
 
 from pathlib import Path
 
@@ -21,25 +23,38 @@ ip route add default via 10.224.0.1 dev eth0
 
 
 def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None:
-    """Late addresses set the marker within two readings; a unit that runs goes on, and one that starts is held.
+    """Late addresses set the marker within two readings; a unit that runs goes on, and one that
+    starts is held.
 
-    The gate asks the kernel at each start, and not the marker, so it would hold without watch, too. When the addresses
-    go, watch tells it, and the held unit starts by itself.
+    The gate asks the kernel at each start, and not the marker, so it would hold without watch, too.
+    When the addresses go, watch tells it, and the held unit starts by itself.
     """
     require_nspawn()
-    with GatedMachine(tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=LINKS) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=LINKS
+    ) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         pids = machine.pids()
         host = attrs.evolve(machine.host, events=NetlinkEvents(netns=f"/proc/{machine.pid}/ns/net"))
         with running(
-            Watch(HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": GATES}), host=host)
+            Watch(
+                HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": GATES}), host=host
+            )
         ) as watch:
             machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
-            watch.until(lambda: machine.files.exists(MARKER_DETECTED) and not machine.files.exists(MARKER_OK))
+            watch.until(
+                lambda: (
+                    machine.files.exists(MARKER_DETECTED) and not machine.files.exists(MARKER_OK)
+                )
+            )
             assert machine.pids() == pids
             assert machine.systemctl("restart", KUBE) == 1
             assert machine.pids() == (0, pids[1])
             machine.run("ip", "address", "delete", "172.16.1.4/16", "dev", "ib0")
-            watch.until(lambda: machine.files.exists(MARKER_OK) and not machine.files.exists(MARKER_DETECTED))
+            watch.until(
+                lambda: (
+                    machine.files.exists(MARKER_OK) and not machine.files.exists(MARKER_DETECTED)
+                )
+            )
             watch.until(lambda: machine.state(KUBE).main_pid != 0)
             assert machine.state(KUBELET).main_pid == pids[1]

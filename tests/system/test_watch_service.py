@@ -1,4 +1,6 @@
-"""The service of watch on real systemd: it is ready, reloads, and is restarted; nothing waits for it."""
+"""The service of watch on real systemd: it is ready, reloads, and is restarted; nothing waits for
+it.
+"""
 
 import json
 from collections.abc import Iterator
@@ -58,14 +60,20 @@ class WatchedMachine(GatedMachine):
     def __init__(self, folder: Path, *, drop_in: str = IMPATIENT, prepare: str = "") -> None:
         def arrange(host: Host) -> None:
             install_command(folder / "image")
-            host.files.write(f"/etc/systemd/system/{UNIT}.d/test.conf", drop_in.encode(), mode=0o644)
+            host.files.write(
+                f"/etc/systemd/system/{UNIT}.d/test.conf", drop_in.encode(), mode=0o644
+            )
             apply(host)
 
         super().__init__(folder, units=(), arrange=arrange, prepare=LINKS + prepare)
 
     def until_it_runs(self, *, instead_of: int = 0) -> int:
-        """Wait until the service is ready with another process than this one, and return its process."""
-        shown = f"$(systemctl show --property=ActiveState,MainPID --value {UNIT} | sort | tr '\\n' ' ')"
+        """Wait until the service is ready with another process than this one, and return its
+        process.
+        """
+        shown = (
+            f"$(systemctl show --property=ActiveState,MainPID --value {UNIT} | sort | tr '\\n' ' ')"
+        )
         self.until(f'state="{shown}"; [[ $state == *" active "* && $state != "{instead_of} "* ]]')
         return self.state(UNIT).main_pid
 
@@ -82,7 +90,8 @@ def machine(tmp_path: Path) -> Iterator[WatchedMachine]:
 
 
 def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
-    """It is ready after its first look, and keeps routes; an apply that changes nothing leaves it alone.
+    """It is ready after its first look, and keeps routes; an apply that changes nothing leaves it
+    alone.
 
     A reset stops and removes it. The machines run on.
     """
@@ -103,7 +112,9 @@ def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
 
 
 def test_systemctl_reload(machine: WatchedMachine) -> None:
-    """It takes the config that is installed now; one that cannot be read is told, and the one before it is kept."""
+    """It takes the config that is installed now; one that cannot be read is told, and the one
+    before it is kept.
+    """
     pid = machine.until_it_runs()
     document = config(**routes(TWO_ROUTES)).to_mapping()
     machine.files.write(IN_FORCE, json.dumps(document).encode(), mode=0o644)
@@ -120,17 +131,25 @@ def test_systemctl_reload(machine: WatchedMachine) -> None:
 
 
 def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
-    """The service waits for another one, in the same process, with one line; an apply takes it out of that."""
+    """The service waits for another one, in the same process, with one line; an apply takes it out
+    of that.
+    """
     machine.files.write(IN_FORCE, b"{", mode=0o644)
     cursor = machine.cursor()
     machine.run("systemctl", "restart", UNIT)
     pid = machine.until_it_runs()
-    machine.until(f"[[ $(systemctl show --property=StatusText --value {UNIT}) == *'so nothing is kept'* ]]")
+    machine.until(
+        f"[[ $(systemctl show --property=StatusText --value {UNIT}) == *'so nothing is kept'* ]]"
+    )
     apply(machine.host)
     machine.until_status("routes in force: 1")
     assert machine.state(UNIT).main_pid == pid
     said = machine.journal(f"--unit={UNIT}", f"--after-cursor={cursor}")
-    [damage] = [line for line in said if "the installed config cannot be read" in line and "over" not in line]
+    [damage] = [
+        line
+        for line in said
+        if "the installed config cannot be read" in line and "over" not in line
+    ]
     assert "apply the config" in damage
     # The name of the unit is enough.
     assert "hostrouting: " not in damage
@@ -148,7 +167,9 @@ def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> No
 
 
 def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
-    """A config that asks for more rights restarts it; the other mode replaces it by the timer, and back."""
+    """A config that asks for more rights restarts it; the other mode replaces it by the timer, and
+    back.
+    """
     first = machine.until_it_runs()
     sweep = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"], "sweep": "clean"}}
     ConfigureWatch(config(**sweep), host=machine.host).do(machine.ctx)
@@ -168,7 +189,8 @@ STUBBORN: Final = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 
 
 
 def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None:
-    """A stop succeeds while a sibling runs a program that ignores SIGTERM: systemd kills that one at once.
+    """A stop succeeds while a sibling runs a program that ignores SIGTERM: systemd kills that one
+    at once.
 
     So does the stop by an apply or reset that removes the unit.
     """
@@ -197,7 +219,9 @@ def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None
 
 
 def test_nothing_waits_for_it(tmp_path: Path) -> None:
-    """A boot with a service that never gets ready is as any other: machines run, multi-user.target is reached."""
+    """A boot with a service that never gets ready is as any other: machines run, multi-user.target
+    is reached.
+    """
     never = "[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n"
     with WatchedMachine(tmp_path, drop_in=never, prepare=EARLY) as machine:
         machine.wait_until_up(KUBE)

@@ -1,4 +1,6 @@
-"""The timer of watch on real systemd: the scripts of the boot run again, and no machine that runs is touched."""
+"""The timer of watch on real systemd: the scripts of the boot run again, and no machine that runs
+is touched.
+"""
 
 import re
 from collections import Counter
@@ -32,23 +34,32 @@ def _possible() -> None:
 
 def news(machine: GatedMachine) -> list[str]:
     """Return what the check has said, but for the line of a run that found the same."""
-    return [line for line in machine.journal(f"--identifier={CHECK}") if not line.startswith("as before, since ")]
+    return [
+        line
+        for line in machine.journal(f"--identifier={CHECK}")
+        if not line.startswith("as before, since ")
+    ]
 
 
 def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
-    """Without Python, a deleted route is back after one interval, and a late overlap sets the marker.
+    """Without Python, a deleted route is back after one interval, and a late overlap sets the
+    marker.
 
-    Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The log has a line for
-    each change; each run that fails adds a line of ours and three of systemd.
+    Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The
+    log has a line for each change; each run that fails adds a line of ours and three of systemd.
     """
-    with GatedMachine(tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS + NO_PYTHON) as machine:
+    with GatedMachine(
+        tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS + NO_PYTHON
+    ) as machine:
         before = machine.pids()
         assert all(before)
         machine.run("ip", "route", "delete", "172.20.0.0/16")
         machine.until("[[ $(ip route show proto 142) == 172.20* ]]")
         machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
         machine.until("[[ -e /run/aks-flex-node/route-overlap.detected ]]")
-        failures = f"$(journalctl --quiet --output=cat --unit={CHECK} | grep --count 'Failed with result')"
+        failures = (
+            f"$(journalctl --quiet --output=cat --unit={CHECK} | grep --count 'Failed with result')"
+        )
         machine.until(f"(({failures} > 0))")
         found = news(machine)
         # It goes on after a run that failed.
@@ -62,8 +73,14 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         machine.wait_until_up("systemd-nspawn@late.service")
         assert machine.pids() == before
         repaired = "repaired: + 172.20.0.0/16 via 10.224.0.1 dev eth0"
-        assert machine.journal("--identifier=static-routes") == ["routes in force: 1", repaired, repaired]
+        assert machine.journal("--identifier=static-routes") == [
+            "routes in force: 1",
+            repaired,
+            repaired,
+        ]
         of_systemd = Counter(machine.journal(f"--unit={CHECK}", "--identifier=systemd"))
-        of_failures = {count for line, count in of_systemd.items() if re.search(r"process exited|Failed", line)}
+        of_failures = {
+            count for line, count in of_systemd.items() if re.search(r"process exited|Failed", line)
+        }
         # 247 tells each start and each success, too, whatever LogLevelMax= says.
         assert (len(of_systemd), len(of_failures)) == (6 if machine.version == 247 else 3, 1)

@@ -7,7 +7,8 @@ import attrs
 
 Sections = dict[str, Any]
 
-#: An H200 node in small: eth0 with the default route of both families, and a fabric that shadows the expected CIDRs.
+#: An H200 node in small: eth0 with the default route of both families, and a fabric that shadows
+#: the expected CIDRs.
 LINKS: Final = """
 ip link set lo up
 ip link add eth0 type veth peer name wire && ip link set wire up && ip link set eth0 up
@@ -27,8 +28,9 @@ def config(cidr: str, *, routes: tuple[Mapping[str, Any], ...] = (), **sections:
     }
 
 
-#: The config of an earlier apply, on a node that is configured again; and one that is right in a trouble. They have
-#: neither route nor CIDR in common, so that the routes of one together with the check of the other shut the gate.
+#: The config of an earlier apply, on a node that is configured again; and one that is right in a
+#: trouble. They have neither route nor CIDR in common, so that the routes of one together with the
+#: check of the other shut the gate.
 EARLIER: Final = config("172.16.8.0/22")
 GOOD: Final = config("172.16.16.0/22")
 
@@ -37,7 +39,8 @@ class Outcome(NamedTuple):
     """The outcome of one apply; every field is a word of the table."""
 
     status: int
-    #: `nothing`, `the earlier` or `the new` config, or `a mixture`; then the routes that carry our mark.
+    #: `nothing`, `the earlier` or `the new` config, or `a mixture`; then the routes that carry our
+    #: mark.
     installed: str
     live: str
     gate: str
@@ -53,7 +56,8 @@ class Promise(NamedTuple):
 
 #: A config that was right stays; where there was none, the gate holds.
 REFUSED: Final = Promise(
-    Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the earlier", "the earlier", "open", "started")
+    Outcome(3, "the new", "nothing", "shut", "held"),
+    Outcome(3, "the earlier", "the earlier", "open", "started"),
 )
 #: A trouble of an optional part is reported, and holds nothing.
 OPTIONAL: Final = Promise(*[Outcome(0, "the new", "the new", "open", "started")] * 2)
@@ -69,7 +73,8 @@ class Trouble:
     config: Mapping[str, Any] = attrs.field(factory=lambda: GOOD)
     #: The message of apply that shows that it met the trouble.
     said: str
-    #: Bash that makes the trouble on a machine that runs, and, if it is to outlast that, before the next boot.
+    #: Bash that makes the trouble on a machine that runs, and, if it is to outlast that, before the
+    #: next boot.
     commands: str = ""
     outlasts_a_boot: bool = False
     #: Bash that ends it; where it is the config that is wrong, a right one is applied instead.
@@ -86,9 +91,15 @@ def _with_route(**route: str) -> Sections:
 
 
 #: Every task of a config for a node with IPv6 has something to change.
-PROBES: Final = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "always"})
-_CLOUD: Final = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"})
-_SWEEP: Final = config("172.16.16.0/22", staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1})
+PROBES: Final = config(
+    "172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "always"}
+)
+_CLOUD: Final = config(
+    "172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"}
+)
+_SWEEP: Final = config(
+    "172.16.16.0/22", staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
+)
 _NO_LEASE: Final = "ip address flush dev eth0 && ip route flush table main exact default"
 #: A rule for a pod that is gone, and the file by which the container runtime would call azure-vnet.
 _AZURE_VNET: Final = """
@@ -117,7 +128,10 @@ TROUBLES: Final = (
     Trouble(name="nothing is wrong", promise=OPTIONAL, said="172.16.16.0/22 leaves by eth0"),
     Trouble(
         name="an overlap remains",
-        config={**GOOD, "staticRoutes": {"enabled": True, "routes": [{"destination": "192.168.77.0/24"}]}},
+        config={
+            **GOOD,
+            "staticRoutes": {"enabled": True, "routes": [{"destination": "192.168.77.0/24"}]},
+        },
         said="overlap",
         promise=OPTIONAL,
         strict=Promise(*[Outcome(1, "the new", "the new", "shut", "held")] * 2),
@@ -138,7 +152,8 @@ TROUBLES: Final = (
     Trouble(
         name="no lease",
         said="table main has no IPv4 default route",
-        # With its address the device has lost the earlier routes, and the scripts of their config wait for it, too.
+        # With its address the device has lost the earlier routes, and the scripts of their config
+        # wait for it, too.
         promise=Promise(REFUSED.first, Outcome(3, "the earlier", "nothing", "shut", "held")),
         commands=_NO_LEASE,
         outlasts_a_boot=True,

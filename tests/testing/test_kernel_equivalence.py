@@ -31,7 +31,9 @@ TestTwoIpv6Worlds.settings = TestTwoWorlds.settings
 
 
 def test_an_inverted_l3mdev_rule_looks_up_main() -> None:
-    """Without a VRF `l3mdev` selects no packet, so `not` selects all; the table that no VRF names is main."""
+    """Without a VRF `l3mdev` selects no packet, so `not` selects all; the table that no VRF names
+    is main.
+    """
     worlds = TwoWorlds()
     worlds.begin()
     try:
@@ -52,8 +54,14 @@ def test_a_packet_has_all_next_hops_of_its_route() -> None:
     worlds = TwoWorlds()
     worlds.begin()
     try:
-        worlds.both(lambda world: world.insert_route(Route(network=0, prefix_length=0, protocol=3, nexthops=hops)))
-        packet = Packet(parse_ipv4("10.0.0.1"), ip_protocol=6, source_port=1000, destination_port=53)
+        worlds.both(
+            lambda world: world.insert_route(
+                Route(network=0, prefix_length=0, protocol=3, nexthops=hops)
+            )
+        )
+        packet = Packet(
+            parse_ipv4("10.0.0.1"), ip_protocol=6, source_port=1000, destination_port=53
+        )
         shown_by_kernel = decisions(worlds.node, [packet])
         assert (
             shown_by_kernel

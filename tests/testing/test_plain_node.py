@@ -44,13 +44,17 @@ def shown(node: MemoryBackend) -> list[str]:
     ],
     ids=["next hop", "removed device", "secondary", "merged", "own gateway", "local route"],
 )
-def test_what_only_a_kernel_can_answer(node: MemoryBackend, act: Callable[[MemoryBackend], None]) -> None:
+def test_what_only_a_kernel_can_answer(
+    node: MemoryBackend, act: Callable[[MemoryBackend], None]
+) -> None:
     """The error names the node that can answer, and nothing changed."""
     node.insert_route(TWO_WAYS)
     node.add_address("eth0", "10.224.0.5/16")
     node.add_route("fd00:9::/32", gateway="fd00:1::9", dev="eth0")
     before = [*node.routes(), *node.routes(10)]
-    with pytest.raises(UnknownDecisionError, match=r"^only a kernel can answer .*: test it on a .*KernelNode$"):
+    with pytest.raises(
+        UnknownDecisionError, match=r"^only a kernel can answer .*: test it on a .*KernelNode$"
+    ):
         act(node)
     assert [*node.routes(), *node.routes(10)] == before
 
@@ -75,7 +79,9 @@ def test_a_device_that_is_made_again_has_carrier(node: MemoryBackend) -> None:
 
 
 def test_a_route_replaces_itself(node: MemoryBackend) -> None:
-    """The kernel takes the first route of a place again, and refuses one that stands behind another."""
+    """The kernel takes the first route of a place again, and refuses one that stands behind
+    another.
+    """
     for gateway in "10.224.0.9", "10.224.0.8":
         node.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
     first, second = (route.to_route() for route in node.routes() if route.network == 9 << 24)

@@ -27,7 +27,9 @@ class ForgetsSelectors(MemoryBackend):
 
 
 def applying(**fixed: bool | None) -> type[MemoryBackend]:
-    """Return a backend that applies changes with these options, whatever the caller gives, as a wrapper may."""
+    """Return a backend that applies changes with these options, whatever the caller gives, as a
+    wrapper may.
+    """
 
     class Fixed(MemoryBackend):
         def apply(self, changes: Sequence[RouteChange], **options: Any) -> None:
@@ -55,7 +57,9 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
         (ShowsEveryProtocol, "test_routes_of_one_table_are_ordered", AssertionError),
     ],
 )
-def test_the_contract_notices(broken: type[MemoryBackend], promise: str, failure: type[BaseException]) -> None:
+def test_the_contract_notices(
+    broken: type[MemoryBackend], promise: str, failure: type[BaseException]
+) -> None:
     """A backend that drops one thing fails the one test of it."""
     backend = broken()
     backend.add_link("eth0")

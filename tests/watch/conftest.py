@@ -15,5 +15,7 @@ ROOM = Path(hostrouting.watch.__file__).parent
 def _records_name_their_task(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Each record that the room writes has the name of the task, as the records of a run have."""
     yield
-    found = [record for record in caplog.get_records("call") if Path(record.pathname).parent == ROOM]
+    found = [
+        record for record in caplog.get_records("call") if Path(record.pathname).parent == ROOM
+    ]
     assert {getattr(record, "task", record.getMessage()) for record in found} <= {Watch.name}

@@ -1,4 +1,5 @@
-"""Watch among other programs and runs for long: it never fights a run, ends in the right state, and does not grow.
+"""Watch among other programs and runs for long: it never fights a run, ends in the right state, and
+does not grow.
 
 Each test has a sample here and a long form under the marker `soak`.
 """
@@ -13,7 +14,18 @@ from random import Random
 import attrs
 import pytest
 from support.kernel import needs_kernel
-from support.watched_nodes import CONFIG, OURS, SECONDS, Running, Watched, arrange, kernel_host, ours, running, watching
+from support.watched_nodes import (
+    CONFIG,
+    OURS,
+    SECONDS,
+    Running,
+    Watched,
+    arrange,
+    kernel_host,
+    ours,
+    running,
+    watching,
+)
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import BackendError
@@ -28,7 +40,8 @@ pytestmark = needs_kernel
 OTHER = attrs.evolve(
     CONFIG,
     static_routes=attrs.evolve(
-        CONFIG.static_routes, routes=(attrs.evolve(CONFIG.static_routes.routes[0], gateway="10.224.0.2"),)
+        CONFIG.static_routes,
+        routes=(attrs.evolve(CONFIG.static_routes.routes[0], gateway="10.224.0.2"),),
     ),
 )
 OTHERS = ["172.16.1.0/24 via 10.224.0.2 dev eth0 proto 142"]
@@ -101,7 +114,9 @@ def run_beside(rounds: int, node: KernelNode) -> None:
 
 
 def test_watch_beside_runs(node: KernelNode) -> None:
-    """After each apply a watch beside it changes no route of ours; after a reset it ends, and all of them are gone."""
+    """After each apply a watch beside it changes no route of ours; after a reset it ends, and all
+    of them are gone.
+    """
     run_beside(3, node)
 
 
@@ -143,7 +158,9 @@ def _try(node: KernelNode, words: str) -> None:
 
 
 def _settle(node: KernelNode) -> None:
-    """Give back what the routes need: devices, addresses, the kernel's own routes, and no foreign route in the way."""
+    """Give back what the routes need: devices, addresses, the kernel's own routes, and no foreign
+    route in the way.
+    """
     for dev, number in ("eth0", 224), ("eth1", 225):
         node.ip("addr", "flush", "dev", dev)
         node.ip("link", "set", dev, "up")
@@ -153,7 +170,9 @@ def _settle(node: KernelNode) -> None:
 
 
 def churn(changes: int, watched: Watched, node: KernelNode, *, seed: int) -> None:
-    """Let another program change the node at random, and wait for the right state after every thirty changes."""
+    """Let another program change the node at random, and wait for the right state after every
+    thirty changes.
+    """
     random = Random(seed)
     for number in range(changes):
         _disturb(random, node)
@@ -181,17 +200,22 @@ def churn_without_growth(changes: int, node: KernelNode) -> None:
             tracemalloc.stop()
         # A look that is under way has a few more.
         watched.until(lambda: _descriptors() <= descriptors)
-        # Bounded memories fill up; a leak of a hundred bytes a change is more than this in the long form.
+        # Bounded memories fill up; a leak of a hundred bytes a change is more than this in the long
+        # form.
         assert grown < 2_000_000, f"{grown} bytes more after {changes} changes"
 
 
 @pytest.mark.slow
 def test_random_churn(node: KernelNode) -> None:
-    """After random changes of routes, addresses, links and rules the routes of the config are in force."""
+    """After random changes of routes, addresses, links and rules the routes of the config are in
+    force.
+    """
     churn_without_growth(60, node)
 
 
 @pytest.mark.soak
 def test_an_hour_of_random_churn(node: KernelNode) -> None:
-    """The same for 20,000 changes, more than a busy node has in an hour; neither memory nor descriptors leak."""
+    """The same for 20,000 changes, more than a busy node has in an hour; neither memory nor
+    descriptors leak.
+    """
     churn_without_growth(20_000, node)

@@ -49,7 +49,9 @@ class Busy(Player):
 
 
 def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While events come all the time, each look is 5 s after the one before; a later event waits for nothing."""
+    """While events come all the time, each look is 5 s after the one before; a later event waits
+    for nothing.
+    """
     clock = ManualClock()
     ctx, duty = Context(clock=clock), Duty(Busy(monkeypatch), LOGGER)
     now = clock.monotonic()
@@ -95,13 +97,17 @@ def refused() -> HostFileError:
 
 
 def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a whole one is.
+    """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a
+    whole one is.
 
     The end is told, too.
     """
     caplog.set_level(logging.INFO)
     ctx = Context(clock=ManualClock(auto=True))
-    duty = Duty(Player(0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")), LOGGER)
+    duty = Duty(
+        Player(0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")),
+        LOGGER,
+    )
     for _ in range(5):
         duty.act(ctx)
     assert caplog.messages == ["nothing can be kept: full"]
@@ -114,8 +120,12 @@ def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCapture
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 
-def test_without_root_it_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The run lock cannot be opened, and never will be; root may be refused a file for a while, and tries again."""
+def test_without_root_it_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run lock cannot be opened, and never will be; root may be refused a file for a while, and
+    tries again.
+    """
     ctx = Context(clock=ManualClock(auto=True))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     Duty(Player(refused()), LOGGER).act(ctx)

@@ -1,4 +1,6 @@
-"""The end of a watch by a signal: it waits for no reading, and never stops in the middle of a repair."""
+"""The end of a watch by a signal: it waits for no reading, and never stops in the middle of a
+repair.
+"""
 
 import os
 import signal
@@ -19,7 +21,9 @@ PROVEN = attrs.evolve(CONFIG, route_overlap=RouteOverlapConfig(expected_cidrs=("
 
 
 class LongReadings(MemoryBackend):
-    """A node with so many routes that its readings and batches last; SIGTERM comes in the middle of one of these."""
+    """A node with so many routes that its readings and batches last; SIGTERM comes in the middle of
+    one of these.
+    """
 
     def __init__(self, *, signalled: int) -> None:
         super().__init__()

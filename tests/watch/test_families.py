@@ -1,4 +1,6 @@
-"""Watch keeps and proves IPv6 beside IPv4: links that flap, places that others share, late advertisements."""
+"""Watch keeps and proves IPv6 beside IPv4: links that flap, places that others share, late
+advertisements.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -43,7 +45,9 @@ def test_a_fake_node(caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch(config_of(IPV4_ROUTE), host=host)
 
     def standing() -> list[str]:
-        return [str(route) for family in node.families for route in node.routes_of(OUR_PROTOCOL, family)]
+        return [
+            str(route) for family in node.families for route in node.routes_of(OUR_PROTOCOL, family)
+        ]
 
     with running(watch) as running_watch:
         running_watch.until(lambda: len(standing()) == 1)
@@ -70,7 +74,9 @@ def wired(*devs: str) -> Iterator[WiredNode]:
 
 @needs_kernel
 def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel deletes routes with their link, and says so: that is no contest, and they are back with an address."""
+    """The kernel deletes routes with their link, and says so: that is no contest, and they are back
+    with an address.
+    """
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")
         with running(Watch(config_of(WANTED), host=kernel_host(node))) as watch:
@@ -86,7 +92,9 @@ def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
 
 @needs_kernel
 def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) -> None:
-    """Its route stays and is named; ours returns when the place is empty. A merge by `append` is found, too."""
+    """Its route stays and is named; ours returns when the place is empty. A merge by `append` is
+    found, too.
+    """
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")
         with running(Watch(config_of(WANTED), host=kernel_host(node))) as watch:
@@ -118,7 +126,9 @@ class Proven:
     def is_quiet_for(self, seconds: float) -> bool:
         """Return True if there is no alarm for some seconds."""
         ctx = Context()
-        return not ctx.wait(lambda: self._exists(MARKER_DETECTED), until=ctx.clock.monotonic() + seconds)
+        return not ctx.wait(
+            lambda: self._exists(MARKER_DETECTED), until=ctx.clock.monotonic() + seconds
+        )
 
 
 @pytest.fixture
@@ -138,7 +148,9 @@ def proven(caplog: pytest.LogCaptureFixture) -> Iterator[Proven]:
 @needs_kernel
 @pytest.mark.slow
 def test_a_renewal_is_no_alarm_and_an_end_is_one(proven: Proven) -> None:
-    """No event tells of a renewal, nor for long of an end: the watch wakes when the route would end, and looks."""
+    """No event tells of a renewal, nor for long of an end: the watch wakes when the route would
+    end, and looks.
+    """
     for _ in range(5):
         assert proven.is_quiet_for(1)
         proven.router.advertise(lifetime=3)
@@ -152,7 +164,9 @@ def test_a_renewal_is_no_alarm_and_an_end_is_one(proven: Proven) -> None:
 @needs_kernel
 @pytest.mark.slow
 def test_the_next_advertisement_mends_a_loss(proven: Proven) -> None:
-    """The kernel deletes what it learned when any device forwards: no alarm for an interval, a router may mend it."""
+    """The kernel deletes what it learned when any device forwards: no alarm for an interval, a
+    router may mend it.
+    """
     proven.router.advertise()
     proven.until(MARKER_OK)
     proven.node.switch(rdma0__forwarding=1)
@@ -167,7 +181,9 @@ def test_the_next_advertisement_mends_a_loss(proven: Proven) -> None:
 @needs_kernel
 @pytest.mark.slow
 def test_a_better_router_of_the_fabric(proven: Proven) -> None:
-    """Its default route decides, and is an alarm at once; so is a link that went down, as no router mends that."""
+    """Its default route decides, and is an alarm at once; so is a link that went down, as no router
+    mends that.
+    """
     proven.router.advertise()
     with proven.node.router("rdma0") as fabric:
         fabric.advertise(preference="high")

@@ -1,4 +1,6 @@
-"""systemd-networkd: its settings are read as it reads them, and the drop-in comes and goes with the config."""
+"""systemd-networkd: its settings are read as it reads them, and the drop-in comes and goes with the
+config.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,13 @@ from hostrouting.node.boot_files import boot_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost, MemoryFiles
-from hostrouting.watch.networkd import DROP_IN_PATH, ForeignRoutes, drop_in, foreign_routes, networkd_texts
+from hostrouting.watch.networkd import (
+    DROP_IN_PATH,
+    ForeignRoutes,
+    drop_in,
+    foreign_routes,
+    networkd_texts,
+)
 from phases import execute, plan, run
 
 MAIN = "/etc/systemd/networkd.conf"
@@ -31,7 +39,8 @@ WATCHED: dict[str, Any] = {**ROUTES, "watch": {"enabled": True}}
 KEPT: dict[str, Any] = {**ROUTES, "watch": {"enabled": True, "keepForeignRoutes": True}}
 
 white = st.text(" \t", max_size=3)
-#: What systemd reads between two lines that count: nothing, a comment, another setting, a word without meaning.
+#: What systemd reads between two lines that count: nothing, a comment, another setting, a word
+#: without meaning.
 noise = st.sampled_from(
     ["", "  ", "# ManageForeignRoutes=maybe\\", "; x", "SpeedMeter=no", "word", "=no", "X=[Network"]
 )
@@ -64,11 +73,17 @@ def texts(draw: st.DrawFn) -> tuple[str, bool | None]:
 
 
 @given(st.lists(texts(), max_size=4))
-def test_the_last_readable_switch_of_its_section_counts(files: list[tuple[str, bool | None]]) -> None:
-    """Comments, continued lines, repeated sections and unreadable values: the last one that can be read counts."""
+def test_the_last_readable_switch_of_its_section_counts(
+    files: list[tuple[str, bool | None]],
+) -> None:
+    """Comments, continued lines, repeated sections and unreadable values: the last one that can be
+    read counts.
+    """
     said = [(str(at), is_on) for at, (_, is_on) in enumerate(files) if is_on is not None]
     path, is_on = said[-1] if said else (None, True)
-    assert foreign_routes({str(at): text for at, (text, _) in enumerate(files)}) == ForeignRoutes(is_on, path)
+    assert foreign_routes({str(at): text for at, (text, _) in enumerate(files)}) == ForeignRoutes(
+        is_on, path
+    )
 
 
 @given(st.sampled_from(["[Network", "[", "[a'b]", '[a"]', "[a\\\\b]", "[a]b"]), texts(), texts())
@@ -85,14 +100,19 @@ def test_an_assignment_without_a_section() -> None:
     assert foreign_routes({MAIN: "ManageForeignRoutes=no\n"}) == ForeignRoutes()
 
 
-places = st.tuples(st.sampled_from(FOLDERS), st.sampled_from(["05-a.conf", "10-b.conf", "9.conf", "Z.conf", "z.conf"]))
+places = st.tuples(
+    st.sampled_from(FOLDERS),
+    st.sampled_from(["05-a.conf", "10-b.conf", "9.conf", "Z.conf", "z.conf"]),
+)
 
 
 @given(st.sets(places), st.sets(places), st.sets(st.sampled_from(FOLDERS)))
 def test_the_files_are_in_the_order_of_their_names(
     present: set[tuple[str, str]], masked: set[tuple[str, str]], main: set[str]
 ) -> None:
-    """One main file; of each name the file of the first folder, in the order of the bytes; a mask hides the others."""
+    """One main file; of each name the file of the first folder, in the order of the bytes; a mask
+    hides the others.
+    """
     files = MemoryFiles()
     for folder in main:
         files.write(f"{folder}/networkd.conf", b"main", mode=0o644)
@@ -109,7 +129,9 @@ def test_the_files_are_in_the_order_of_their_names(
     read = networkd_texts(files)
     assert list(read) == wanted
     assert [path for path, text in read.items() if not text] == [
-        f"{first[name]}/networkd.conf.d/{name}" for name in sorted(first) if (first[name], name) in masked
+        f"{first[name]}/networkd.conf.d/{name}"
+        for name in sorted(first)
+        if (first[name], name) in masked
     ]
 
 
@@ -122,26 +144,32 @@ def test_the_drop_in_switches_it_off() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "is_foreign"), [(2, False), (3, True), (4, False)])
-def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(protocol: int, is_foreign: bool) -> None:
+def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(
+    protocol: int, is_foreign: bool
+) -> None:
     """The kernel's rules stay, and networkd's own; the drop-in keeps the others, too."""
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, source=(0x0AE00004, 32), protocol=protocol))
     told = findings(host, **ROUTES)
-    assert [("removes the policy rules of other" in each.reason, each.subject) for each in told] == [(True, "eth0")][
-        :is_foreign
-    ]
+    assert [
+        ("removes the policy rules of other" in each.reason, each.subject) for each in told
+    ] == [(True, "eth0")][:is_foreign]
     assert all("ManageForeignRoutingPolicyRules= is on by default" in each.reason for each in told)
     assert findings(host, **KEPT) == []
 
 
 def test_rules_and_default_routes_of_ipv6() -> None:
-    """They count for a config that has IPv6: its route leaves by the device of the IPv6 default route."""
+    """They count for a config that has IPv6: its route leaves by the device of the IPv6 default
+    route.
+    """
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, protocol=3, family=IPV6))
     assert findings(host, **ROUTES) == []
-    [told] = findings(host, staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1::/64"}]})
+    [told] = findings(
+        host, staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1::/64"}]}
+    )
     assert told.subject == "eth0"
     assert "removes the policy rules of other" in told.reason
 
@@ -151,7 +179,11 @@ def test_rules_and_default_routes_of_ipv6() -> None:
 
 def managing(host: FakeHost, state: str = "configured") -> FakeHost:
     """Let networkd run on the node, and have eth0."""
-    host.files.write("/lib/systemd/system/systemd-networkd.service", b"[Service]\nExecStart=/bin/sleep\n", mode=0o644)
+    host.files.write(
+        "/lib/systemd/system/systemd-networkd.service",
+        b"[Service]\nExecStart=/bin/sleep\n",
+        mode=0o644,
+    )
     host.services.start(in_time(), "systemd-networkd.service")
     [index] = [device.ifindex for device in host.routes.links() if device.name == "eth0"]
     text = f"# This is private data. Do not parse.\nADMIN_STATE={state}\nOPER_STATE=routable\n"
@@ -165,7 +197,9 @@ def findings(host: FakeHost, **sections: object) -> list[NodeFinding]:
 
 
 def test_a_warning_with_the_remedy() -> None:
-    """Without watch nothing restores the routes; with it they are away for a moment only, which is a note."""
+    """Without watch nothing restores the routes; with it they are away for a moment only, which is
+    a note.
+    """
     host = managing(node())
     [without] = findings(host, **ROUTES)
     assert str(without) == (
@@ -202,7 +236,9 @@ def test_the_file_that_says_so_is_named() -> None:
     later = "/run/systemd/networkd.conf.d/99-mine.conf"
     host.files.write(later, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)
     [finding] = findings(host, **KEPT)
-    assert finding.reason.endswith(f"; remove ManageForeignRoutes= from {later}, which counts more than {DROP_IN_PATH}")
+    assert finding.reason.endswith(
+        f"; remove ManageForeignRoutes= from {later}, which counts more than {DROP_IN_PATH}"
+    )
     host.files.write(later, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     assert findings(host, **ROUTES) == []
 
@@ -215,17 +251,23 @@ def test_plan_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text(json.dumps({"hostRouting": ROUTES}))
     planned = run_here("plan", "--json", path)
     assert planned.returncode == 0
-    assert any("systemd-networkd manages it" in notice for notice in json.loads(planned.stdout)["notices"])
+    assert any(
+        "systemd-networkd manages it" in notice for notice in json.loads(planned.stdout)["notices"]
+    )
 
 
 # --- the drop-in
 
 
 def test_it_comes_and_goes_with_the_config() -> None:
-    """Part of plan, check, apply and render; a config without it removes it, and so do reset and undo."""
+    """Part of plan, check, apply and render; a config without it removes it, and so do reset and
+    undo.
+    """
     host = node()
     wanted = config(**KEPT)
-    assert DROP_IN_PATH in [change.subject for change in plan(Configure(wanted, host=host), in_time()).changes]
+    assert DROP_IN_PATH in [
+        change.subject for change in plan(Configure(wanted, host=host), in_time()).changes
+    ]
     apply(host, **KEPT)
     assert host.files.read(DROP_IN_PATH) == drop_in().content
     assert drop_in() in boot_files(wanted, host=host)
@@ -257,7 +299,9 @@ def test_check_misses_it() -> None:
     for change in (host.files.remove, lambda path: host.files.write(path, b"", mode=0o644)):
         change(DROP_IN_PATH)
         found = check_node(in_time(), config(**KEPT), host).findings
-        assert (DROP_IN_PATH, "warning") in [(finding.subject, finding.severity) for finding in found]
+        assert (DROP_IN_PATH, "warning") in [
+            (finding.subject, finding.severity) for finding in found
+        ]
 
 
 def test_it_counts_only_with_watch() -> None:

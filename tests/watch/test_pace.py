@@ -11,7 +11,9 @@ costs = st.floats(0, 0.14)
 
 @given(st.lists(costs, max_size=400))
 def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
-    """Repairs that follow each other without end take 0.3 seconds, 3 % of the time, and one repair more at most."""
+    """Repairs that follow each other without end take 0.3 seconds, 3 % of the time, and one repair
+    more at most.
+    """
     now, pace = 50.0, Pace()
     for seconds in spent:
         now = max(now, pace.free) + seconds

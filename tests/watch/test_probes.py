@@ -10,7 +10,13 @@ from support.probe_nodes import FOREIGN, OFF, OURS, THEIRS, config, made_host
 from hostrouting import Reset
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.probe_snat.keeper import ProbeKeeper
-from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, parse, render
+from hostrouting.azure.probe_snat.ruleset import (
+    RULESET_PATH,
+    ProbeRules,
+    delete_script,
+    parse,
+    render,
+)
 from hostrouting.boot import INTENT_PATH
 from hostrouting.config import HostRoutingConfig
 from hostrouting.testing import FakeHost, strategies
@@ -45,7 +51,9 @@ def table(host: FakeHost) -> object:
 def test_a_table_that_changed_is_loaded_again(
     host: FakeHost, change: str, sign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The table is deleted, or gets another program's rules: it is as an apply left it, and one line says so."""
+    """The table is deleted, or gets another program's rules: it is as an apply left it, and one
+    line says so.
+    """
     before = table(host)
     host.nftables.load(Context(), change)
     caplog.clear()
@@ -58,7 +66,9 @@ def test_a_table_that_changed_is_loaded_again(
 
 
 def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
-    """One listing tells, and the run lock is not taken; so it is with a table of AgentBaker, which has the effect."""
+    """One listing tells, and the run lock is not taken; so it is with a table of AgentBaker, which
+    has the effect.
+    """
     keeper = keeper_of(host)
     keeper.act(Context())
     assert asked(host) == ["table"]
@@ -79,7 +89,9 @@ def test_the_cloud_is_not_asked(host: FakeHost) -> None:
 
 
 def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
-    """What an apply did not install is not loaded, and neither is the file of an undo that was killed."""
+    """What an apply did not install is not loaded, and neither is the file of an undo that was
+    killed.
+    """
     host.nftables.load(Context(), delete_script())
     for content in delete_script().encode(), b"", b"\xff":
         host.files.write(RULESET_PATH, content, mode=0o644)
@@ -96,8 +108,12 @@ def test_a_section_that_is_off_asks_nothing(host: FakeHost) -> None:
     assert asked(host) == []
 
 
-def test_a_program_that_does_the_job_is_left(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """ipv6-hp-bpf deletes the table when it takes over: the rules are not loaded again, which is said once."""
+def test_a_program_that_does_the_job_is_left(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ipv6-hp-bpf deletes the table when it takes over: the rules are not loaded again, which is
+    said once.
+    """
     host.nftables.load(Context(), delete_script())
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
     keeper = keeper_of(host)
@@ -110,19 +126,25 @@ def test_a_program_that_does_the_job_is_left(host: FakeHost, caplog: pytest.LogC
 
 @pytest.mark.parametrize("by", ["reset", "config"])
 def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
-    """A reset, or an apply of a config without the section, came between the look and the lock: nothing is loaded."""
+    """A reset, or an apply of a config without the section, came between the look and the lock:
+    nothing is loaded.
+    """
     keeper = keeper_of(host)
     if by == "reset":
         execute(Reset(HostRoutingConfig(), host=host), Context(timeout=60))
         host.files.write(RULESET_PATH, render(RULES).encode(), mode=0o644)
     else:
         host.nftables.load(Context(), delete_script())
-        host.files.write(INTENT_PATH, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}', mode=0o644)
+        host.files.write(
+            INTENT_PATH, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}', mode=0o644
+        )
     keeper.act(Context())
     assert table(host) is None
 
 
-RULES = ProbeRules(dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc")
+RULES = ProbeRules(
+    dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc"
+)
 
 
 @given(strategies.device_names(), strategies.probe_snat_configs())

@@ -1,4 +1,6 @@
-"""The keeper of the proof on a fake node, by a clock that the test moves: alarms, flaps, markers and losses."""
+"""The keeper of the proof on a fake node, by a clock that the test moves: alarms, flaps, markers
+and losses.
+"""
 
 import errno
 import logging
@@ -37,21 +39,30 @@ def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) ->
     return found
 
 
-def test_two_bad_readings_are_an_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A second after the first bad reading the finding is told, with its fields, and the marker has it."""
+def test_two_bad_readings_are_an_alarm(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second after the first bad reading the finding is told, with its fields, and the marker has
+    it.
+    """
     watched.overlaps()
     watched.run(0.9)
     assert not caplog.records
     assert watched.marker() == "ok"
     watched.run(0.2)
     assert caplog.messages[0] == LINE
-    assert vars(caplog.records[0]).items() >= {"cidr": "172.16.0.0/16", "kind": "overlap", "dev": "ib0"}.items()
+    assert (
+        vars(caplog.records[0]).items()
+        >= {"cidr": "172.16.0.0/16", "kind": "overlap", "dev": "ib0"}.items()
+    )
     assert caplog.records[0].levelno == logging.WARNING
     assert watched.marker() == f"{LINE}\n"
 
 
 @pytest.mark.parametrize("watched", [config_of(mode="STRICT")], indirect=True)
-def test_a_finding_of_a_strict_config_is_an_error(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_finding_of_a_strict_config_is_an_error(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
     """In mode STRICT an alarm is an error, which ends nothing."""
     watched.overlaps()
     watched.run(2)
@@ -59,9 +70,13 @@ def test_a_finding_of_a_strict_config_is_an_error(watched: ProvenNode, caplog: p
 
 
 @pytest.mark.parametrize(
-    ("watched", "seconds"), [(config_of(readings=1), 0), (config_of(readings=5), 4)], indirect=["watched"]
+    ("watched", "seconds"),
+    [(config_of(readings=1), 0), (config_of(readings=5), 4)],
+    indirect=["watched"],
 )
-def test_the_number_of_readings(watched: ProvenNode, seconds: float, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_readings(
+    watched: ProvenNode, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
     """`watch.readings` bad readings in a row are an alarm, and one less is none."""
     watched.overlaps()
     if seconds:
@@ -78,7 +93,9 @@ def test_the_alarm_ends_at_once(watched: ProvenNode, caplog: pytest.LogCaptureFi
     caplog.clear()
     watched.mended()
     watched.run(0.1)
-    assert caplog.messages == ["the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"]
+    assert caplog.messages == [
+        "the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"
+    ]
     assert watched.marker() == "ok"
 
 
@@ -92,8 +109,12 @@ def test_a_flap_is_no_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixtur
     assert not caplog.records
 
 
-def test_a_changed_finding_is_told_once(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """During an alarm, other findings are told when they last, and the same ones are not told again."""
+def test_a_changed_finding_is_told_once(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """During an alarm, other findings are told when they last, and the same ones are not told
+    again.
+    """
     watched.overlaps()
     watched.run(130)
     assert [message for message in caplog.messages if "overlap" in message] == [LINE]
@@ -107,7 +128,9 @@ def test_a_changed_finding_is_told_once(watched: ProvenNode, caplog: pytest.LogC
 
 def change_every_second(watched: ProvenNode, *, seconds: int) -> list[Route]:
     """Let a routing daemon replace fifty overlaps every second; return their routes."""
-    overlaps = [attrs.evolve(OVERLAP, network=OVERLAP.network + (number << 8)) for number in range(50)]
+    overlaps = [
+        attrs.evolve(OVERLAP, network=OVERLAP.network + (number << 8)) for number in range(50)
+    ]
     for second in range(seconds):
         for overlap in overlaps:
             route = attrs.evolve(overlap, protocol=16 + second % 3)
@@ -117,8 +140,12 @@ def change_every_second(watched: ProvenNode, *, seconds: int) -> list[Route]:
 
 
 @pytest.mark.slow
-def test_findings_that_change_all_the_time(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A routing daemon that changes fifty overlaps every second fills no log, and its last findings are told."""
+def test_findings_that_change_all_the_time(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A routing daemon that changes fifty overlaps every second fills no log, and its last findings
+    are told.
+    """
     overlaps = change_every_second(watched, seconds=300)
     assert 100 <= caplog.text.count(": overlap") <= 350
     watched.run(100)
@@ -151,7 +178,10 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
     [
         (RouteEvent("add", ObservedRoute.parse("10.9.0.0/16", "ib0")), False),
         (RouteEvent("remove", ObservedRoute.parse("172.17.0.0/16", "ib0", table=100)), False),
-        (RouteEvent("add", ObservedRoute.parse("10.9.0.1/32", "ib0", table=255, kind="local")), True),
+        (
+            RouteEvent("add", ObservedRoute.parse("10.9.0.1/32", "ib0", table=255, kind="local")),
+            True,
+        ),
         (RouteEvent("add", ObservedRoute.parse("172.16.255.255/32", "ib0", table=100)), True),
         (RouteEvent("replace", ObservedRoute.parse("0.0.0.0/0", "eth0")), True),
         (RuleEvent("add", Rule(100, table=100)), True),
@@ -161,8 +191,12 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
         (SettingEvent("set", "ignore_routes_with_linkdown"), True),
     ],
 )
-def test_events_that_start_a_proof(watched: ProvenNode, event: NetworkEvent, *, is_proven: bool) -> None:
-    """A route outside table local and outside all expected CIDRs starts none, and neither does a neighbour."""
+def test_events_that_start_a_proof(
+    watched: ProvenNode, event: NetworkEvent, *, is_proven: bool
+) -> None:
+    """A route outside table local and outside all expected CIDRs starts none, and neither does a
+    neighbour.
+    """
     before = watched.node.readings
     watched.host.events.announce(event)
     watched.run(0.2)
@@ -173,7 +207,12 @@ def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
     """A thousand changed routes are proven once, soon after the first one."""
     before = watched.node.readings
     for number in range(1000):
-        route = Route.parse(f"172.16.{number // 250}.{number % 250}/32", gateway="10.224.0.1", dev="eth0", protocol=16)
+        route = Route.parse(
+            f"172.16.{number // 250}.{number % 250}/32",
+            gateway="10.224.0.1",
+            dev="eth0",
+            protocol=16,
+        )
         watched.node.insert_route(route)
         watched.run(0.00003)
     watched.run(0.1)
@@ -181,14 +220,18 @@ def test_events_that_come_together_have_one_proof(watched: ProvenNode) -> None:
 
 
 def test_the_last_state_is_proven(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A route that comes while the routes are read has another proof, even though the first one has not seen it."""
+    """A route that comes while the routes are read has another proof, even though the first one has
+    not seen it.
+    """
     watched.node.after_reading = watched.overlaps
     watched.host.events.announce(RuleEvent("add", Rule(100, table=100)))
     watched.run(2)
     assert caplog.messages[0] == LINE
 
 
-def test_the_proof_waits_for_an_apply(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_proof_waits_for_an_apply(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
     """What an apply changes on its way is no reading, though it lasts: it holds the run lock."""
     before = watched.node.readings
     watched.host.lock.holder = 1
@@ -207,7 +250,9 @@ def fail() -> None:
     raise BackendError("no memory", errno=errno.ENOMEM)
 
 
-def test_a_proof_that_fails_is_made_again(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_proof_that_fails_is_made_again(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
     """The kernel could not be asked after an event: the next proof does not wait for the interval."""
     watched.overlaps()
     watched.node.after_reading = fail
@@ -239,7 +284,9 @@ def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptur
 
 
 def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A marker that another run wrote during a flap is put right with the next reading, without a line of an alarm."""
+    """A marker that another run wrote during a flap is put right with the next reading, without a
+    line of an alarm.
+    """
     watched.overlaps()
     watched.run(0.1)
     watched.host.files.write(MARKER_DETECTED, b"by an apply\n", mode=0o644)
@@ -251,7 +298,8 @@ def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptur
 
 
 def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """Where its marker cannot be written, an alarm is told all the same, and no marker says that all is well.
+    """Where its marker cannot be written, an alarm is told all the same, and no marker says that
+    all is well.
 
     That is told once, however the findings change meanwhile, and its end when the marker is there.
     """
@@ -296,8 +344,12 @@ def test_a_marker_that_waits_for_a_full_disk_while_findings_change(
     assert len([message for message in caplog.messages if ": overlap" in message]) == 41
 
 
-def test_other_findings_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """They are counted and told although the marker cannot be written, also if routes change all the time."""
+def test_other_findings_without_a_marker(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are counted and told although the marker cannot be written, also if routes change all
+    the time.
+    """
     watched.overlaps()
     watched.run(2)
     watched.host.files.tree.read_only.add(MARKER_DETECTED)
@@ -305,16 +357,24 @@ def test_other_findings_without_a_marker(watched: ProvenNode, caplog: pytest.Log
     watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 512))
     caplog.clear()
     for number in range(20):
-        watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 1024 + 256 * number))
+        watched.node.insert_route(
+            attrs.evolve(OVERLAP, network=OVERLAP.network + 1024 + 256 * number)
+        )
         watched.run(0.2)
     assert [message for message in caplog.messages if ": overlap" in message]
 
 
-def test_the_config_of_an_apply_counts(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The alarm is made for the config in force, which is read under the run lock: another one begins anew."""
+def test_the_config_of_an_apply_counts(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The alarm is made for the config in force, which is read under the run lock: another one
+    begins anew.
+    """
     watched.overlaps()
     watched.run(0.5)
-    other = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}, "gates": []})
+    other = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}, "gates": []}
+    )
     execute(Configure(other, host=watched.host))
     caplog.clear()
     watched.run(70)
@@ -339,10 +399,14 @@ def test_without_expected_cidrs_nothing_is_kept() -> None:
 
 
 def test_the_end_of_an_alarm_of_the_boot(caplog: pytest.LogCaptureFixture) -> None:
-    """A marker of findings from before the watch, and a good first reading: the end of the alarm is logged."""
+    """A marker of findings from before the watch, and a good first reading: the end of the alarm is
+    logged.
+    """
     caplog.set_level(logging.INFO)
     watched = ProvenNode(config_of())
     watched.host.files.write(MARKER_DETECTED, b"by the boot\n", mode=0o644)
     watched.run(0.1)
-    assert caplog.messages == ["the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"]
+    assert caplog.messages == [
+        "the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"
+    ]
     assert watched.marker() == "ok"

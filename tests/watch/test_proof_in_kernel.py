@@ -1,4 +1,6 @@
-"""Watch proves the expected CIDRs in network namespaces: late addresses, a carrier that goes, storms of routes."""
+"""Watch proves the expected CIDRs in network namespaces: late addresses, a carrier that goes,
+storms of routes.
+"""
 
 import logging
 import subprocess
@@ -21,7 +23,10 @@ from hostrouting.testing import KernelNode
 pytestmark = needs_kernel
 
 CONFIG = HostRoutingConfig.from_mapping(
-    {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"]}, "watch": {"enabled": True, "interval": "2s"}}
+    {
+        "routeOverlap": {"expectedCidrs": ["172.16.0.0/16"]},
+        "watch": {"enabled": True, "interval": "2s"},
+    }
 )
 #: The route takes its addresses from the fabric.
 ROUTED = HostRoutingConfig.from_mapping(
@@ -72,14 +77,18 @@ def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.slow
-def test_the_addresses_of_the_fabric_come_later(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_addresses_of_the_fabric_come_later(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
     """The connected route of a late address is an alarm, and its end is told when the address goes."""
     for _ in range(2):
         watched.node.add_address("ib0", "172.16.1.4/16")
         watched.until_marked("overlap 172.16.0.0-172.16.1.3 by ib0")
         watched.node.remove_address("ib0", "172.16.1.4/16")
         watched.until_marked("ok")
-    told = [message for message in caplog.messages if message.startswith("the expected addresses leave")]
+    told = [
+        message for message in caplog.messages if message.startswith("the expected addresses leave")
+    ]
     assert len(told) == 2
 
 
@@ -95,7 +104,9 @@ def test_the_carrier_goes_and_returns(watched: Watched) -> None:
 
 @pytest.mark.slow
 def test_devices_and_rules(watched: Watched) -> None:
-    """A device that is removed takes its findings along; a rule to a table of the fabric is a finding, and its end."""
+    """A device that is removed takes its findings along; a rule to a table of the fabric is a
+    finding, and its end.
+    """
     watched.node.add_route("172.16.4.0/24", dev="ib0")
     watched.until_marked("172.16.4.0-172.16.4.255 by ib0")
     watched.node.remove_link("ib0")
@@ -108,7 +119,9 @@ def test_devices_and_rules(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("watched", [ROUTED], indirect=True)
-def test_a_route_that_is_restored_is_no_finding(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_route_that_is_restored_is_no_finding(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
     """The static routes come first: a deleted one is back long before the last reading."""
 
     def is_there() -> bool:
@@ -118,7 +131,9 @@ def test_a_route_that_is_restored_is_no_finding(watched: Watched, caplog: pytest
     for _ in range(3):
         watched.until(is_there)
         watched.node.ip("route", "delete", "172.16.8.0/22")
-    watched.until(lambda: len([message for message in caplog.messages if message.startswith("repaired")]) >= 3)
+    watched.until(
+        lambda: len([message for message in caplog.messages if message.startswith("repaired")]) >= 3
+    )
     assert not [message for message in caplog.messages if "overlap" in message]
     watched.until_marked("ok")
 
@@ -158,7 +173,9 @@ def test_a_setting(watched: Watched) -> None:
 
 @pytest.mark.slow
 def test_a_storm_of_two_programs(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """While two programs change the same places, nothing is told, and what is there after that is proven."""
+    """While two programs change the same places, nothing is told, and what is there after that is
+    proven.
+    """
     with ThreadPoolExecutor() as pool:
         for _ in range(4):
             list(pool.map(storm, [watched.node] * 2, (1, 2), (3000, 3000)))

@@ -1,4 +1,6 @@
-"""The keeper of the proof under an announced fabric: its files change, and are read while they are being written."""
+"""The keeper of the proof under an announced fabric: its files change, and are read while they are
+being written.
+"""
 
 import logging
 
@@ -18,13 +20,19 @@ def watched(caplog: pytest.LogCaptureFixture) -> ProvenNode:
 
 
 def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A pool that announces a network of expected addresses is an alarm within two readings of the next interval."""
+    """A pool that announces a network of expected addresses is an alarm within two readings of the
+    next interval.
+    """
     watched.announces_fabric()
     watched.run(61)
-    assert [vars(record)["kind"] for record in caplog.records if "cidr" in vars(record)] == ["announced"]
+    assert [vars(record)["kind"] for record in caplog.records if "cidr" in vars(record)] == [
+        "announced"
+    ]
     # An event is answered on the model as it will be.
     caplog.clear()
-    watched.node.insert_route(Route.parse("172.16.0.0/17", gateway="10.224.0.1", dev="eth0", protocol=16))
+    watched.node.insert_route(
+        Route.parse("172.16.0.0/17", gateway="10.224.0.1", dev="eth0", protocol=16)
+    )
     watched.run(3)
     lines = [message.split(" (")[0] for message in caplog.messages if ": announced 172" in message]
     assert lines == [
@@ -36,7 +44,9 @@ def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixtu
 def test_a_pool_on_a_node_of_many_routes(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a reading takes seconds, and the next one is minutes away, the pool is looked at every interval."""
+    """Where a reading takes seconds, and the next one is minutes away, the pool is looked at every
+    interval.
+    """
     monkeypatch.setattr("hostrouting.watch.proof._SHARE", 1e-9)
     watched.run(61)
     watched.announces_fabric(wakes=False)
@@ -44,9 +54,15 @@ def test_a_pool_on_a_node_of_many_routes(
     assert "announced 172.16.0.0" in caplog.text
 
 
-@pytest.mark.parametrize("torn", [b"", record(b"HostName", b"a host"), record(b"IPoIB_Data", b"NUMPAIRS:1|0015")])
-def test_a_pool_that_is_being_written(watched: ProvenNode, caplog: pytest.LogCaptureFixture, torn: bytes) -> None:
-    """A pool without its addresses for less than a second ends no alarm; one that has lost them ends it."""
+@pytest.mark.parametrize(
+    "torn", [b"", record(b"HostName", b"a host"), record(b"IPoIB_Data", b"NUMPAIRS:1|0015")]
+)
+def test_a_pool_that_is_being_written(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture, torn: bytes
+) -> None:
+    """A pool without its addresses for less than a second ends no alarm; one that has lost them
+    ends it.
+    """
     watched.announces_fabric()
     watched.run(62)
     caplog.clear()
@@ -59,5 +75,7 @@ def test_a_pool_that_is_being_written(watched: ProvenNode, caplog: pytest.LogCap
     assert "announced 172.16.0.0" in watched.marker()
     watched.writes_pool(torn)
     watched.run(1.1)
-    assert caplog.messages == ["the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"]
+    assert caplog.messages == [
+        "the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"
+    ]
     assert watched.marker() == "ok"

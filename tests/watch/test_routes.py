@@ -43,7 +43,9 @@ def node() -> MemoryBackend:
 
 
 EVENTS: list[NetworkEvent] = [
-    RouteEvent("add", resting(Route.parse("10.9.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=16))),
+    RouteEvent(
+        "add", resting(Route.parse("10.9.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=16))
+    ),
     DeviceEvent("set", Device("veth7", 7, up=True)),
     AddressEvent("set", "veth7", DeviceAddress.parse("10.9.0.1/24")),
 ]
@@ -65,7 +67,9 @@ class TestContest:
 
     @staticmethod
     def taken(kept: Kept, node: MemoryBackend, clock: ManualClock, change: Change) -> float:
-        """Take the place, and let the keeper act until ours is the first again; return the seconds that it took."""
+        """Take the place, and let the keeper act until ours is the first again; return the seconds
+        that it took.
+        """
         change(node)
         kept.catch_up()
         began = clock.monotonic()
@@ -80,12 +84,18 @@ class TestContest:
         [
             lambda node: node.delete_route(OURS),
             lambda node: node.insert_route(FOREIGN, verb="replace"),
-            lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"),
+            lambda node: node.insert_route(
+                attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"
+            ),
         ],
         ids=["deleted", "replaced", "replaced by one of ours"],
     )
-    def test_pauses(self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change) -> None:
-        """Three times within an hour ours comes back at once, then after pauses that double, with one error."""
+    def test_pauses(
+        self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
+    ) -> None:
+        """Three times within an hour ours comes back at once, then after pauses that double, with
+        one error.
+        """
         clock = ManualClock()
         kept.keeper.act(Context(clock=clock))
 
@@ -98,16 +108,22 @@ class TestContest:
 
         pauses = [self.taken(kept, node, clock, again) for _ in range(8)]
         assert pauses == [0, 0, 0, 1, 2, 4, 8, 16]
-        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        errors = [
+            record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
+        ]
         assert errors == [self.TOLD]
 
     def test_the_longest_pause_and_the_end(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """No pause is longer than ten minutes; after an hour of peace that is told, and the count begins anew."""
+        """No pause is longer than ten minutes; after an hour of peace that is told, and the count
+        begins anew.
+        """
         clock = ManualClock()
         kept.keeper.act(Context(clock=clock))
-        pauses = [self.taken(kept, node, clock, lambda node: node.delete_route(OURS)) for _ in range(20)]
+        pauses = [
+            self.taken(kept, node, clock, lambda node: node.delete_route(OURS)) for _ in range(20)
+        ]
         assert max(pauses) == 600
         assert kept.keeper.state == "routes in force: 1"
         clock.advance(3600)
@@ -124,7 +140,9 @@ class TestContest:
             node.delete_route(OURS)
             kept.catch_up()
             kept.keeper.act(Context(clock=clock))
-        assert kept.keeper.state == "routes in force: 0, taken by another program again and again: 1"
+        assert (
+            kept.keeper.state == "routes in force: 0, taken by another program again and again: 1"
+        )
         kept.keeper.lose()
         assert kept.keeper.act(Context(clock=clock)) == 1
         assert standing(node) == []
@@ -206,8 +224,12 @@ class TestReadings:
         return node
 
     @pytest.mark.parametrize("change", CHANGES, ids=[name for name, _ in CHANGES])
-    def test_a_change_of_one_route(self, kept: Kept, node: CountedNode, change: tuple[str, Change]) -> None:
-        """A route that is deleted, or changed in its place, is restored, and after one more look all is quiet."""
+    def test_a_change_of_one_route(
+        self, kept: Kept, node: CountedNode, change: tuple[str, Change]
+    ) -> None:
+        """A route that is deleted, or changed in its place, is restored, and after one more look
+        all is quiet.
+        """
         _, make = change
         make(node)
         assert kept.catch_up() == 0
@@ -236,13 +258,17 @@ class TestReadings:
         kept.wants(StaticRoute(destination="172.16.1.0/24"))
         kept.keeper.act(Context())
         kept.catch_up()
-        node.insert_route(Route.parse("0.0.0.0/0", gateway="10.225.0.1", dev="eth1", protocol=16), verb="prepend")
+        node.insert_route(
+            Route.parse("0.0.0.0/0", gateway="10.225.0.1", dev="eth1", protocol=16), verb="prepend"
+        )
         assert kept.catch_up() == 0
         kept.keeper.act(Context())
         assert standing(node) == ["172.16.1.0/24 via 10.225.0.1 dev eth1 proto 142"]
 
     def test_another_program_is_faster(self, kept: Kept, node: CountedNode) -> None:
-        """A change that does not fit the routes of its moment is refused, and planned anew by another reading."""
+        """A change that does not fit the routes of its moment is refused, and planned anew by
+        another reading.
+        """
         node.delete_route(OURS)
         # Between the reading and the change.
         node.steps.plan(1, lambda: node.insert_route(FOREIGN))

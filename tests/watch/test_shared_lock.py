@@ -1,4 +1,6 @@
-"""The lock that the threads of a watch share: other runs wait for all of them, and they never wait for each other."""
+"""The lock that the threads of a watch share: other runs wait for all of them, and they never wait
+for each other.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -51,7 +53,9 @@ def inner(request: pytest.FixtureRequest, tmp_path: Path) -> RunLock:
 
 
 def test_threads_hold_it_together(inner: RunLock) -> None:
-    """Two threads have it at once; another run gets it when both have released it, whichever took it first."""
+    """Two threads have it at once; another run gets it when both have released it, whichever took
+    it first.
+    """
     lock = SharedLock(inner)
     with ExitStack() as own:
         own.enter_context(lock.hold(Context()))
@@ -64,7 +68,9 @@ def test_threads_hold_it_together(inner: RunLock) -> None:
 
 
 def test_the_code_inside_holds_it_already() -> None:
-    """A task that takes the lock of its host inside the block does not wait, and does not release it."""
+    """A task that takes the lock of its host inside the block does not wait, and does not release
+    it.
+    """
     inner = MemoryLock()
     lock = SharedLock(inner)
     with lock.hold(Context()) as held:
@@ -75,7 +81,9 @@ def test_the_code_inside_holds_it_already() -> None:
 
 
 def test_all_get_it_when_another_run_ends() -> None:
-    """Threads that wait for another run have the lock together after it, and not one after the other."""
+    """Threads that wait for another run have the lock together after it, and not one after the
+    other.
+    """
     inner = MemoryLock()
     inner.holder = 4242
     lock = SharedLock(inner)

@@ -1,4 +1,6 @@
-"""The siblings beside the routes, in a running Watch: programs that hang or fail, and the story of a removed CNI."""
+"""The siblings beside the routes, in a running Watch: programs that hang or fail, and the story of
+a removed CNI.
+"""
 
 import json
 import logging
@@ -18,7 +20,13 @@ from support.watched_nodes import SECONDS, ours, running
 
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
-from hostrouting.config import ProbeSNATConfig, StaleCNIConfig, StaticRoute, StaticRoutesConfig, WatchConfig
+from hostrouting.config import (
+    ProbeSNATConfig,
+    StaleCNIConfig,
+    StaticRoute,
+    StaticRoutesConfig,
+    WatchConfig,
+)
 from hostrouting.host import Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
@@ -28,10 +36,13 @@ from hostrouting.testing import FakeHost, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 
 OURS = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
-RULES = ProbeRules(dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc")
+RULES = ProbeRules(
+    dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc"
+)
 CONFIG = HostRoutingConfig(
     static_routes=StaticRoutesConfig(
-        enabled=True, routes=(StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),)
+        enabled=True,
+        routes=(StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),),
     ),
     probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="always"),
     stale_cni=StaleCNIConfig(enabled=True, pod_cidrs=POD_CIDRS, sweep="clean"),
@@ -41,7 +52,9 @@ CONFIG = HostRoutingConfig(
 
 def exchanged(host: Host, **ports: object) -> Host:
     """Return the same node with other ports."""
-    return Host(**{**{field.name: getattr(host, field.name) for field in attrs.fields(Host)}, **ports})
+    return Host(
+        **{**{field.name: getattr(host, field.name) for field in attrs.fields(Host)}, **ports}
+    )
 
 
 @pytest.fixture
@@ -54,7 +67,9 @@ def host() -> FakeHost:
 
 
 def stand_in(folder: Path, text: str) -> tuple[str, ...]:
-    """Return a program that runs these commands of a shell, with `$hangs` to wait for ever; it says when it does."""
+    """Return a program that runs these commands of a shell, with `$hangs` to wait for ever; it says
+    when it does.
+    """
     program = folder / "program"
     hangs = f"echo $$ >>{folder}/hanging; exec sleep 1000"
     program.write_text(f"#!/bin/sh\n{text.replace('$hangs', hangs)}\n")
@@ -63,17 +78,27 @@ def stand_in(folder: Path, text: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("moment", ["nft lists", "nft loads", "ebtables"])
-def test_a_program_hangs_while_routes_are_deleted(host: FakeHost, tmp_path: Path, moment: str) -> None:
-    """While a program of a sibling hangs, even under the run lock, deleted routes are restored one after the other."""
+def test_a_program_hangs_while_routes_are_deleted(
+    host: FakeHost, tmp_path: Path, moment: str
+) -> None:
+    """While a program of a sibling hangs, even under the run lock, deleted routes are restored one
+    after the other.
+    """
     absent = "case $* in *list*) echo 'Error: No such file or directory' >&2; exit 1;; esac"
     command = stand_in(tmp_path, f"{absent if moment == 'nft loads' else ''}\n$hangs")
-    port = {"ebtables": EbtablesCommand(command)} if moment == "ebtables" else {"nftables": NftCommand(command)}
+    port = (
+        {"ebtables": EbtablesCommand(command)}
+        if moment == "ebtables"
+        else {"nftables": NftCommand(command)}
+    )
     with running(Watch(CONFIG, host=exchanged(host, **port))) as watch:
         watch.until((tmp_path / "hanging").exists)
         watch.until(lambda: ours(host) == [OURS])
         # A fourth time within an hour it would pause.
         for _ in range(3):
-            host.routes.delete_route(next(route for route in host.routes.routes() if str(route) == OURS))
+            host.routes.delete_route(
+                next(route for route in host.routes.routes() if str(route) == OURS)
+            )
             watch.until(lambda: ours(host) == [OURS])
         # The first one still hangs: nothing of the above waited for it.
         assert len((tmp_path / "hanging").read_text().split()) == 1
@@ -95,12 +120,19 @@ class BrokenLinkLayer(MemoryLinkLayer):
         return super().classifiers(dev)
 
 
-def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """The manager gets it and its end, each of which is one line of the log; the routes are kept meanwhile."""
+def test_the_trouble_of_a_sibling_is_part_of_the_state(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The manager gets it and its end, each of which is one line of the log; the routes are kept
+    meanwhile.
+    """
     caplog.set_level(logging.INFO)
     layer, supervisor = BrokenLinkLayer(host.routes), MemorySupervisor()
     broken = exchanged(host, link_layer=layer, supervisor=supervisor)
-    troubles = ["the rules for IPv6 probes cannot be kept now", "stale objects of azure-vnet cannot be looked for now"]
+    troubles = [
+        "the rules for IPv6 probes cannot be kept now",
+        "stale objects of azure-vnet cannot be looked for now",
+    ]
 
     def state() -> str:
         return next((sign["STATUS"] for sign in reversed(supervisor.heard) if "STATUS" in sign), "")
@@ -116,7 +148,9 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: p
 
 
 def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
-    """A watch ends while a sibling is stuck, as one that restores what it removed with a program that hangs."""
+    """A watch ends while a sibling is stuck, as one that restores what it removed with a program
+    that hangs.
+    """
     stuck, released, went_on = Event(), Event(), Event()
 
     class Stuck(MemoryLinkLayer):
@@ -139,7 +173,9 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
     watch = Watch(seldom, host=host)
     calls: list[Callable[[], object]] = [
         bool,
-        lambda: host.routes.delete_route(next(route for route in host.routes.routes() if str(route) == OURS)),
+        lambda: host.routes.delete_route(
+            next(route for route in host.routes.routes() if str(route) == OURS)
+        ),
         lambda: watch.reload(lambda: seldom),
     ]
     with running(watch) as it:
@@ -155,7 +191,9 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
 def test_the_cni_is_exchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pod with the address of a dead one is reachable once the old CNI is gone; a live pod loses no packet."""
+    """A pod with the address of a dead one is reachable once the old CNI is gone; a live pod loses
+    no packet.
+    """
     for name, value in SHORT.items():
         monkeypatch.setattr(f"hostrouting.{name}", value)
     for folder in "proc/sys/kernel/random", "var/lib", "etc/cni/net.d":
@@ -165,8 +203,12 @@ def test_the_cni_is_exchanged(
     with World.made(tmp_path) as world, ExitStack() as streams:
         host = attrs.evolve(world.host(), events=NetlinkEvents(netns=world.node.name))
         assert world.asks(LIVE)
-        with running(Watch(attrs.evolve(config_of(sweep="clean"), watch=CONFIG.watch), host=host)) as watch:
-            watch.until(lambda: any("azure-vnet is still in use" in message for message in caplog.messages))
+        with running(
+            Watch(attrs.evolve(config_of(sweep="clean"), watch=CONFIG.watch), host=host)
+        ) as watch:
+            watch.until(
+                lambda: any("azure-vnet is still in use" in message for message in caplog.messages)
+            )
             assert not world.asks(REUSED, patience=SOON)
             lost = streams.enter_context(world.stream(LIVE))
             (world.root / CONFLIST[1:]).unlink()
@@ -176,4 +218,6 @@ def test_the_cni_is_exchanged(
             streams.close()
         assert lost == []
         rules = world.shown()["ebtables"]
-    assert [len([line for line in rules if address in line]) for address in (LIVE, f"{REUSED} ")] == [2, 0]
+    assert [
+        len([line for line in rules if address in line]) for address in (LIVE, f"{REUSED} ")
+    ] == [2, 0]

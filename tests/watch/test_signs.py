@@ -27,8 +27,12 @@ SECONDS = 60
 
 
 def config(*destinations: str) -> HostRoutingConfig:
-    routes = [{"destination": each, "gateway": "10.224.0.1", "dev": "eth0"} for each in destinations]
-    return HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": bool(routes), "routes": routes}})
+    routes = [
+        {"destination": each, "gateway": "10.224.0.1", "dev": "eth0"} for each in destinations
+    ]
+    return HostRoutingConfig.from_mapping(
+        {"staticRoutes": {"enabled": bool(routes), "routes": routes}}
+    )
 
 
 @pytest.fixture
@@ -41,7 +45,9 @@ def host() -> FakeHost:
 
 
 class Told(MemorySupervisor):
-    """A manager that goes on to the next step at each sign about the state, and then ends the watch."""
+    """A manager that goes on to the next step at each sign about the state, and then ends the
+    watch.
+    """
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         super().__init__()
@@ -69,7 +75,10 @@ def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list
 def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
     """Then it tells each change of state, and its end."""
     watching = Watch(config("172.16.1.0/24", "172.16.2.0/24"), host=host)
-    down, up = (lambda: host.routes.set_up("eth0", up=False)), (lambda: host.routes.set_up("eth0", up=True))
+    down, up = (
+        (lambda: host.routes.set_up("eth0", up=False)),
+        (lambda: host.routes.set_up("eth0", up=True)),
+    )
     assert watch(host, watching, down, up) == [
         {"READY": "1", "STATUS": "routes in force: 2"},
         {"STATUS": "routes in force: 0, waiting: 2"},
@@ -93,9 +102,15 @@ def test_a_reload_has_a_beginning_and_an_end(host: FakeHost) -> None:
     ]
 
 
-@pytest.mark.parametrize("error", [InvalidConfigError([]), FileNotFoundError("no such file"), KeyError()])
-def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureFixture, error: Exception) -> None:
-    """The one before it stays in force, and an error says so, whatever the function of the caller raises."""
+@pytest.mark.parametrize(
+    "error", [InvalidConfigError([]), FileNotFoundError("no such file"), KeyError()]
+)
+def test_a_config_that_cannot_be_read(
+    host: FakeHost, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """The one before it stays in force, and an error says so, whatever the function of the caller
+    raises.
+    """
 
     def read() -> HostRoutingConfig:
         raise error
@@ -105,7 +120,10 @@ def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureF
     assert signs[-2] == {"READY": "1", "STATUS": "routes in force: 1"}
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
     reason = str(error) or repr(error)
-    assert record.getMessage() == f"the config cannot be read, and the one before it stays in force: {reason}"
+    assert (
+        record.getMessage()
+        == f"the config cannot be read, and the one before it stays in force: {reason}"
+    )
 
 
 def test_a_failure_is_the_state(host: FakeHost) -> None:
@@ -113,7 +131,10 @@ def test_a_failure_is_the_state(host: FakeHost) -> None:
     host.lock.fail_at(1)
     [ready, stopping] = watch(host, Watch(config("172.16.1.0/24"), host=host))
     assert ready["READY"] == "1"
-    assert ready["STATUS"] == "the routes cannot be repaired now: cannot open the lock: Read-only file system"
+    assert (
+        ready["STATUS"]
+        == "the routes cannot be repaired now: cannot open the lock: Read-only file system"
+    )
     assert stopping == {"STOPPING": "1"}
 
 
@@ -125,7 +146,10 @@ def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
     proven = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expectedCidrs": cidrs}, "watch": {"enabled": True, "readings": 1}}
     )
-    one, all_of_them = (Route.parse(network, dev="ib0", protocol=16) for network in ("172.17.4.0/24", "172.16.0.0/12"))
+    one, all_of_them = (
+        Route.parse(network, dev="ib0", protocol=16)
+        for network in ("172.17.4.0/24", "172.16.0.0/12")
+    )
     signs = watch(
         host,
         Watch(proven, host=host),
@@ -136,7 +160,9 @@ def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
     assert signs[:-1] == [
         {"READY": "1", "STATUS": "routes in force: 0"},
         {"STATUS": "routes in force: 0; alarm: 172.17.0.0/16"},
-        {"STATUS": "routes in force: 0; alarm: 172.16.0.0/16, 172.17.0.0/16, 172.18.0.0/16 and 2 more"},
+        {
+            "STATUS": "routes in force: 0; alarm: 172.16.0.0/16, 172.17.0.0/16, 172.18.0.0/16 and 2 more"
+        },
         {"STATUS": "routes in force: 0"},
     ]
 
@@ -146,16 +172,24 @@ class TestADamagedConfigAtTheStart:
 
     @pytest.fixture
     def host(self, host: FakeHost) -> FakeHost:
-        host.files.write(INTENT_PATH, b'{"hostRouting": {"staticRoutes": {"enabled": 1, "routes": 2}}}', mode=0o644)
+        host.files.write(
+            INTENT_PATH,
+            b'{"hostRouting": {"staticRoutes": {"enabled": 1, "routes": 2}}}',
+            mode=0o644,
+        )
         return host
 
-    def waited(self, host: FakeHost, *steps: Callable[[], object]) -> tuple[HostRoutingConfig | None, Told]:
+    def waited(
+        self, host: FakeHost, *steps: Callable[[], object]
+    ) -> tuple[HostRoutingConfig | None, Told]:
         told = Told(*steps)
         told.ctx = Context(timeout=SECONDS, clock=ManualClock(auto=True))
         object.__setattr__(host, "supervisor", told)
         return wait_for_installed(told.ctx, host, logging.getLogger("service")), told
 
-    def test_until_it_is_written_again(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    def test_until_it_is_written_again(
+        self, host: FakeHost, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """One line has the file, the reasons and the next step; another one says that it is over."""
         caplog.set_level(logging.INFO)
         wanted = config("172.16.1.0/24")
@@ -175,7 +209,11 @@ class TestADamagedConfigAtTheStart:
         """Each trouble is told once, however long it lasts; the end of the context ends the wait."""
         found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, b"{", mode=0o644))
         assert found is None
-        assert [message.keys() for message in told.heard] == [{"READY", "STATUS"}, {"READY", "STATUS"}, {"STOPPING"}]
+        assert [message.keys() for message in told.heard] == [
+            {"READY", "STATUS"},
+            {"READY", "STATUS"},
+            {"STOPPING"},
+        ]
         assert len(caplog.messages) == 2
 
     def test_until_a_reset(self, host: FakeHost) -> None:
@@ -211,7 +249,9 @@ class TestLivingClock:
         assert supervisor.heard == []
 
     def test_a_signal_that_another_thread_caught(self) -> None:
-        """It ends the wait of the main thread, which looks for no signals by itself; nothing is left behind."""
+        """It ends the wait of the main thread, which looks for no signals by itself; nothing is
+        left behind.
+        """
         clock = LivingClock(MemorySupervisor())
         main, code = threading.get_ident(), SystemClock.wait.__code__
         last_line = max(line for _, _, line in code.co_lines() if line)
@@ -226,7 +266,10 @@ class TestLivingClock:
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
         before = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
-        with cancel_on_signals(Context(timeout=SECONDS, clock=clock)) as ctx, clock.woken_by_signals():
+        with (
+            cancel_on_signals(Context(timeout=SECONDS, clock=clock)) as ctx,
+            clock.woken_by_signals(),
+        ):
             thread = threading.Thread(target=kill)
             thread.start()
             with pytest.raises(CancelledError, match="SIGTERM"):

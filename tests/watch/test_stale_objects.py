@@ -1,4 +1,6 @@
-"""The keeper of a node without stale objects, over a fake node that azure-vnet has left; waiting takes no time."""
+"""The keeper of a node without stale objects, over a fake node that azure-vnet has left; waiting
+takes no time.
+"""
 
 import logging
 from typing import Any
@@ -31,7 +33,9 @@ class Kept:
         return len([call for call in self.host.ebtables.operations.calls if call[0] == "read"])
 
     def acts(self, times: int = 1) -> float:
-        """Let it act, wait as long as it says, and so on; return the last wait, which is not waited for."""
+        """Let it act, wait as long as it says, and so on; return the last wait, which is not waited
+        for.
+        """
         seconds = self.keeper.act(self.ctx)
         for _ in range(times - 1):
             self.ctx.sleep(seconds)
@@ -42,12 +46,19 @@ class Kept:
 def kept(host: FakeHost | None = None, **section: Any) -> Kept:
     host = host or made_host()
     logger = logging.getLogger("test")
-    return Kept(host, StaleObjectKeeper(host, logger, InstalledConfig(config_of(**section), host.files, logger)))
+    return Kept(
+        host,
+        StaleObjectKeeper(host, logger, InstalledConfig(config_of(**section), host.files, logger)),
+    )
 
 
 def named(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
     """The objects in the lines that begin so."""
-    lines = [message.removeprefix(beginning) for message in caplog.messages if message.startswith(beginning)]
+    lines = [
+        message.removeprefix(beginning)
+        for message in caplog.messages
+        if message.startswith(beginning)
+    ]
     return [next((name for name in STALE if line.startswith(name)), line) for line in lines]
 
 
@@ -55,7 +66,9 @@ class TestReport:
     """The default."""
 
     def test_each_object_is_named_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Each stale object has one line, with the next step, when two looks agree; nothing is changed."""
+        """Each stale object has one line, with the next step, when two looks agree; nothing is
+        changed.
+        """
         node = kept()
         before = whole_state(node.host)
         assert node.acts() == 0
@@ -71,11 +84,15 @@ class TestReport:
         assert not node.host.lock.operations.calls
 
     def test_objects_that_go_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Once another run has swept, each object that was named has one line more, and may be named anew later."""
+        """Once another run has swept, each object that was named has one line more, and may be
+        named anew later.
+        """
         caplog.set_level(logging.INFO)
         node = kept()
         node.acts(2)
-        gone = next(rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1])
+        gone = next(
+            rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1]
+        )
         node.host.ebtables.delete(Context(), [gone])
         node.acts(2)
         assert named(caplog, "stale no more: ") == [STALE[1]]
@@ -84,14 +101,18 @@ class TestReport:
         assert named(caplog, "stale: ") == [*STALE, STALE[1]]
 
     def test_objects_for_a_moment_are_not_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        """azure-vnet removes the rules of a pod soon after its device: a single look is no reason for a line."""
+        """azure-vnet removes the rules of a pod soon after its device: a single look is no reason
+        for a line.
+        """
         node = kept()
         node.acts(2)
         caplog.clear()
         node.host.ebtables.add(ANOTHER)
         node.ctx.sleep(2)
         node.acts()
-        added = next(rule for rule in node.host.ebtables.read(Context()).rules if "10.240.0.12" in str(rule))
+        added = next(
+            rule for rule in node.host.ebtables.read(Context()).rules if "10.240.0.12" in str(rule)
+        )
         node.host.ebtables.delete(Context(), [added])
         node.acts(3)
         assert [message for message in caplog.messages if "10.240.0.12" in message] == []
@@ -101,7 +122,9 @@ class TestClean:
     """`sweep: clean`."""
 
     def test_stale_objects_are_removed(self, caplog: pytest.LogCaptureFixture) -> None:
-        """All stale objects go in one act, with a line each and a record; the rules of the live pod stay."""
+        """All stale objects go in one act, with a line each and a record; the rules of the live pod
+        stay.
+        """
         node = kept(sweep="clean")
         node.acts()
         assert there(node.host) == []
@@ -121,7 +144,9 @@ class TestClean:
         assert node.host.lock.operations.calls == []
 
     def test_a_silent_pod_that_answers(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no lock for them."""
+        """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no
+        lock for them.
+        """
         host = made_host()
         host.link_layer.add_pod("azv2", "10.240.0.12", master="azure0")
         host.ebtables.add(ANOTHER)
@@ -140,7 +165,9 @@ class TestClean:
         assert node.host.lock.operations.calls != []
 
     def test_while_azure_vnet_is_configured(self, caplog: pytest.LogCaptureFixture) -> None:
-        """They are named and stay, with the reason; when the configuration goes, the next look removes them."""
+        """They are named and stay, with the reason; when the configuration goes, the next look
+        removes them.
+        """
         node = kept(sweep="clean")
         node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
         node.acts(3)
@@ -164,21 +191,27 @@ class TestClean:
     def test_after_a_reset_nothing_is_removed(self) -> None:
         """The reset came between the look and the lock."""
         host = made_host()
-        host.files.write(INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644)
+        host.files.write(
+            INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644
+        )
         node = kept(host, sweep="clean")
         host.files.remove(INTENT_PATH)
         node.acts()
         assert there(host) == STALE
 
     def test_a_program_that_adds_them_again(self, caplog: pytest.LogCaptureFixture) -> None:
-        """After three sweeps within an hour an object is left, with one error; an hour later it is swept again."""
+        """After three sweeps within an hour an object is left, with one error; an hour later it is
+        swept again.
+        """
         node = kept(sweep="clean")
         for _ in range(5):
             node.acts()
             node.ctx.sleep(61)
             if STALE[1] not in there(node.host):
                 node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
-        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        errors = [
+            record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
+        ]
         assert [f"'{STALE[1]}' came back after 3 sweeps" in error for error in errors] == [True]
         assert STALE[1] in there(node.host)
         node.ctx.sleep(3600)

@@ -37,7 +37,11 @@ ASKS_PODS: Final = (
     "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW",
     "RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6",
 )
-WRITES_STATE: Final = ("# The run lock is made in /run itself.", "ProtectSystem=strict", "ReadWritePaths=/run")
+WRITES_STATE: Final = (
+    "# The run lock is made in /run itself.",
+    "ProtectSystem=strict",
+    "ReadWritePaths=/run",
+)
 WRITES_RECORDS: Final = (
     "# The folder of a sweep's record may be missing, and anywhere but in /etc and /usr.",
     "ProtectSystem=full",
@@ -86,26 +90,42 @@ class TestFiles:
         assert [line for line in lines if "@" not in line] == [f"+{line}" for line in filled]
 
     @needs("systemd-analyze")
-    @pytest.mark.parametrize("sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}])
+    @pytest.mark.parametrize(
+        "sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}]
+    )
     def test_systemd_accepts_them(self, sections: dict[str, Any], tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and a service is exposed to 2.9 at most."""
         unit = boot_unit(config(**ROUTES, **sections), "/bin/true")
         path = tmp_path / unit.name
         path.write_bytes(unit.files[0].content)
-        (tmp_path / "hostrouting-ready.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
+        (tmp_path / "hostrouting-ready.service").write_text(
+            "[Service]\nType=oneshot\nExecStart=/bin/true\n"
+        )
         verified = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", path], check=True, capture_output=True, text=True
+            ["systemd-analyze", "verify", "--man=no", path],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         assert verified.stderr == ""
         if unit.name == SERVICE:
-            security = ["systemd-analyze", "security", "--offline=true", "--threshold=29", "--no-pager", str(path)]
+            security = [
+                "systemd-analyze",
+                "security",
+                "--offline=true",
+                "--threshold=29",
+                "--no-pager",
+                str(path),
+            ]
             subprocess.run(security, check=True, capture_output=True)
 
     @given(configs())
     def test_any_config_has_a_unit_or_none(self, some: HostRoutingConfig) -> None:
         """Each place in the assets is filled, whatever the config."""
         file = boot_unit(some, "/opt/agent/bin/hostrouting").files[0]
-        assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(b"~@", b"").replace(b" @", b"")
+        assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(
+            b"~@", b""
+        ).replace(b" @", b"")
         assert has_duties(some) <= some.watch.enabled
 
     @pytest.mark.parametrize(
@@ -118,8 +138,12 @@ class TestFiles:
             (SWEEP, False),
         ],
     )
-    def test_a_unit_needs_something_to_keep(self, sections: dict[str, Any], *, expected: bool) -> None:
-        """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI in sight."""
+    def test_a_unit_needs_something_to_keep(
+        self, sections: dict[str, Any], *, expected: bool
+    ) -> None:
+        """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI
+        in sight.
+        """
         assert has_duties(config(**sections, **BY_TIMER)) is expected
         assert has_duties(config(**sections, **BY_SERVICE)) is (expected or sections == SWEEP)
         assert not has_duties(config(**sections))
@@ -140,16 +164,26 @@ class TestTheCommand:
         host.files.write(COMMAND, b"", mode=0o755)
         assert command_path(host.files) == COMMAND
 
-    def test_a_path_relative_to_the_root_is_the_same_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Python begins it with two slashes; the unit would differ, and a folder such as /tmp would not be seen."""
+    def test_a_path_relative_to_the_root_is_the_same_path(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Python begins it with two slashes; the unit would differ, and a folder such as /tmp would
+        not be seen.
+        """
         monkeypatch.setattr("sys.argv", ["//opt/agent/hostrouting"])
-        assert command_path(with_command("/opt/agent/hostrouting").files) == "/opt/agent/hostrouting"
+        assert (
+            command_path(with_command("/opt/agent/hostrouting").files) == "/opt/agent/hostrouting"
+        )
 
-    @pytest.mark.parametrize("path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"])
+    @pytest.mark.parametrize(
+        "path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"]
+    )
     def test_one_that_the_service_could_not_start_does_not_count(
         self, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A file in a folder that the service does not see, or that a boot empties: an installed one is taken."""
+        """A file in a folder that the service does not see, or that a boot empties: an installed
+        one is taken.
+        """
         monkeypatch.setattr("sys.argv", [path])
         host = with_command(path)
         assert command_path(host.files) == path
@@ -159,16 +193,34 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("path", "mode", "reason"),
         [
-            (TEMPORARY, 0o755, "lies in a folder that the service does not see; copy it to /usr/local/bin/"),
-            ("/run/hostrouting", 0o755, "lies in a folder that is empty after a boot; copy it to /usr/local/bin/"),
-            ('/opt/"/hostrouting', 0o755, "has a character in its path that systemd refuses; copy it to /usr/local/"),
-            ("/opt/a b/hostrouting", 0o644, "is not executable; run: chmod +x '/opt/a b/hostrouting', or set "),
+            (
+                TEMPORARY,
+                0o755,
+                "lies in a folder that the service does not see; copy it to /usr/local/bin/",
+            ),
+            (
+                "/run/hostrouting",
+                0o755,
+                "lies in a folder that is empty after a boot; copy it to /usr/local/bin/",
+            ),
+            (
+                '/opt/"/hostrouting',
+                0o755,
+                "has a character in its path that systemd refuses; copy it to /usr/local/",
+            ),
+            (
+                "/opt/a b/hostrouting",
+                0o644,
+                "is not executable; run: chmod +x '/opt/a b/hostrouting', or set ",
+            ),
         ],
     )
     def test_a_command_that_the_service_could_not_start_is_told(
         self, path: str, mode: int, reason: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """`plan` and `check` give the reason and the next step; the service would fail every five seconds."""
+        """`plan` and `check` give the reason and the next step; the service would fail every five
+        seconds.
+        """
         monkeypatch.setattr("sys.argv", [path])
         host, wanted = node(), config(**ROUTES, **BY_SERVICE)
         host.files.write(path, b"", mode=mode)
@@ -179,7 +231,9 @@ class TestTheCommand:
         assert finding.reason.startswith(f"the command {path} of {SERVICE} {reason}")
         assert change.detail == f"will be left out: {finding.reason}"
 
-    def test_without_any_the_service_is_refused_and_the_rest_is_done(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_without_any_the_service_is_refused_and_the_rest_is_done(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """`plan` and `check` say so; an apply warns, and installs all else."""
         host = node()
         wanted = config(**ROUTES, **BY_SERVICE)
@@ -208,7 +262,9 @@ class TestTheCommand:
 class TestApply:
     @pytest.mark.parametrize(("sections", "unit"), [(BY_TIMER, TIMER), (BY_SERVICE, SERVICE)])
     def test_the_unit_is_installed_and_runs(self, sections: dict[str, Any], unit: str) -> None:
-        """It has its file and the link for the boot, and runs after the apply; a second one changes nothing."""
+        """It has its file and the link for the boot, and runs after the apply; a second one changes
+        nothing.
+        """
         host, wanted = with_command(), config(**ROUTES, **sections)
         planned = [str(change) for change in plan(Configure(wanted, host=host), in_time()).changes]
         target = "timers" if unit == TIMER else "multi-user"
@@ -228,9 +284,9 @@ class TestApply:
         host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
         apply(host, **ROUTES, **BY_TIMER)
         host.services.stop(in_time(), TIMER)
-        assert [str(change) for change in plan(Configure(wanted, host=host), in_time()).changes] == [
-            f"~ {TIMER} (started)"
-        ]
+        assert [
+            str(change) for change in plan(Configure(wanted, host=host), in_time()).changes
+        ] == [f"~ {TIMER} (started)"]
         assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
             f"warning: watch: {TIMER}: does not run; apply the config"
         ]
@@ -247,7 +303,9 @@ class TestApply:
         assert (finding.reason, finding.apply) == (reason, "now")
 
     def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
-        """`check` does not advise an apply, which leaves a mask; nothing that cannot start is announced to start."""
+        """`check` does not advise an apply, which leaves a mask; nothing that cannot start is
+        announced to start.
+        """
         host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
         apply(host, **ROUTES, **BY_TIMER)
         host.services.stop(in_time(), TIMER)
@@ -256,17 +314,22 @@ class TestApply:
         assert finding.subject == f"{UNITS}/{TIMER}"
         assert "has masked it" in finding.reason
         assert "hostrouting apply" not in finding.reason
-        assert not any("started" in str(change) for change in plan(Configure(wanted, host=host), in_time()).changes)
+        assert not any(
+            "started" in str(change)
+            for change in plan(Configure(wanted, host=host), in_time()).changes
+        )
 
     @pytest.mark.parametrize(
-        ("unit", "sections"), [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})]
+        ("unit", "sections"),
+        [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})],
     )
     def test_plan_and_apply_of_a_masked_optional_unit(
         self, unit: str, sections: dict[str, Any], tmp_path: Path
     ) -> None:
         """The unit is optional: both say that it is left out, and neither fails.
 
-        A plan after the apply says so, too, and that nothing is to be changed: another apply would do no more.
+        A plan after the apply says so, too, and that nothing is to be changed: another apply would
+        do no more.
         """
         document = tmp_path / "config.json"
         document.write_text(json.dumps({"hostRouting": config(**ROUTES, **sections).to_mapping()}))
@@ -281,7 +344,9 @@ class TestApply:
         applied = run_here("apply", document, "--root", tmp_path)
         assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
         [told] = [line for line in planned.stdout.splitlines() if "masked" in line]
-        assert told.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
+        assert told.startswith(
+            f"~ {UNITS}/{unit} (will be left out: an administrator has masked it"
+        )
         assert "an administrator has masked it" in applied.stderr
         assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
         again = run_here("plan", "--exit-code", document, "--root", tmp_path)
@@ -290,7 +355,12 @@ class TestApply:
     @pytest.mark.parametrize(
         ("sections", "subject", "severity", "reason"),
         [
-            ({**ROUTES, **CLEAN, **BY_TIMER}, ".staleCni.sweep", "warning", "set hostRouting.watch.mode to 'service'"),
+            (
+                {**ROUTES, **CLEAN, **BY_TIMER},
+                ".staleCni.sweep",
+                "warning",
+                "set hostRouting.watch.mode to 'service'",
+            ),
             ({**ROUTES, **COUNTING}, ".watch.readings", "note", "only mode 'service' counts"),
             (BY_TIMER, ".watch", "warning", ""),
         ],
@@ -298,11 +368,17 @@ class TestApply:
     def test_what_has_no_effect_is_a_finding(
         self, sections: dict[str, Any], subject: str, severity: str, reason: str
     ) -> None:
-        """The timer runs the scripts of the boot, which sweep nothing and count no readings, where there are any."""
+        """The timer runs the scripts of the boot, which sweep nothing and count no readings, where
+        there are any.
+        """
         host = with_command()
         apply(host, **sections)
         [finding] = check_node(in_time(), config(**sections), host).findings
-        assert (finding.kind, finding.subject, finding.severity) == ("watch", f"hostRouting{subject}", severity)
+        assert (finding.kind, finding.subject, finding.severity) == (
+            "watch",
+            f"hostRouting{subject}",
+            severity,
+        )
         assert reason in finding.reason
         assert bool(files_of_watch(host)) is (sections != BY_TIMER)
         if sections != BY_TIMER:
@@ -353,7 +429,9 @@ class TestRemoval:
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """An image gets the unit and its link; the command must be in the image, and `check` says that it is not."""
+    """An image gets the unit and its link; the command must be in the image, and `check` says that
+    it is not.
+    """
     document = tmp_path / "config.json"
     document.write_text(json.dumps({"hostRouting": {**PROBES, **BY_SERVICE, "gates": []}}))
     image = tmp_path / "image"

@@ -1,4 +1,6 @@
-"""A route that the kernel refuses returns when an event makes its gateway acceptable, not after the interval."""
+"""A route that the kernel refuses returns when an event makes its gateway acceptable, not after the
+interval.
+"""
 
 from collections.abc import Iterator
 from math import inf
@@ -18,12 +20,21 @@ from phases import Context
 #: What hides the way to the gateway 10.224.0.1, and what shows it again; both are words for `ip`.
 HIDDEN = {
     **{
-        kind: (f"route add {kind} 10.224.0.1/32 scope link", f"route delete {kind} 10.224.0.1/32 scope link")
+        kind: (
+            f"route add {kind} 10.224.0.1/32 scope link",
+            f"route delete {kind} 10.224.0.1/32 scope link",
+        )
         for kind in ("blackhole", "unreachable", "prohibit", "throw")
     },
-    "broadcast": ("route add broadcast 10.224.0.1 dev eth0", "route delete broadcast 10.224.0.1 dev eth0"),
+    "broadcast": (
+        "route add broadcast 10.224.0.1 dev eth0",
+        "route delete broadcast 10.224.0.1 dev eth0",
+    ),
     "rule": ("rule add to 10.224.0.1 priority 10 blackhole", "rule delete priority 10"),
-    "table of a rule": ("rule add priority 10 lookup 50", "route delete blackhole 10.224.0.1 table 50 scope link"),
+    "table of a rule": (
+        "rule add priority 10 lookup 50",
+        "route delete blackhole 10.224.0.1 table 50 scope link",
+    ),
     "several devices": (
         "address delete 10.224.0.4/16 dev eth0",
         "route add 10.224.0.0/16 scope link nexthop dev eth0 nexthop dev eth1",
@@ -48,7 +59,9 @@ def watched() -> Iterator[Watched]:
 def test_it_returns_with_the_way_to_its_gateway(
     watched: Watched, hide: str, show: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel looks a gateway up by all rules and tables, and passes over routes of a wider scope than a link."""
+    """The kernel looks a gateway up by all rules and tables, and passes over routes of a wider
+    scope than a link.
+    """
     node = watched.node
     assert isinstance(node, KernelNode)
     node.ip(*hide.split())
@@ -65,13 +78,17 @@ def test_it_returns_with_the_way_to_its_gateway(
 @pytest.mark.parametrize(
     "event",
     [
-        RouteEvent("add", resting(Route.parse("10.224.0.0/16", gateway="10.9.0.1", dev="eth0", protocol=4))),
+        RouteEvent(
+            "add", resting(Route.parse("10.224.0.0/16", gateway="10.9.0.1", dev="eth0", protocol=4))
+        ),
         RouteEvent("remove", resting(Route.parse("10.224.0.1/32", kind="blackhole", protocol=4))),
     ],
     ids=["a route by a gateway", "a route of the widest scope"],
 )
 def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture) -> None:
-    """The lookup of its gateway cannot meet such a route; a network on another device asks again, and is quiet."""
+    """The lookup of its gateway cannot meet such a route; a network on another device asks again,
+    and is quiet.
+    """
     node = MemoryBackend()
     node.add_link("eth0")
     node.add_link("eth1")

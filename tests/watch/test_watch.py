@@ -1,4 +1,6 @@
-"""Watch over a fake node and over the kernel: what other programs do to the routes of a config is repaired."""
+"""Watch over a fake node and over the kernel: what other programs do to the routes of a config is
+repaired.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -8,7 +10,16 @@ from typing import Any
 import attrs
 import pytest
 from support.needs import require
-from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, ours, running, watching
+from support.watched_nodes import (
+    CONFIG,
+    OURS,
+    Watched,
+    arrange,
+    kernel_host,
+    ours,
+    running,
+    watching,
+)
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot import INTENT_PATH, Intent
@@ -46,7 +57,9 @@ def host() -> FakeHost:
 
 
 def standing(watched: Watched, destination: str = "172.16.1.0/24") -> list[str]:
-    return [str(route) for route in watched.host.routes.routes() if route.destination == destination]
+    return [
+        str(route) for route in watched.host.routes.routes() if route.destination == destination
+    ]
 
 
 def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
@@ -59,13 +72,17 @@ def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("verb", ["prepend", "replace"])
 def test_a_foreign_route_in_our_place_is_hidden(watched: Watched, verb: str) -> None:
-    """A foreign route ahead of ours, or instead of it: ours decides again, and the foreign one stays after it."""
+    """A foreign route ahead of ours, or instead of it: ours decides again, and the foreign one
+    stays after it.
+    """
     watched.node.insert_route(FOREIGN, verb=verb)
     watched.until(lambda: standing(watched) == [OURS[0], str(FOREIGN)])
 
 
 def test_an_owner_that_insists(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """A program that deletes ours again and again is named by an error; the other routes are kept all the same."""
+    """A program that deletes ours again and again is named by an error; the other routes are kept
+    all the same.
+    """
 
     def is_told() -> bool:
         return any(record.levelno == logging.ERROR for record in caplog.records)
@@ -73,13 +90,19 @@ def test_an_owner_that_insists(watched: Watched, caplog: pytest.LogCaptureFixtur
     while not is_told():
         watched.delete(OURS[0])
         watched.until(lambda: is_told() or standing(watched) == [OURS[0]])
-    assert caplog.messages[-1].startswith(f"route '{OURS[0]}' was replaced or deleted 4 times within an hour: ")
+    assert caplog.messages[-1].startswith(
+        f"route '{OURS[0]}' was replaced or deleted 4 times within an hour: "
+    )
     watched.delete(OURS[1])
     watched.until_repaired()
 
 
-def test_a_device_goes_down_and_comes_up(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """The route of a device that is down waits, with one line; it returns with the device, though no event names it."""
+def test_a_device_goes_down_and_comes_up(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The route of a device that is down waits, with one line; it returns with the device, though
+    no event names it.
+    """
     watched.node.set_up("eth1", up=False)
     watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
     assert watched.ours() == OURS[:1]
@@ -87,12 +110,17 @@ def test_a_device_goes_down_and_comes_up(watched: Watched, caplog: pytest.LogCap
     watched.until_repaired()
 
 
-def test_the_network_of_a_gateway_goes_and_returns(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """A route waits while no route leads to its gateway, and returns with that route, which belongs to others.
+def test_the_network_of_a_gateway_goes_and_returns(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A route waits while no route leads to its gateway, and returns with that route, which belongs
+    to others.
 
     `ip route flush table main` takes both, and a program that restores its own sets no address.
     """
-    network = next(route for route in watched.host.routes.routes() if route.destination == "10.225.0.0/16")
+    network = next(
+        route for route in watched.host.routes.routes() if route.destination == "10.225.0.0/16"
+    )
     watched.node.delete_route(network)
     watched.delete(OURS[1])
     watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
@@ -102,10 +130,17 @@ def test_the_network_of_a_gateway_goes_and_returns(watched: Watched, caplog: pyt
 
 @pytest.mark.parametrize("watched", ["kernel"], indirect=True)
 def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
-    """A route without device leaves by the first next hop that lives, also after that one came back in silence."""
+    """A route without device leaves by the first next hop that lives, also after that one came back
+    in silence.
+    """
     third = Route.parse("172.16.3.0/24", gateway="10.224.0.1", dev="eth0")
-    hops = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1")
-    incomplete = attrs.evolve(CONFIG.static_routes, routes=(StaticRoute(destination="172.16.3.0/24"),))
+    hops = (
+        NextHop(Address.parse("10.224.0.1"), "eth0"),
+        NextHop(Address.parse("10.225.0.1"), "eth1"),
+    )
+    incomplete = attrs.evolve(
+        CONFIG.static_routes, routes=(StaticRoute(destination="172.16.3.0/24"),)
+    )
     config = attrs.evolve(CONFIG, static_routes=incomplete)
     watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
     watched.delete(OURS[0])
@@ -129,7 +164,9 @@ class TestTrouble:
             watched.until_repaired()
 
     def test_a_failure_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        """A repair that fails twice is one error; the next event leads to another repair, which succeeds."""
+        """A repair that fails twice is one error; the next event leads to another repair, which
+        succeeds.
+        """
 
         class Failing(MemoryBackend):
             left = 0
@@ -167,7 +204,9 @@ class TestIntent:
 
     @pytest.fixture
     def host(self, host: FakeHost) -> FakeHost:
-        host.files.write("/lib/systemd/system/kubelet.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+        host.files.write(
+            "/lib/systemd/system/kubelet.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644
+        )
         execute(Configure(CONFIG, host=host))
         return host
 
@@ -188,15 +227,21 @@ class TestIntent:
             with running(Watch(CONFIG, host=host)) as watch:
                 watch.until(lambda: host.events.operations.calls != [])
                 host.files.remove(INTENT_PATH)
-                for route in [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]:
+                for route in [
+                    route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL
+                ]:
                     host.routes.delete_route(route)
                 held.close()
                 assert watch.ends()
         assert ours(host) == []
 
     @pytest.mark.parametrize("content", [b"{", b"{}", None])
-    def test_a_damaged_intent(self, host: FakeHost, content: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
-        """A damaged file, or a folder in its place, is logged once; the routes of the config before it are kept."""
+    def test_a_damaged_intent(
+        self, host: FakeHost, content: bytes | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A damaged file, or a folder in its place, is logged once; the routes of the config before
+        it are kept.
+        """
         with watching(host, host.routes) as watched:
             if content is None:
                 host.files.remove(INTENT_PATH)
@@ -206,7 +251,11 @@ class TestIntent:
             for _ in range(2):
                 watched.delete(OURS[0])
                 watched.until_repaired()
-        [told] = [message for message in caplog.messages if "the installed config cannot be read" in message]
+        [told] = [
+            message
+            for message in caplog.messages
+            if "the installed config cannot be read" in message
+        ]
         assert f"apply the config, which writes {INTENT_PATH} anew" in told
 
     def test_a_reset_after_damage(self, host: FakeHost) -> None:

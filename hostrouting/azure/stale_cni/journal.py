@@ -1,10 +1,10 @@
 """The journal: objects that a sweep removed, recorded before the change and read to restore them.
 
-Each sweep has a file `/var/lib/hostrouting/stale-cni/sweep-*.json`, which outlives the boot for people to read; but
-objects are restored only in the boot in which they were removed, since a later one never had them. Each object is
-there in every detail that it takes to restore it, and as its own tool prints it. Root restores the objects of a record,
-so only root may have written it. A damaged record is set aside under another name and does not keep other records from
-being restored.
+Each sweep has a file `/var/lib/hostrouting/stale-cni/sweep-*.json`, which outlives the boot for
+people to read; but objects are restored only in the boot in which they were removed, since a later
+one never had them. Each object is there in every detail that it takes to restore it, and as its own
+tool prints it. Root restores the objects of a record, so only root may have written it. A damaged
+record is set aside under another name and does not keep other records from being restored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
-#: The errors of readers for JSON in another form than ours, such as brackets that are nested too deeply.
+#: The errors of readers for JSON in another form than ours, such as brackets that are nested too
+#: deeply.
 _DAMAGE: Final = (
     ArithmeticError,
     AttributeError,
@@ -74,7 +75,7 @@ def to_json(record: Record) -> bytes:
 
 
 def from_json(content: bytes, *, path: str = "") -> Record:
-    """Parse the content of a record's file; objects that are damaged are left out and named in `damage`."""
+    """Parse the content of a record's file; `damage` names the objects that cannot be parsed."""
     mapping = json.loads(content)
     objects: list[Restorable] = []
     wrong: list[str] = []
@@ -98,8 +99,9 @@ def from_json(content: bytes, *, path: str = "") -> Record:
 def read_record(files: FileStore, path: str) -> Record | None:
     """Return the record at `path`; None if there is no file.
 
-    Anything else than a record, or a record that another user may have written, has no objects and its `damage`. A file
-    that cannot be read at this moment may be a good record, so that is a `HostFileError`.
+    Anything else than a record, or a record that another user may have written, has no objects and
+    its `damage`. A file that cannot be read at this moment may be a good record, so that is a
+    `HostFileError`.
     """
     if not files.exists(path):
         return None
@@ -113,7 +115,7 @@ def read_record(files: FileStore, path: str) -> Record | None:
 
 
 def set_aside(files: FileStore, path: str) -> str:
-    """Rename a damaged record so that no later run reads it; return a sentence that says where it is."""
+    """Rename a damaged record so that no later run reads it; return a sentence with its path."""
     names = (f"{path}.damaged-{number}" for number in count(1))
     try:
         aside = next(name for name in names if not files.exists(name))
@@ -145,7 +147,8 @@ def _damaged(path: str, reason: str) -> str:
 class Recorded(NamedTuple):
     """The records of all sweeps in a folder."""
 
-    #: Those of this boot, the newest first: a position in a chain is the position after all earlier sweeps.
+    #: Those of this boot, the newest first: a position in a chain is the position after all earlier
+    #: sweeps.
     current: list[Record]
     #: Those of earlier boots, whose objects are gone for good.
     outlived: list[Record]
@@ -190,7 +193,7 @@ class Sweeps:
         return record
 
     def read(self) -> Recorded:
-        """Return every record; raise HostFileError if users other than root could have put records there."""
+        """Return every record; raise HostFileError if others than root could have added one."""
         recorded = Recorded([], [], [])
         names = sorted(self._names(), key=_order, reverse=True)
         if names:
@@ -202,11 +205,12 @@ class Sweeps:
         return recorded
 
     def refuse_unsafe_folder(self) -> None:
-        """Raise HostFileError if users other than root can add records to the folder, or replace the folder."""
+        """Raise HostFileError if users other than root can add records, or replace the folder."""
         if reason := self._files.exposed(self._folder):
             raise HostFileError(
-                f"{self._folder} is not safe for records that root restores: {reason}; or use a folder that, like "
-                f"all folders above it, belongs to root and is writable only for root"
+                f"{self._folder} is not safe for records that root restores: {reason}; or use "
+                "a folder that, like all folders above it, belongs to root and is writable only for "
+                "root"
             )
 
     def remove(self, record: Record) -> None:
@@ -246,7 +250,7 @@ def _order(name: str) -> tuple[str, int]:
 
 
 def object_to_mapping(each: Restorable) -> dict[str, Any]:
-    """Return the one JSON form of an object, after its text, for records and for the command's output."""
+    """Return an object as JSON, after its text, for records and for the command's output."""
     return {_NAMES[type(each)]: str(each), **FORMS[type(each)].brief(each)}
 
 

@@ -66,7 +66,8 @@ class StaleObjectKeeper(Keeper):
         if config.stale_cni.sweep == "report":
             self._tell(_by_name(task.foresee(ctx).stale), task)
             return
-        # This asks no pod, and holds no lock: on most nodes, and most of the time, there is nothing to sweep.
+        # This asks no pod, and holds no lock: on most nodes, and most of the time, there is nothing
+        # to sweep.
         stale = _by_name(task.suspects(ctx))
         now = ctx.clock.monotonic()
         may_clean = not stale or (not task.obstacle() and not self._is_contested(stale, now=now))
@@ -86,7 +87,7 @@ class StaleObjectKeeper(Keeper):
     # --- sweep: report
 
     def _tell(self, stale: Mapping[str, str], task: CleanStaleCNI) -> None:
-        """Log each object that two looks agree on, and each that was named and is stale no more; once."""
+        """Log each object that two looks agree on, and the end of each that was logged; once."""
         now = frozenset(stale)
         new = [name for name in stale if name in self._seen and name not in self._told]
         gone = sorted(self._told - now)
@@ -114,7 +115,7 @@ class StaleObjectKeeper(Keeper):
     def _clean(
         self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]
     ) -> None:
-        """Sweep as an apply does: with the readings that must agree, the record, and the look afterwards."""
+        """Sweep as an apply does, with the same readings and the same record."""
         with self._host.lock.hold(ctx) as held:
             run = Transaction(held.within(None))
             if self._installed.read().stale_cni != section or self._installed.is_reset:
@@ -144,8 +145,8 @@ class StaleObjectKeeper(Keeper):
         )
         for name in sorted(contested - self._contested)[:1]:
             message = (
-                "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
-                "that adds it (azure-vnet, its monitor, a script?), and stop it"
+                "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; "
+                "find the program that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
             self._logger.log(
                 ERROR, message, name, _MOST_SWEEPS, extra={"task": WATCH_TASK, "object": name}

@@ -1,4 +1,6 @@
-"""The node's IPv6 by the word of the cloud, and the device by which probes come in: decided from readings."""
+"""The node's IPv6 by the word of the cloud, and the device by which probes come in: decided from
+readings.
+"""
 
 import logging
 import re
@@ -55,15 +57,23 @@ class TestTheCloudsDescription:
             ([7], "[0] should be an object, not int"),
             ([{}, {"ipv6": []}], "[1].ipv6 should be an object, not list"),
             ([{"ipv6": {"ipAddress": {}}}], "[0].ipv6.ipAddress should be a list, not dict"),
-            ([{"ipv6": {"ipAddress": ["fd00::4"]}}], "[0].ipv6.ipAddress[0] should be an object, not str"),
             (
-                [network_interface(ipv6=["fd00::4"]), {"ipv6": {"ipAddress": [{"privateIpAddress": 7}]}}],
+                [{"ipv6": {"ipAddress": ["fd00::4"]}}],
+                "[0].ipv6.ipAddress[0] should be an object, not str",
+            ),
+            (
+                [
+                    network_interface(ipv6=["fd00::4"]),
+                    {"ipv6": {"ipAddress": [{"privateIpAddress": 7}]}},
+                ],
                 "[1].ipv6.ipAddress[0].privateIpAddress should be text, not int",
             ),
         ],
     )
     def test_another_shape(self, document: object, reason: str) -> None:
-        """An unknown shape is an error with place and next step, even after an interface with an address."""
+        """An unknown shape is an error with place and next step, even after an interface with an
+        address.
+        """
         words = f"the cloud's description of the network interfaces cannot be read: {reason}; hostRouting."
         with pytest.raises(BackendError, match=re.escape(words)):
             describes_ipv6(document)
@@ -73,7 +83,11 @@ class TestTheCloudsDescription:
             st.none() | st.booleans() | st.integers() | st.text(max_size=3),
             lambda inner: (
                 st.lists(inner, max_size=3)
-                | st.dictionaries(st.sampled_from(["ipv6", "ipAddress", "privateIpAddress", "x"]), inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(["ipv6", "ipAddress", "privateIpAddress", "x"]),
+                    inner,
+                    max_size=3,
+                )
             ),
         )
     )
@@ -97,7 +111,11 @@ class TestAssess:
         ("settings", "defaults", "outcome"),
         [
             ({}, ["eth0"], RULES),
-            ({"source": "fe80::1"}, ["eth0"], ProbeRules(dev="eth0", source="fe80::1", address=ADDRESS)),
+            (
+                {"source": "fe80::1"},
+                ["eth0"],
+                ProbeRules(dev="eth0", source="fe80::1", address=ADDRESS),
+            ),
             (
                 {},
                 [],
@@ -128,7 +146,9 @@ class TestAssess:
                 {"dev": "eth0"},
                 [],
                 Obstacle(
-                    reason=f"no route leads to {ADDRESS}", step=f"add a route to {ADDRESS} by eth0", may_change=True
+                    reason=f"no route leads to {ADDRESS}",
+                    step=f"add a route to {ADDRESS} by eth0",
+                    may_change=True,
                 ),
             ),
             *(
@@ -136,24 +156,32 @@ class TestAssess:
                     {"dev": "eth7", "detect": detect},
                     ["eth0"],
                     Obstacle(
-                        reason="there is no device eth7", step="correct hostRouting.probeSnat.dev", may_change=True
+                        reason="there is no device eth7",
+                        step="correct hostRouting.probeSnat.dev",
+                        may_change=True,
                     ),
                 )
                 for detect in ("address", "always")
             ),
         ],
     )
-    def test_the_device(self, settings: dict[str, Any], defaults: list[str], outcome: object) -> None:
+    def test_the_device(
+        self, settings: dict[str, Any], defaults: list[str], outcome: object
+    ) -> None:
         """It is that of the config, or of the one IPv6 default route; the address leaves by it."""
         section = ProbeSNATConfig(enabled=True, **{"detect": "always", **settings})
         assert assess(section, node(*defaults)) == outcome
 
     def test_another_default_route(self) -> None:
-        """A device that is named is taken, however many default routes there are, if the address leaves by it."""
+        """A device that is named is taken, however many default routes there are, if the address
+        leaves by it.
+        """
         host = node("eth0", "eth1")
         host.routes.add_route("2603:1062::/32", dev="eth1")
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1")
-        assert assess(section, host) == ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
+        assert assess(section, host) == ProbeRules(
+            dev="eth1", source=RULES.source, address=RULES.address
+        )
 
     @pytest.mark.parametrize(
         ("devs", "reason"),
@@ -164,7 +192,9 @@ class TestAssess:
         ],
     )
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
-        """The address leaves by another device, always or by a hash: that does not come right by itself."""
+        """The address leaves by another device, always or by a hash: that does not come right by
+        itself.
+        """
         host = node("eth0")
         bare = ObservedRoute.parse("2603:1062::/32", metric=1024)
         hops = tuple(NextHop(Address.parse("fe80::1"), dev) for dev in devs)
@@ -173,17 +203,24 @@ class TestAssess:
         outcome = assess(ALWAYS, host)
         assert isinstance(outcome, Obstacle)
         assert reason in outcome.reason
-        assert outcome.step == f"add a route to {ADDRESS} by eth0, or correct hostRouting.probeSnat.dev"
+        assert (
+            outcome.step
+            == f"add a route to {ADDRESS} by eth0, or correct hostRouting.probeSnat.dev"
+        )
         assert not outcome.may_change
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
-        """If IPv6 is off on the device, the error says so, and not that a route is missing or leads elsewhere."""
+        """If IPv6 is off on the device, the error says so, and not that a route is missing or leads
+        elsewhere.
+        """
         host = node(*defaults)
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"1\n", mode=0o644)
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth0")
         assert assess(section, host) == Obstacle(
-            reason="IPv6 is disabled on eth0", step="run: sysctl -w net/ipv6/conf/eth0/disable_ipv6=0", may_change=True
+            reason="IPv6 is disabled on eth0",
+            step="run: sysctl -w net/ipv6/conf/eth0/disable_ipv6=0",
+            may_change=True,
         )
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"0\n", mode=0o644)
         outcome = assess(section, host)
@@ -198,10 +235,14 @@ class TestAssess:
         host.link_layer.remove_device("eth0")
         host.link_layer.add_device("eth0", up=False)
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
-        assert outcome == Obstacle(reason="the device eth0 is down", step="run: ip link set eth0 up", may_change=True)
+        assert outcome == Obstacle(
+            reason="the device eth0 is down", step="run: ip link set eth0 up", may_change=True
+        )
 
     def test_by_address(self) -> None:
-        """With `detect` address, a device without a global address has no IPv6; nor has a node without any device."""
+        """With `detect` address, a device without a global address has no IPv6; nor has a node
+        without any device.
+        """
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")
         no_address = "this node lacks IPv6: eth0 lacks a global address"
@@ -214,14 +255,17 @@ class TestAssess:
 
     @pytest.mark.parametrize("programmes", [("ipv6_hp_ingress",), ("ipv6_hp_egress", "other")])
     def test_the_programme_that_does_the_same(self, programmes: tuple[str, ...]) -> None:
-        """On our device it has the field, whatever the routes are; on another one it is none of our business."""
+        """On our device it has the field, whatever the routes are; on another one it is none of our
+        business.
+        """
         host = node("eth0")
         host.link_layer.programs = {"eth1": programmes}
         assert assess(ALWAYS, host) == RULES
         host.link_layer.programs = {"eth0": programmes}
         host.routes.add_route("2603:1062::/32", dev="eth1")
         assert assess(ALWAYS, host) == NotWanted(
-            reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0", level=logging.WARNING
+            reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0",
+            level=logging.WARNING,
         )
 
 
@@ -238,12 +282,15 @@ class TestToInstall:
         assert rules_to_install(config, host=host) == RULES
         assert host.link_layer.operations.calls == []
         with pytest.raises(
-            BackendError, match="IPv6 probes come in by is not known: there is no IPv6 default route; see"
+            BackendError,
+            match="IPv6 probes come in by is not known: there is no IPv6 default route; see",
         ):
             rules_to_install(config, host=node())
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
     def test_no_cloud_to_ask(self, host: FakeHost | None) -> None:
         """Without a cloud to ask, the config must name the device."""
-        with pytest.raises(InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"):
+        with pytest.raises(
+            InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"
+        ):
             rules_to_install(HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True)), host=host)

@@ -36,7 +36,9 @@ def fails(act: Callable[[Context], None]) -> bool:
 
 
 class TestFaults:
-    """Whatever fails, and wherever a run is killed: the next run, or the way back, ends where it should."""
+    """Whatever fails, and wherever a run is killed: the next run, or the way back, ends where it
+    should.
+    """
 
     @pytest.mark.parametrize("port", PORTS)
     @pytest.mark.parametrize("error", [None, Killed()])
@@ -51,7 +53,9 @@ class TestFaults:
                 host = made_host(ruleset)
                 getattr(host, port).fail_at(number, error)
                 failed = fails(ConfigureProbeSNAT(CONFIG, host=host).do)
-                untouched = OURS in host.nftables.tables and rules_in(host.nftables.tables[OURS]) is None
+                untouched = (
+                    OURS in host.nftables.tables and rules_in(host.nftables.tables[OURS]) is None
+                )
                 assert failed or state(host) == state(wanted)
                 if way == "again":
                     ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -65,7 +69,9 @@ class TestFaults:
     @pytest.mark.parametrize("port", ["files", "services", "nftables"])
     @pytest.mark.parametrize("error", [None, Killed()])
     @pytest.mark.parametrize("gone", [(), (RULESET_PATH,), (UNIT_PATH,)])
-    def test_undo(self, ctx: Context, port: str, error: BaseException | None, gone: tuple[str, ...]) -> None:
+    def test_undo(
+        self, ctx: Context, port: str, error: BaseException | None, gone: tuple[str, ...]
+    ) -> None:
         """At every single call; also if an operator has removed one of the files."""
 
         def installed() -> FakeHost:

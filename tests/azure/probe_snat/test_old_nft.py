@@ -28,7 +28,9 @@ def host() -> Iterator[Host]:
 
 @needs("kernel", "nft")
 def test_loaded_rules_are_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """The order of the listing is no difference; a second run finds its rules in place, a check finds nothing."""
+    """The order of the listing is no difference; a second run finds its rules in place, a check
+    finds nothing.
+    """
     caplog.set_level(logging.DEBUG)
     task = ConfigureProbeSNAT(CONFIG, host=host)
     task.do(Context(timeout=60))

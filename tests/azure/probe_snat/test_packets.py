@@ -1,4 +1,6 @@
-"""The effect of the rules on packets in the kernel: probes reach pods, and everything else is as it was."""
+"""The effect of the rules on packets in the kernel: probes reach pods, and everything else is as it
+was.
+"""
 
 import json
 import socket
@@ -36,7 +38,8 @@ from phases import Context
 
 pytestmark = needs("kernel", "nft")
 
-#: One header of each protocol, with the payload after it; the rules leave both alone but for checksums.
+#: One header of each protocol, with the payload after it; the rules leave both alone but for
+#: checksums.
 HEADERS = {
     TCP: struct.pack("!HHIIBBHHH", 40000, 8080, 1, 0, 5 << 4, 2, 65535, 0, 0),
     UDP: struct.pack("!HHHH", 40000, 8080, 8, 0),
@@ -57,7 +60,9 @@ def world(plain: ProbeWorld) -> ProbeWorld:
     return plain
 
 
-def exchange(world: ProbeWorld, server: socket.socket, *, to: str = POD, data: bytes = b"GET /healthz") -> str:
+def exchange(
+    world: ProbeWorld, server: socket.socket, *, to: str = POD, data: bytes = b"GET /healthz"
+) -> str:
     """A probe over TCP, there and back; the source that the server saw."""
     server.listen()
     client = world.probe(SOCK_STREAM)
@@ -82,7 +87,9 @@ def exactly(stream: socket.socket, length: int) -> bytes:
 
 
 class TestWithout:
-    """A router may not forward a link-local source: the proofs below have this as their counterpart."""
+    """A router may not forward a link-local source: the proofs below have this as their
+    counterpart.
+    """
 
     def test_no_connection_reaches_a_pod(self, plain: ProbeWorld) -> None:
         """The node says that there is no way."""
@@ -113,7 +120,9 @@ class TestWithout:
 class TestProbes:
     @pytest.mark.parametrize("data", [b"GET /healthz", FOUR_KILOBYTES])
     def test_tcp(self, world: ProbeWorld, data: bytes) -> None:
-        """The pod sees the global address, and the load balancer hears the pod, a few kilobytes too."""
+        """The pod sees the global address, and the load balancer hears the pod, a few kilobytes
+        too.
+        """
         assert exchange(world, world.bound(world.pod, SOCK_STREAM, POD), data=data) == ADDRESS
 
     @pytest.mark.parametrize("data", [b"x", FOUR_KILOBYTES])
@@ -129,7 +138,9 @@ class TestProbes:
 
     @pytest.mark.parametrize("backend", [POD, NODE])
     def test_dnat(self, world: ProbeWorld, backend: str) -> None:
-        """As kube-proxy does it, to a pod and to a listener of the node's: replies come from the service's address."""
+        """As kube-proxy does it, to a pod and to a listener of the node's: replies come from the
+        service's address.
+        """
         node = world.node if backend == NODE else world.pod
         server = world.bound(node, SOCK_STREAM, backend)
         port = server.getsockname()[1]
@@ -147,9 +158,15 @@ class TestProbes:
     def test_there_and_back_again_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
         """One address, the checksum and the hop limit change; and the checksum is right."""
         there = world.carry(packet(PROBE, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]))
-        assert there == packet(ADDRESS, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63)
-        back = world.carry(packet(POD, ADDRESS, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]), outward=True)
-        assert back == packet(POD, PROBE, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63)
+        assert there == packet(
+            ADDRESS, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63
+        )
+        back = world.carry(
+            packet(POD, ADDRESS, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]), outward=True
+        )
+        assert back == packet(
+            POD, PROBE, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63
+        )
         assert checksum_is_right(there)
         assert checksum_is_right(back)
 
@@ -157,7 +174,9 @@ class TestProbes:
 class TestOthers:
     @pytest.mark.parametrize("protocol", HEADERS)
     def test_untouched_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
-        """Between a global address and the pod only the hop limit changes; no checksum, right or wrong."""
+        """Between a global address and the pod only the hop limit changes; no checksum, right or
+        wrong.
+        """
         for checksum in (packet, without_checksum):
             there = checksum(CLOUD_GLOBAL, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999])
             assert world.carry(there) == one_hop_later(there)
@@ -206,7 +225,9 @@ class TestNeighbourDiscovery:
 
     @pytest.mark.parametrize("is_careless", [False, True])
     def test_router_advertisements(self, plain: ProbeWorld, *, is_careless: bool) -> None:
-        """A default route of a short life is renewed; without the exemption it would never have come."""
+        """A default route of a short life is renewed; without the exemption it would never have
+        come.
+        """
         plain.node.ip("-6", "route", "del", "default")
         plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.accept_ra=2")
         plain.nft.load(Context(), self.CARELESS if is_careless else render(RULES))
@@ -218,18 +239,25 @@ class TestNeighbourDiscovery:
             assert all(lifetime - 3 <= route["expires"] <= lifetime for route in found)
 
     def test_multicast_groups(self, plain: ProbeWorld) -> None:
-        """A querier that asks from the probes' address gets its report; without the exemption it would not."""
+        """A querier that asks from the probes' address gets its report; without the exemption it
+        would not.
+        """
         tap = plain.tap(plain.cloud, "wire")
         # Which asks for one group each, so that their reports differ.
         for ruleset, group in (self.CARELESS, "ff05::77"), (render(RULES), "ff05::88"):
             plain.nft.load(Context(), ruleset)
             member = struct.pack("=16sI", inet_pton(AF_INET6, group), index_of(plain.node, "eth0"))
-            plain.open(plain.node, SOCK_DGRAM).setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, member)
+            plain.open(plain.node, SOCK_DGRAM).setsockopt(
+                socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, member
+            )
             query_group(plain, group)
         groups = []
         while "ff05::88" not in groups:
-            report = parts(next_packet(tap, lambda got: got.protocol == 0 and got.payload[8] == 143)).payload[8:]
-            # A record of how things are (1 or 2) is an answer; when a group was joined, its change was told (3 to 6).
+            report = parts(
+                next_packet(tap, lambda got: got.protocol == 0 and got.payload[8] == 143)
+            ).payload[8:]
+            # A record of how things are (1 or 2) is an answer; when a group was joined, its change
+            # was told (3 to 6).
             if report[8] in {1, 2}:
                 groups.append(socket.inet_ntop(AF_INET6, report[12:28]))
         assert "ff05::77" not in groups
@@ -238,7 +266,12 @@ class TestNeighbourDiscovery:
         """The router shows a better way, and it is taken; without the exemption it would not be."""
         better = "fe80::99"
         # A router takes no redirects on a device on which it routes; of this one it is a host.
-        plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.forwarding=0", "net.ipv6.conf.eth0.accept_redirects=1")
+        plain.node.run(
+            "sysctl",
+            "-qw",
+            "net.ipv6.conf.eth0.forwarding=0",
+            "net.ipv6.conf.eth0.accept_redirects=1",
+        )
         for ruleset, way in (self.CARELESS, PROBE), (render(RULES), better):
             plain.nft.load(Context(), ruleset)
             redirect(plain, destination="2001:db8:9::9", target=better)
@@ -261,7 +294,11 @@ def advertise(world: ProbeWorld, *, lifetime: int) -> None:
 
 def redirect(world: ProbeWorld, *, destination: str, target: str) -> None:
     hardware = struct.pack("!BB6s", 2, 1, b"\x02\0\0\0\0\x99")
-    message = struct.pack("!BBHI", 137, 0, 0, 0) + inet_pton(AF_INET6, target) + inet_pton(AF_INET6, destination)
+    message = (
+        struct.pack("!BBHI", 137, 0, 0, 0)
+        + inet_pton(AF_INET6, target)
+        + inet_pton(AF_INET6, destination)
+    )
     send_icmpv6(world, message + hardware, NODE_LOCAL)
 
 
@@ -272,7 +309,9 @@ def query_group(world: ProbeWorld, group: str) -> None:
     send_icmpv6(world, message, group, hops=1, options=bytes([0, 0, 5, 2, 0, 0, 1, 0]))
 
 
-def send_icmpv6(world: ProbeWorld, message: bytes, to: str, *, hops: int = 255, options: bytes = b"") -> None:
+def send_icmpv6(
+    world: ProbeWorld, message: bytes, to: str, *, hops: int = 255, options: bytes = b""
+) -> None:
     """From the probes' address, as the cloud's router does; the kernel fills the checksum in."""
     raw = world.open(world.cloud, socket.SOCK_RAW, ICMPV6)
     for option in socket.IPV6_UNICAST_HOPS, socket.IPV6_MULTICAST_HOPS:
@@ -289,5 +328,7 @@ def send_icmpv6(world: ProbeWorld, message: bytes, to: str, *, hops: int = 255, 
 
 
 def default_routes(world: ProbeWorld) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = json.loads(world.node.ip("-6", "-json", "route", "show", "default"))
+    shown: list[dict[str, Any]] = json.loads(
+        world.node.ip("-6", "-json", "route", "show", "default")
+    )
     return shown

@@ -21,7 +21,13 @@ from support.probe_nodes import (
 from support.probe_worlds import RULES
 
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-from hostrouting.azure.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
+from hostrouting.azure.probe_snat.ruleset import (
+    AGAIN_PATH,
+    DEPARTURE,
+    RULESET_PATH,
+    ProbeRules,
+    render,
+)
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH
@@ -60,7 +66,9 @@ class TestPlan:
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
         host.nftables.texts.clear()
         host.nftables.load(ctx, ruleset)
-        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
+            f"~ {TABLE} ({detail})"
+        ]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
         """Rules cannot be read, files can: the plan names the rules that it does not know."""
@@ -87,25 +95,44 @@ class TestPlan:
         assert ctx.clock.monotonic() == began
 
     def test_a_table_that_is_there(self, host: FakeHost, ctx: Context) -> None:
-        """It is changed, not added, also where something is in the way, and whether or not it may be read."""
+        """It is changed, not added, also where something is in the way, and whether or not it may
+        be read.
+        """
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         lead(host)
         expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
-        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
+        assert [
+            str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
+        ] == expected
         host.nftables.may_read = False
-        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
+        assert [
+            str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
+        ] == expected
 
     @pytest.mark.parametrize("error", [BackendError("no answer"), None])
     def test_a_cloud_without_an_answer(
-        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
+        self,
+        host: FakeHost,
+        ctx: Context,
+        caplog: pytest.LogCaptureFixture,
+        error: BackendError | None,
     ) -> None:
-        """If the cloud does not answer, or not readably, the plan assumes the rules, and its log warns."""
+        """If the cloud does not answer, or not readably, the plan assumes the rules, and its log
+        warns.
+        """
         host.metadata.error = error
         host.metadata.document = {"error": "x"}
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
-        why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
+        why = (
+            "no answer"
+            if error
+            else "the cloud's description of the network interfaces cannot be read: "
+        )
         [said] = says(caplog, logging.WARNING)
-        assert said.partition(why)[:2] == ("it is unknown if this node has IPv6, so IPv6 is assumed: ", why)
+        assert said.partition(why)[:2] == (
+            "it is unknown if this node has IPv6, so IPv6 is assumed: ",
+            why,
+        )
 
     def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, with the next step."""
@@ -143,7 +170,9 @@ class TestCheck:
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """AgentBaker's own table on the same device is no drift, and stays; on another one it is replaced."""
+        """AgentBaker's own table on the same device is no drift, and stays; on another one it is
+        replaced.
+        """
         caplog.set_level(logging.INFO)
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         theirs_again = THEIRS.replace("flush table", "delete table")
@@ -155,16 +184,23 @@ class TestCheck:
         assert host.nftables.tables[OURS] == theirs
         host.nftables.load(ctx, theirs_again.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"]
+        assert check(host, ctx) == [
+            f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"
+        ]
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert any(f"replaced, because it had drifted ({how})" in said for said in says(caplog, logging.INFO))
+        assert any(
+            f"replaced, because it had drifted ({how})" in said
+            for said in says(caplog, logging.INFO)
+        )
 
     @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
     def test_cilium_before_nftables(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
     ) -> None:
-        """By tcx or tc, it takes probes first: the rules are loaded nevertheless; plan, apply and check say so."""
+        """By tcx or tc, it takes probes first: the rules are loaded nevertheless; plan, apply and
+        check say so.
+        """
         host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
@@ -174,7 +210,10 @@ class TestCheck:
         assert [line.startswith(words) for line in said] == [True, True]
         [found] = check(host, ctx)
         assert found.startswith(f"warning: probe-snat: eth0: {words}")
-        assert all(text.endswith("use ipv6-hp-bpf there, which does the same job") for text in (*said, found))
+        assert all(
+            text.endswith("use ipv6-hp-bpf there, which does the same job")
+            for text in (*said, found)
+        )
 
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
         """Rules that cannot work any more are found, too, without waiting."""
@@ -188,7 +227,9 @@ class TestCheck:
         assert ctx.clock.monotonic() == began
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """The result of an earlier run counts; without one, a check of required rules cannot say if any are missing."""
+        """The result of an earlier run counts; without one, a check of required rules cannot say if
+        any are missing.
+        """
         host.metadata.error = BackendError("no answer")
         with pytest.raises(BackendError, match="no answer"):
             check(host, ctx, config(required=True))

@@ -39,7 +39,9 @@ CTX = Context()
 
 class TestFiles:
     def test_ruleset(self) -> None:
-        """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
+        """The whole script, to the byte: its asset, with these places filled in; rendered twice it
+        is the same.
+        """
         text = (
             asset("azure/probe_snat/probe-snat.nft")
             .replace("@DEV@", "eth0")
@@ -50,7 +52,9 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte: its asset, with these places filled in."""
-        assert changes(asset("azure/probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content) == [
+        assert changes(
+            asset("azure/probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content
+        ) == [
             "-# @ORDER@",
             "+# No Before= and no RequiredBy=: probes are not worth a node that does not start.",
             *("-# @INSTALL@", "+WantedBy=hostrouting-ready.service"),
@@ -68,7 +72,9 @@ class TestFiles:
         ]
 
     def test_the_drop_in_loads_the_rules_again(self) -> None:
-        """The drop-in for AgentBaker's unit is its asset; the words that it looks for are in our rules."""
+        """The drop-in for AgentBaker's unit is its asset; the words that it looks for are in our
+        rules.
+        """
         [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
         assert again.content.decode() == asset("azure/probe_snat/ipv6_nftables.conf")
         [looked_for] = re.findall('grep -qF "(.*?)"', again.content.decode())
@@ -95,19 +101,29 @@ class TestFiles:
 
 
 class TestValues:
-    @pytest.mark.parametrize("dev", ["", "eth*", 'e"; flush ruleset; "', "eth\\", "a b", "sixteen-bytes-xx", "e\n"])
+    @pytest.mark.parametrize(
+        "dev", ["", "eth*", 'e"; flush ruleset; "', "eth\\", "a b", "sixteen-bytes-xx", "e\n"]
+    )
     def test_devices_that_nft_could_misread(self, dev: str) -> None:
         """Are refused, although the kernel allows some of them."""
         with pytest.raises(ValueError, match="is not a device name"):
             ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
 
     @pytest.mark.parametrize(
-        "addresses", [{"source": "2001:db8::1"}, {"address": "fe80::1"}, {"address": "::"}, {"source": "fe80::1; drop"}]
+        "addresses",
+        [
+            {"source": "2001:db8::1"},
+            {"address": "fe80::1"},
+            {"address": "::"},
+            {"source": "fe80::1; drop"},
+        ],
     )
     def test_addresses_of_the_wrong_kind(self, addresses: dict[str, str]) -> None:
         """Are refused as the config refuses them."""
         with pytest.raises(InvalidConfigError):
-            ProbeRules(**{"dev": "eth0", "source": RULES.source, "address": RULES.address, **addresses})
+            ProbeRules(
+                **{"dev": "eth0", "source": RULES.source, "address": RULES.address, **addresses}
+            )
 
 
 def of_section(section: ProbeSNATConfig) -> ProbeRules:
@@ -159,7 +175,9 @@ class TestKernel:
 
     @given(section=probe_snat_configs())
     def test_any_section(self, nft: NftCommand, section: ProbeSNATConfig) -> None:
-        """The real nft accepts the rendered rules, in place of the section before, and lists them as expected."""
+        """The real nft accepts the rendered rules, in place of the section before, and lists them
+        as expected.
+        """
         rules = of_section(section)
         nft.check(CTX, render(rules))
         nft.load(CTX, render(rules))
@@ -178,7 +196,9 @@ class TestKernel:
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
 
     def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
-        """AgentBaker's table, over ours and alone, has the same effect on eth0, and differs to the letter."""
+        """AgentBaker's table, over ours and alone, has the same effect on eth0, and differs to the
+        letter.
+        """
         for before in delete_script(), render(RULES):
             nft.load(CTX, before + THEIRS)
             listing = nft.table(CTX, FAMILY, TABLE_NAME) or []
@@ -192,7 +212,8 @@ class TestKernel:
         """Whatever differs that a packet could notice: no values are read into it."""
         before, after = _OTHERWISE[difference]
         assert before in THEIRS
-        # The block alone: nft 0.9.8 dies of SIGSEGV if a set follows a declaration or flush of its table in one script.
+        # The block alone: nft 0.9.8 dies of SIGSEGV if a set follows a declaration or flush of its
+        # table in one script.
         block = THEIRS[THEIRS.index("table ip6 azureSLBProbe {") :]
         nft.load(CTX, delete_script())
         nft.load(CTX, block.replace(before, after, 1))
@@ -210,10 +231,15 @@ class TestKernel:
         ],
     )
     def test_whatever_the_table_was(self, nft: NftCommand, drifted: str) -> None:
-        """Other chains, hooks, priorities, rules, sets: one load, and it is ours; others' tables are as they were."""
+        """Other chains, hooks, priorities, rules, sets: one load, and it is ours; others' tables
+        are as they were.
+        """
         nft.load(CTX, delete_script())
         nft.load(CTX, f"{drifted}\n")
-        nft.load(CTX, "table ip6 theirs {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n")
+        nft.load(
+            CTX,
+            "table ip6 theirs {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n",
+        )
         theirs = nft.table(CTX, "ip6", "theirs")
         assert nft.table(CTX, FAMILY, TABLE_NAME) != expected_listing(RULES)
         nft.load(CTX, render(RULES))

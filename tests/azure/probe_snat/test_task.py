@@ -1,4 +1,6 @@
-"""ConfigureProbeSNAT on a fake machine: its work, the nodes that it leaves alone, and the answers of the cloud."""
+"""ConfigureProbeSNAT on a fake machine: its work, the nodes that it leaves alone, and the answers
+of the cloud.
+"""
 
 import logging
 import re
@@ -64,8 +66,12 @@ EARLY = b"[Unit]\nBefore=network.target\n[Service]\nExecStart=/bin/true\n"
 
 
 class TestDo:
-    def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """The table is exactly ours, ruleset and unit are there, others' tables as they were; again changes nothing."""
+    def test_live_and_for_every_boot(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The table is exactly ours, ruleset and unit are there, others' tables as they were; again
+        changes nothing.
+        """
         caplog.set_level(logging.INFO)
         theirs = host.nftables.tables["ip6", "theirs"]
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -73,7 +79,9 @@ class TestDo:
         assert host.nftables.tables["ip6", "theirs"] == theirs
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
-        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
+        assert host.files.exists(
+            "/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service"
+        )
         assert says(caplog, logging.INFO) == [f"{TABLE} loaded: {RULES}"]
         before = state(host)
         host.nftables.operations.calls.clear()
@@ -96,20 +104,28 @@ class TestDo:
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert ("ip6", "theirs") in host.nftables.tables
-        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, because it had drifted (")
+        assert says(caplog, logging.INFO)[0].startswith(
+            f"{TABLE} replaced, because it had drifted ("
+        )
 
-    def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_table_with_flags(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """A table that cannot be read differs: it is found, planned for, replaced, and deleted."""
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
         host.nftables.texts[OURS] = "flags dormant"
         detail = "it has flags, such as dormant or owner"
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"]
+        assert check(host, ctx) == [
+            f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"
+        ]
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
-        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, because it had drifted")
+        assert says(caplog, logging.INFO)[-1].startswith(
+            f"{TABLE} replaced, because it had drifted"
+        )
         host.nftables.texts[OURS] = "flags dormant"
         task.undo(ctx)
         assert OURS not in host.nftables.tables
@@ -123,7 +139,9 @@ class TestDo:
         assert rules_in(host.nftables.tables[OURS]) == rules
         assert host.files.read(RULESET_PATH) == render(rules).encode()
 
-    def test_a_race_with_a_flush(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_race_with_a_flush(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """A flush right after the load is logged and is no failure, since the unit is installed."""
         host.nftables.operations.plan(4, partial(setattr, host.nftables, "texts", {}))
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -139,7 +157,9 @@ class TestDo:
         """A default route that comes during the wait is in time; the wait is logged once."""
         caplog.set_level(logging.INFO)
         lead(host)
-        ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: lead(host, "eth0"))))
+        ConfigureProbeSNAT(CONFIG, host=host).do(
+            Context(clock=LaterClock(lambda: lead(host, "eth0")))
+        )
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert says(caplog, logging.INFO)[0] == "waiting up to 30 s: there is no IPv6 default route"
         assert len(says(caplog, logging.INFO)) == 2
@@ -162,7 +182,9 @@ class TestDo:
                 0,
             ),
             (
-                lambda host: host.link_layer.add_address("eth0", f"{CONFIG.probe_snat.address}/128"),
+                lambda host: host.link_layer.add_address(
+                    "eth0", f"{CONFIG.probe_snat.address}/128"
+                ),
                 CONFIG,
                 BackendError,
                 "is an address of the node, ",
@@ -183,19 +205,43 @@ class TestDo:
                 0,
             ),
             # The rules are checked after the reading of the table.
-            (lambda host: host.nftables.fail_at(2, BackendError("no")), CONFIG, BackendError, "no", 0),
             (
-                lambda host: host.files.write("/etc/systemd/system/early.service", EARLY, mode=0o644),
+                lambda host: host.nftables.fail_at(2, BackendError("no")),
+                CONFIG,
+                BackendError,
+                "no",
+                0,
+            ),
+            (
+                lambda host: host.files.write(
+                    "/etc/systemd/system/early.service", EARLY, mode=0o644
+                ),
                 attrs.evolve(CONFIG, gates=("early.service",)),
                 UnitError,
                 "early.service cannot be a gate",
                 0,
             ),
         ],
-        ids=["no router", "another device", "an address of the node", "a typo", "no nft", "refused rules", "a gate"],
+        ids=[
+            "no router",
+            "another device",
+            "an address of the node",
+            "a typo",
+            "no nft",
+            "refused rules",
+            "a gate",
+        ],
     )
     def test_a_run_that_fails(
-        self, host: FakeHost, ctx: Context, *, arrange: Any, settings: Any, error: Any, words: str, seconds: int
+        self,
+        host: FakeHost,
+        ctx: Context,
+        *,
+        arrange: Any,
+        settings: Any,
+        error: Any,
+        words: str,
+        seconds: int,
     ) -> None:
         """Neither file nor rule is changed; only what may come right is waited for."""
         arrange(host)
@@ -209,7 +255,9 @@ class TestDo:
         lead(host)
         before = state(host)
         with pytest.raises(BackendError) as caught:
-            ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
+            ConfigureProbeSNAT(CONFIG, host=host).do(
+                Context(timeout=3, clock=ManualClock(auto=True))
+            )
         assert str(caught.value) == (
             "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
             "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
@@ -217,12 +265,16 @@ class TestDo:
         assert state(host) == before
 
     def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes have IPv6."""
+        """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes
+        have IPv6.
+        """
         caplog.set_level(logging.INFO)
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         changes = [str(change) for change in task.plan(ctx)]
-        assert changes[:4] == [f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)]
+        assert changes[:4] == [
+            f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)
+        ]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
             "an image does not show if a node has IPv6: probe-snat.service is for nodes that have it",
@@ -237,7 +289,9 @@ class TestDo:
         assert host.files.tree.snapshot() == {}
 
     @pytest.mark.parametrize(("is_required", "asked"), [(True, b"probe-snat\n"), (False, b"\n")])
-    def test_gates_ask_only_about_required_rules(self, ctx: Context, is_required: bool, asked: bytes) -> None:
+    def test_gates_ask_only_about_required_rules(
+        self, ctx: Context, is_required: bool, asked: bytes
+    ) -> None:
         """The list of asked units names the unit only then, also where it did not before, or did."""
         host = FakeHost(is_live=False)
         for required in (not is_required, is_required):
@@ -256,7 +310,9 @@ class TestNoPart:
     """A node that needs no rules has none afterwards."""
 
     @pytest.mark.parametrize("why", REASONS)
-    def test_files_of_an_earlier_run_are_removed(self, host: FakeHost, ctx: Context, why: str) -> None:
+    def test_files_of_an_earlier_run_are_removed(
+        self, host: FakeHost, ctx: Context, why: str
+    ) -> None:
         """Table, ruleset and unit; others' tables stay."""
         before = state(host)
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -269,7 +325,9 @@ class TestNoPart:
 
     @pytest.mark.parametrize("why", REASONS)
     def test_zero_impact(self, ctx: Context, why: str) -> None:
-        """On a node without an earlier config, neither nft nor systemd is called; upstream's own table stays."""
+        """On a node without an earlier config, neither nft nor systemd is called; upstream's own
+        table stays.
+        """
         host = made_host(FOREIGN)
         settings = takes_no_part(host, why)
         before = state(host)
@@ -287,18 +345,29 @@ class TestNoPart:
         [
             ("no IPv6 by the cloud", "INFO: this node lacks IPv6 in the cloud's description"),
             ("no IPv6 address", "INFO: this node lacks IPv6: eth0 lacks a global address"),
-            ("eBPF", "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0"),
+            (
+                "eBPF",
+                "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0",
+            ),
         ],
     )
-    def test_why(self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str) -> None:
+    def test_why(
+        self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str
+    ) -> None:
         """The log says so; loudly, where two programs could get into each other's way."""
         caplog.set_level(logging.INFO)
-        ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(Context(clock=ManualClock(auto=True)))
+        ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(
+            Context(clock=ManualClock(auto=True))
+        )
         said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
-        assert f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed" in said
+        assert (
+            f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed" in said
+        )
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
-        """With `detect` address the node may still get one, as long as a router may answer its first questions."""
+        """With `detect` address the node may still get one, as long as a router may answer its
+        first questions.
+        """
         host.link_layer.remove_address("eth0", ADDRESS)
         host.link_layer.ages = {"eth0": 1.0}
         host.routes.add_route("0.0.0.0/0", dev="eth0")
@@ -340,7 +409,9 @@ class TestNoPart:
         ConfigureProbeSNAT(OFF, host=host).do(ctx)
         assert state(host) == before
 
-    def test_nft_went_first(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+    def test_nft_went_first(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """A missing nft stops nothing: the files are removed, and the log names the rest."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.is_installed = False
@@ -348,15 +419,21 @@ class TestNoPart:
         ConfigureProbeSNAT(OFF, host=host).do(ctx)
         assert host.files.tree.snapshot() == {}
         [said] = says(caplog, logging.WARNING)
-        assert said.startswith(f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed")
+        assert said.startswith(
+            f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed"
+        )
 
 
 class TestCloud:
     """The answers of the cloud, over HTTP, from a test server."""
 
-    @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
+    @pytest.mark.parametrize(
+        "answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)]
+    )
     def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
-        """An unreadable answer is an error where the probes are required, and the files of an earlier run stay."""
+        """An unreadable answer is an error where the probes are required, and the files of an
+        earlier run stay.
+        """
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)
         before = state(host)
@@ -386,7 +463,12 @@ class TestCloud:
 
     @pytest.mark.parametrize(
         ("section", "leads_by", "dev"),
-        [({}, ["eth0"], "eth0"), ({}, [], "eth1"), ({"dev": "eth7"}, [], "eth7"), ({"dev": "eth1"}, ["eth0"], "eth1")],
+        [
+            ({}, ["eth0"], "eth0"),
+            ({}, [], "eth1"),
+            ({"dev": "eth7"}, [], "eth7"),
+            ({"dev": "eth1"}, ["eth0"], "eth1"),
+        ],
     )
     def test_a_silent_cloud_does_not_keep_the_rules_from_a_node(
         self, host: FakeHost, ctx: Context, section: Any, leads_by: list[str], dev: str

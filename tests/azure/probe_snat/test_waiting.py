@@ -17,7 +17,9 @@ from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
 
-CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="address"), gates=())
+CONFIG = HostRoutingConfig(
+    probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="address"), gates=()
+)
 
 
 @pytest.fixture
@@ -36,7 +38,10 @@ def waited(node: KernelNode) -> float:
     began = clock.monotonic()
     fake = FakeHost()
     parts = {field.name: getattr(fake, field.name) for field in attrs.fields(Host)}
-    parts |= {"routes": NetlinkBackend(netns=node.name), "link_layer": NetlinkLinkLayer(netns=node.name)}
+    parts |= {
+        "routes": NetlinkBackend(netns=node.name),
+        "link_layer": NetlinkLinkLayer(netns=node.name),
+    }
     host = Host(**parts)
     ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=clock))
     return clock.monotonic() - began
@@ -46,7 +51,8 @@ def waited(node: KernelNode) -> float:
 def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
     """The kernel has added its link-local address a moment ago, and is still asking for routers."""
     node.ip("link", "set", "eth0", "up")
-    # A work queue of the kernel adds the address once it has seen the carrier, up to a second later.
+    # A work queue of the kernel adds the address once it has seen the carrier, up to a second
+    # later.
     shown = partial(node.ip, "-6", "address", "show", "dev", "eth0")
     wait_until(lambda: "inet6" in shown(), "the kernel adds no link-local address")
     assert 5 < waited(node) < 16
@@ -54,7 +60,9 @@ def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
 
 @needs("kernel")
 def test_a_device_without_ipv6_is_not_waited_for(node: KernelNode) -> None:
-    """Where IPv6 is switched off on the device, so that it has no address at all, nothing is waited for."""
+    """Where IPv6 is switched off on the device, so that it has no address at all, nothing is waited
+    for.
+    """
     node.run("sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1")
     node.ip("link", "set", "eth0", "up")
     assert waited(node) == 0

@@ -9,7 +9,9 @@ from support.stale_cni_nodes import LIVE, SHORT, World
 
 
 @pytest.fixture(params=BACKENDS)
-def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
     for name, value in SHORT.items():
         monkeypatch.setattr(f"hostrouting.{name}", value)
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)

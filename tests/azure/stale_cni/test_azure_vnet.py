@@ -33,7 +33,9 @@ def written(path: str, content: bytes | str) -> MemoryFiles:
 
 
 def test_endpoints_are_read() -> None:
-    """Each pod with its addresses of both families, compressed, its hardware address and the host's veth device."""
+    """Each pod with its addresses of both families, compressed, its hardware address and the host's
+    veth device.
+    """
     content = state_of({"azv1": ["10.240.0.9", "FD00:10:240::0:9"], "azv2": ["10.240.0.10"]})
     assert parse_state(content) == (
         Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1", TUNNEL_MAC),
@@ -42,9 +44,15 @@ def test_endpoints_are_read() -> None:
 
 
 def test_without_a_state_there_are_no_endpoints() -> None:
-    """A removed azure-vnet has often taken its state with it, and a file of 0 bytes is an empty store."""
+    """A removed azure-vnet has often taken its state with it, and a file of 0 bytes is an empty
+    store.
+    """
     assert read_endpoints(MemoryFiles()) == ()
-    assert read_endpoints(written(STATE_PATH, b"")) == read_endpoints(written(ENDPOINTS_PATH, b"")) == ()
+    assert (
+        read_endpoints(written(STATE_PATH, b""))
+        == read_endpoints(written(ENDPOINTS_PATH, b""))
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,12 @@ def test_a_state_without_pods_has_no_endpoints(content: str) -> None:
 def test_missing_fields_of_an_endpoint_are_empty() -> None:
     """An endpoint need not have addresses or a device; an address that was never set is empty text."""
     nothing = {"IPAddresses": None, "HostIfName": None, "MacAddress": None}
-    endpoints = {"a": {}, "b": nothing, "c": {"IPAddresses": [{"IP": "", "Mask": None}], "MacAddress": ""}, "d": None}
+    endpoints = {
+        "a": {},
+        "b": nothing,
+        "c": {"IPAddresses": [{"IP": "", "Mask": None}], "MacAddress": ""},
+        "d": None,
+    }
     networks = {"azure": {"Endpoints": endpoints}}
     content = json.dumps({"Network": {"ExternalInterfaces": {"eth0": {"Networks": networks}}}})
     assert parse_state(content.encode()) == (Endpoint(()),) * 4
@@ -115,7 +128,10 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
             "the file.Network.ExternalInterfaces['eth0'] should be an object, not int",
         ),
         (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is not an IPv4 address"),
-        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName should be text, not int"),
+        (
+            state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"),
+            "HostIfName should be text, not int",
+        ),
         (
             state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"),
             f"an entry of {IN_ENDPOINTS}.IPAddresses.IP should be text, not int",
@@ -129,7 +145,9 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
             f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not int",
         ),
         (
-            re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16"]', state_of({"a": []})),
+            re.sub(
+                rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16"]', state_of({"a": []})
+            ),
             f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not str",
         ),
         (b'{"foo": 1}', "the file has no Network"),
@@ -139,28 +157,60 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
             b'{"Network": {"ExternalInterfaces": {"eth0": {"Name": "eth0"}}}}',
             "the file.Network.ExternalInterfaces['eth0'] has no Networks",
         ),
-        (state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'), f"{IN_NETWORKS} has no Endpoints"),
-        (state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'), f"{IN_ENDPOINTS} has no IPAddresses"),
-        (state_of({"a": ["::1"]}).replace(b'"IP"', b'"Ip"'), f"an entry of {IN_ENDPOINTS}.IPAddresses has no IP"),
+        (
+            state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'),
+            f"{IN_NETWORKS} has no Endpoints",
+        ),
+        (
+            state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'),
+            f"{IN_ENDPOINTS} has no IPAddresses",
+        ),
+        (
+            state_of({"a": ["::1"]}).replace(b'"IP"', b'"Ip"'),
+            f"an entry of {IN_ENDPOINTS}.IPAddresses has no IP",
+        ),
         (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress should be text, not int"),
         *(
-            (state_of({"a": []}).replace(b"EjRWeJq8", text), f"'{text.decode()}' is not a hardware address")
-            for text in (b"EjRW", b"EjRWeJq", b"no", b"aa:bb:cc:00:00", b"aa:bb:cc:00:00:100", b"aa:bb:cc:00:00:xx")
+            (
+                state_of({"a": []}).replace(b"EjRWeJq8", text),
+                f"'{text.decode()}' is not a hardware address",
+            )
+            for text in (
+                b"EjRW",
+                b"EjRWeJq",
+                b"no",
+                b"aa:bb:cc:00:00",
+                b"aa:bb:cc:00:00:100",
+                b"aa:bb:cc:00:00:xx",
+            )
         ),
         (b"[" * 100_000, "it is nested too deeply"),
         (b"\xff\xfe\xfa", "'utf-16-le' codec can't decode"),
     ],
 )
 def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) -> None:
-    """Live pods cannot be distinguished from dead ones then: the error names the file, the fault and the next step."""
+    """Live pods cannot be distinguished from dead ones then: the error names the file, the fault
+    and the next step.
+    """
     with pytest.raises(StaleCNIError) as caught:
         read_endpoints(written(STATE_PATH, content))
     text = str(caught.value)
     assert text.startswith(f"cannot read azure-vnet's state in {STATE_PATH}: {reason}")
-    assert text.endswith("if none of azure-vnet's pods is left, move the file away and run this again")
+    assert text.endswith(
+        "if none of azure-vnet's pods is left, move the file away and run this again"
+    )
 
 
-KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses", "IP", "HostIfName", "MacAddress")
+KEYS = (
+    "Network",
+    "ExternalInterfaces",
+    "Networks",
+    "Endpoints",
+    "IPAddresses",
+    "IP",
+    "HostIfName",
+    "MacAddress",
+)
 
 
 @given(
@@ -181,7 +231,10 @@ def test_no_state_is_a_foreign_error(document: object) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        {"name": "azure", "plugins": [{"type": "azure-vnet", "mode": "bridge"}, {"type": "portmap"}]},
+        {
+            "name": "azure",
+            "plugins": [{"type": "azure-vnet", "mode": "bridge"}, {"type": "portmap"}],
+        },
         {"name": "azure", "type": "azure-vnet"},
         {"type": "bridge", "ipam": {"type": "azure-vnet-ipam"}},
         {"plugins": [{"type": "portmap"}, {"type": "bridge", "ipam": {"type": "azure-vnet-ipam"}}]},
@@ -221,11 +274,15 @@ def test_other_configurations_are_none(name: str, content: str) -> None:
     assert configured(written(f"/etc/cni/net.d/{name}", content)) == []
 
 
-@pytest.mark.parametrize("content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"])
+@pytest.mark.parametrize(
+    "content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"]
+)
 def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
     """Perhaps it is being written at this moment: the cautious answer is yes, and it says so."""
     path = "/etc/cni/net.d/10-azure.conflist"
-    assert configured(written(path, content)) == [f"{path} is not valid JSON and contains 'azure-vnet'"]
+    assert configured(written(path, content)) == [
+        f"{path} is not valid JSON and contains 'azure-vnet'"
+    ]
 
 
 def test_a_configuration_of_any_depth_is_found() -> None:
@@ -306,12 +363,18 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
         (b"[]", "the file should be an object, not list"),
         (b'{"ContainerNetworkService": {}}', "the file has no Endpoints"),
         (b'{"Endpoints": []}', "the file.Endpoints should be an object, not list"),
-        (b'{"Endpoints": {"0a": {"PodName": "x"}}}', "the file.Endpoints['0a'] has no IfnameToIPMap"),
+        (
+            b'{"Endpoints": {"0a": {"PodName": "x"}}}',
+            "the file.Endpoints['0a'] has no IfnameToIPMap",
+        ),
         (
             b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": "10.0.0.1"}}}}}',
             "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 should be a list, not str",
         ),
-        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is not an IPv4 address"),
+        (
+            b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}',
+            "'x' is not an IPv4 address",
+        ),
         (
             b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}',
             "'x:y' is not a hardware address",

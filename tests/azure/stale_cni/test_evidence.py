@@ -17,7 +17,15 @@ from support.stale_cni_snapshots import (
     route6,
     snapshot,
 )
-from support.stale_cni_worlds import NODE_ADDRESS, NODE_RULES, POD_CIDRS, TUNNEL_MAC, arp_reply, dnat, rules_of
+from support.stale_cni_worlds import (
+    NODE_ADDRESS,
+    NODE_RULES,
+    POD_CIDRS,
+    TUNNEL_MAC,
+    arp_reply,
+    dnat,
+    rules_of,
+)
 
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
@@ -40,24 +48,34 @@ def test_rules_of_the_node_are_never_touched() -> None:
 
 
 ROUTER = Device(
-    "cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{POD}/32"), DeviceAddress.parse(f"{POD6}/64"))
+    "cilium_host",
+    9,
+    up=True,
+    addresses=(DeviceAddress.parse(f"{POD}/32"), DeviceAddress.parse(f"{POD6}/64")),
 )
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: Restorable) -> None:
-    """Cilium's router takes an address from the pods' pool; without a hardware address the address decides."""
+    """Cilium's router takes an address from the pods' pool; without a hardware address the address
+    decides.
+    """
     ((kind, reason),) = judged(snapshot(leftover, devices=(*DEVICES, ROUTER)))
     address = POD6 if leftover in OF_POD6 else POD
     own = f"{address} is an address of the node itself, on cilium_host"
     if isinstance(leftover, EbtablesRule | Neighbour):
-        assert (kind, reason) == ("stale", f"no device and no pod has {MAC}, to which it leads; {own}")
+        assert (kind, reason) == (
+            "stale",
+            f"no device and no pod has {MAC}, to which it leads; {own}",
+        )
     else:
         assert (kind, reason) == ("node", own)
 
 
 def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address() -> None:
-    """All have one hardware address there: a rule for the bridge's address is the node's, one for others a pod's."""
+    """All have one hardware address there: a rule for the bridge's address is the node's, one for
+    others a pod's.
+    """
     rules = rules_of(arp_reply(NODE_ADDRESS, TUNNEL_MAC), arp_reply(POD, TUNNEL_MAC))
     reason = f"it was made for a pod, and {POD} is an address of the node itself, on cilium_host"
     assert judged(snapshot(*rules, devices=(*DEVICES, ROUTER))) == [
@@ -66,7 +84,9 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
     ]
     uplink = Device("eth0", 2, up=True, addresses=(DeviceAddress.parse(f"{POD}/16"),))
     default = route("0.0.0.0/0", "eth0", gateway="10.240.0.1", scope=0)
-    assert [kind for kind, _ in judged(snapshot(rules[1], default, devices=(*DEVICES, uplink)))] == ["node"]
+    assert [
+        kind for kind, _ in judged(snapshot(rules[1], default, devices=(*DEVICES, uplink)))
+    ] == ["node"]
 
 
 @pytest.mark.parametrize("dev", ["azure0", "azv1"])
@@ -78,7 +98,9 @@ def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_gateways_of_the_node_are_never_touched(leftover: Restorable) -> None:
-    """In bridge mode pods and node share a subnet: its gateway lies inside podCidrs, and may stand there by hand."""
+    """In bridge mode pods and node share a subnet: its gateway lies inside podCidrs, and may stand
+    there by hand.
+    """
     default = route("0.0.0.0/0", "azure0", gateway=POD, scope=0)
     default6 = route6("::/0", "azure0", gateway=POD6)
     reasons = judged(snapshot(leftover, default, default6))
@@ -104,14 +126,20 @@ def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
     assert judged(snapshot(neighbour(), default)) == [("node", f"{POD} is a gateway of the node")]
 
 
-@pytest.mark.parametrize("leftover", [DNAT_RULE, REPLY_RULE, neighbour(), neighbour(dev="azv1"), DNAT6_RULE], ids=str)
+@pytest.mark.parametrize(
+    "leftover", [DNAT_RULE, REPLY_RULE, neighbour(), neighbour(dev="azv1"), DNAT6_RULE], ids=str
+)
 def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restorable) -> None:
-    """The node's own rule stays while DHCP has its address away for a moment: its hardware address is a device's."""
+    """The node's own rule stays while DHCP has its address away for a moment: its hardware address
+    is a device's.
+    """
     uplink = Device("eth0", 2, up=True, mac=MAC)
     reason = f"{MAC} is a hardware address of the node itself, that of eth0"
     state = (Endpoint((POD, POD6), "azv1"),)
     assert judged(snapshot(leftover, devices=(*DEVICES, uplink))) == [("node", reason)]
-    assert judged(snapshot(leftover, devices=(*DEVICES, uplink), endpoints=state)) == [("node", reason)]
+    assert judged(snapshot(leftover, devices=(*DEVICES, uplink), endpoints=state)) == [
+        ("node", reason)
+    ]
 
 
 # --- live pods
@@ -120,7 +148,9 @@ def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restora
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 @pytest.mark.parametrize("device", ["azv1", ""])
 def test_an_endpoint_in_the_state_is_alive(leftover: Restorable, device: str) -> None:
-    """An endpoint in azure-vnet's state protects its addresses if its device exists, or is not named."""
+    """An endpoint in azure-vnet's state protects its addresses if its device exists, or is not
+    named.
+    """
     evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), device),))
     reason = f"azure-vnet's state has an endpoint with it{', on azv1' if device else ''}"
     assert judged(evidence) == [("live", reason)]
@@ -130,10 +160,14 @@ def test_an_endpoint_in_the_state_is_alive(leftover: Restorable, device: str) ->
 def test_a_record_of_a_device_that_is_gone_protects_nothing(leftover: Restorable) -> None:
     """azure-vnet leaves its state, too: an endpoint without its device is a dead record."""
     evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv7"),))
-    assert judged(evidence) == [("stale", "azure-vnet's state has an endpoint with it, on azv7, which is gone")]
+    assert judged(evidence) == [
+        ("stale", "azure-vnet's state has an endpoint with it, on azv7, which is gone")
+    ]
 
 
-@pytest.mark.parametrize("leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str)
+@pytest.mark.parametrize(
+    "leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str
+)
 def test_whose_hardware_address_is_learned_is_alive(leftover: Restorable) -> None:
     """A bridge that has learned the pod's own hardware address on a port has heard the pod."""
     evidence = snapshot(leftover, stations=(Station(MAC, "azv1"),))
@@ -141,49 +175,75 @@ def test_whose_hardware_address_is_learned_is_alive(leftover: Restorable) -> Non
 
 
 def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
-    """In tunnel mode only one of a pod's rules has its own hardware address; that saves the other, and the route."""
+    """In tunnel mode only one of a pod's rules has its own hardware address; that saves the other,
+    and the route.
+    """
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
     assert [kind for kind, _ in judged(what)] == ["live"] * 3
 
 
 @pytest.mark.parametrize(
-    "station", [Station(MAC, "azure0"), Station(MAC, "azv1", permanent=True), Station("aa:bb:cc:00:00:08", "azv1")]
+    "station",
+    [
+        Station(MAC, "azure0"),
+        Station(MAC, "azv1", permanent=True),
+        Station("aa:bb:cc:00:00:08", "azv1"),
+    ],
 )
 def test_only_addresses_that_a_port_has_learned_count(station: Station) -> None:
-    """The bridge's own entries, those that a program added, and other hardware addresses say nothing."""
+    """The bridge's own entries, those that a program added, and other hardware addresses say
+    nothing.
+    """
     assert [kind for kind, _ in judged(snapshot(DNAT_RULE, stations=(station,)))] == ["stale"]
 
 
 def test_a_hardware_address_of_several_pods_is_no_evidence() -> None:
     """A learned hardware address says nothing about either address when both have it."""
     rules = rules_of(dnat(POD, MAC), dnat("10.240.0.10", MAC))
-    assert [kind for kind, _ in judged(snapshot(*rules, stations=(Station(MAC, "azv1"),)))] == ["stale", "stale"]
+    assert [kind for kind, _ in judged(snapshot(*rules, stations=(Station(MAC, "azv1"),)))] == [
+        "stale",
+        "stale",
+    ]
 
 
 def test_the_hardware_address_of_tunnel_mode_is_never_evidence() -> None:
-    """Every pod has it in tunnel mode, and the fabric's router, too; also when one rule only is left."""
+    """Every pod has it in tunnel mode, and the fabric's router, too; also when one rule only is
+    left.
+    """
     rules = rules_of(dnat(POD, TUNNEL_MAC))
-    assert [kind for kind, _ in judged(snapshot(*rules, stations=(Station(TUNNEL_MAC, "eth0"),)))] == ["stale"]
+    assert [
+        kind for kind, _ in judged(snapshot(*rules, stations=(Station(TUNNEL_MAC, "eth0"),)))
+    ] == ["stale"]
 
 
 @pytest.mark.parametrize("dev", ["azv1", "lxc1", "azv7"])
 def test_a_neighbour_that_the_kernel_learned_proves_nothing(dev: str) -> None:
     """It may have gone out of date long ago, on a pod's device, too: a live pod answers when asked."""
-    assert [kind for kind, _ in judged(snapshot(DNAT_RULE, neighbour(dev=dev, permanent=False)))] == ["stale"]
+    assert [
+        kind for kind, _ in judged(snapshot(DNAT_RULE, neighbour(dev=dev, permanent=False)))
+    ] == ["stale"]
 
 
-@pytest.mark.parametrize("leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str)
+@pytest.mark.parametrize(
+    "leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str
+)
 @pytest.mark.parametrize("device", ["azv1", ""])
 def test_whose_hardware_address_the_state_has_is_alive(leftover: Restorable, device: str) -> None:
     """A record need not have all addresses of its pod, but it has the hardware address."""
     evidence = snapshot(leftover, endpoints=(Endpoint(("10.240.0.77",), device, MAC),))
     on = ", on azv1" if device else ""
-    assert judged(evidence) == [("live", f"azure-vnet's state has an endpoint with {MAC}, its hardware address{on}")]
+    assert judged(evidence) == [
+        ("live", f"azure-vnet's state has an endpoint with {MAC}, its hardware address{on}")
+    ]
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint((), "azv7", MAC), Endpoint((), "azv1", ""), Endpoint((), "azv1", "a:b")])
-def test_a_hardware_address_of_a_record_without_its_device_protects_nothing(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize(
+    "endpoint", [Endpoint((), "azv7", MAC), Endpoint((), "azv1", ""), Endpoint((), "azv1", "a:b")]
+)
+def test_a_hardware_address_of_a_record_without_its_device_protects_nothing(
+    endpoint: Endpoint,
+) -> None:
     """Nor does another one, or none."""
     assert [kind for kind, _ in judged(snapshot(DNAT_RULE, endpoints=(endpoint,)))] == ["stale"]
 
@@ -191,7 +251,9 @@ def test_a_hardware_address_of_a_record_without_its_device_protects_nothing(endp
 # --- an address that has another owner now
 
 NEW_MAC = "0a:00:00:00:00:09"
-DEAD_AND_OWN = rules_of(dnat(POD, MAC), arp_reply(POD, MAC), dnat(POD, NEW_MAC), arp_reply(POD, NEW_MAC))
+DEAD_AND_OWN = rules_of(
+    dnat(POD, MAC), arp_reply(POD, MAC), dnat(POD, NEW_MAC), arp_reply(POD, NEW_MAC)
+)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +261,10 @@ DEAD_AND_OWN = rules_of(dnat(POD, MAC), arp_reply(POD, MAC), dnat(POD, NEW_MAC),
     [
         {"stations": (Station(NEW_MAC, "azv1"),)},
         {"endpoints": (Endpoint((POD,), "azv1", NEW_MAC),)},
-        {"endpoints": (Endpoint((POD,), "azv1", TUNNEL_MAC),), "stations": (Station(NEW_MAC, "azv1"),)},
+        {
+            "endpoints": (Endpoint((POD,), "azv1", TUNNEL_MAC),),
+            "stations": (Station(NEW_MAC, "azv1"),),
+        },
         {"answered": frozenset([("azv1", POD)]), "stations": (Station(NEW_MAC, "azv1"),)},
     ],
     ids=["heard", "recorded", "recorded device", "answered"],
@@ -210,7 +275,12 @@ def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]
     assert dead[0] == "stale"
     assert dead[1].startswith(f"no device and no pod has {MAC}, to which it leads; ")
     assert own[0] == "live"
-    assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == ["stale", "stale", "live", "live"]
+    assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == [
+        "stale",
+        "stale",
+        "live",
+        "live",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +292,9 @@ def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]
         {"answered": frozenset([("azv1", POD)])},
     ],
 )
-def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(evidence: dict[str, object]) -> None:
+def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(
+    evidence: dict[str, object],
+) -> None:
     """It is unknown which of the two it has."""
     assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == ["live"] * 4
 
@@ -231,19 +303,29 @@ def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(evidence:
     "evidence",
     [
         {"stations": (Station(MAC, "azv1"), Station(NEW_MAC, "azv1"))},
-        {"stations": (Station(NEW_MAC, "azv1"),), "endpoints": (Endpoint(("10.240.0.77",), "azv1", MAC),)},
+        {
+            "stations": (Station(NEW_MAC, "azv1"),),
+            "endpoints": (Endpoint(("10.240.0.77",), "azv1", MAC),),
+        },
         {"stations": (Station(NEW_MAC, "azv2"),), "answered": frozenset([("azv1", "10.240.0.77")])},
     ],
     ids=["heard", "recorded", "may have it"],
 )
-def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(evidence: dict[str, object]) -> None:
-    """Also where the address is another pod's: only an object that leads to no pod is dead for certain."""
+def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(
+    evidence: dict[str, object],
+) -> None:
+    """Also where the address is another pod's: only an object that leads to no pod is dead for
+    certain.
+    """
     other = rules_of(dnat("10.240.0.77", MAC))
     kinds = [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, *other, **evidence))]
     assert kinds[:2] == ["live", "live"]
 
 
-DEAD_RECORD, LIVE_RECORD = Endpoint((POD, POD6), "azv1", MAC), Endpoint(("10.240.0.77",), "azv1", NEW_MAC)
+DEAD_RECORD, LIVE_RECORD = (
+    Endpoint((POD, POD6), "azv1", MAC),
+    Endpoint(("10.240.0.77",), "azv1", NEW_MAC),
+)
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
@@ -256,7 +338,9 @@ DEAD_RECORD, LIVE_RECORD = Endpoint((POD, POD6), "azv1", MAC), Endpoint(("10.240
 def test_a_record_whose_device_is_another_pods_now_protects_nothing(
     leftover: Restorable, endpoints: tuple[Endpoint, ...], evidence: dict[str, object]
 ) -> None:
-    """azure-vnet names devices after pods: one that comes back gets the old name, and the old record stays."""
+    """azure-vnet names devices after pods: one that comes back gets the old name, and the old
+    record stays.
+    """
     what = snapshot(leftover, endpoints=endpoints, **evidence)
     assert judged(what) == [
         ("stale", "azure-vnet's state has an endpoint with it, on azv1, which is another pod's now")
@@ -274,15 +358,23 @@ def test_a_record_whose_device_is_another_pods_now_protects_nothing(
     ],
     ids=["nothing", "elsewhere", "tunnel", "answers elsewhere", "both"],
 )
-def test_of_two_records_of_one_device_both_protect_until_one_is_known(evidence: dict[str, object]) -> None:
+def test_of_two_records_of_one_device_both_protect_until_one_is_known(
+    evidence: dict[str, object],
+) -> None:
     """A pod proves that it uses a device only if it is heard on that device."""
     what = snapshot(route(), endpoints=(DEAD_RECORD, LIVE_RECORD), **evidence)
     assert [kind for kind, _ in judged(what)] == ["live"]
 
 
 def test_two_records_of_one_pod_are_one() -> None:
-    """Both states may have it: with an address or a hardware address in common they are no two pods."""
-    records = (Endpoint((POD,), "azv1"), Endpoint((POD, POD6), "azv1", MAC), Endpoint(("10.240.0.77",), "azv1", MAC))
+    """Both states may have it: with an address or a hardware address in common they are no two
+    pods.
+    """
+    records = (
+        Endpoint((POD,), "azv1"),
+        Endpoint((POD, POD6), "azv1", MAC),
+        Endpoint(("10.240.0.77",), "azv1", MAC),
+    )
     what = snapshot(*OF_POD6, endpoints=records, stations=(Station(MAC, "azv1"),))
     assert {kind for kind, _ in judged(what)} == {"live"}
 
@@ -315,8 +407,12 @@ def test_a_known_address_need_not_be_asked(evidence: dict[str, object]) -> None:
     assert [kind for kind, _ in judged(what)] == ["live"]
 
 
-@pytest.mark.parametrize(("leftover", "kind"), [(DNAT_RULE, "unknown"), (route(), "node")], ids=["rule", "route"])
-def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(leftover: Restorable, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("leftover", "kind"), [(DNAT_RULE, "unknown"), (route(), "node")], ids=["rule", "route"]
+)
+def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(
+    leftover: Restorable, kind: str
+) -> None:
     """Both may have it: without the privilege to ask nothing is taken for stale."""
     what = snapshot(leftover, devices=(*NODE, ROUTER), may_probe=False)
     assert [found for found, _ in judged(what)] == [kind]
@@ -330,14 +426,18 @@ def test_several_devices_that_could_not_be_asked_are_counted() -> None:
 
 
 def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
-    """The device that the state gives to one address has no other; but for the other family it says nothing."""
+    """The device that the state gives to one address has no other; but for the other family it says
+    nothing.
+    """
     state = (Endpoint(("10.240.0.77",), "azv1"),)
     what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), may_probe=False, endpoints=state)
     kinds = {(v.address, v.kind) for v in judge(what, pod_cidrs=POD_CIDRS, bridge="azure0")}
     assert kinds == {(POD, "stale"), (POD6, "unknown")}
 
 
-@pytest.mark.parametrize("leftover", [route(dev="azv2"), neighbour(dev="azv2"), route6(dev="azv2")], ids=str)
+@pytest.mark.parametrize(
+    "leftover", [route(dev="azv2"), neighbour(dev="azv2"), route6(dev="azv2")], ids=str
+)
 def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> None:
     """A route or neighbour on a pod's own device is about that device: the state knows its pod."""
     state = (Endpoint(("10.240.0.77", "fd00:10:240::77"), "azv2"),)

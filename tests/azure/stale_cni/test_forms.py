@@ -9,7 +9,14 @@ from hostrouting.host import EbtablesRule
 MAC = "aa:bb:cc:00:00:09"
 REPLY = arp_reply("10.240.0.9", MAC)
 DNAT = dnat("10.240.0.9", MAC)
-NO_UNICAST = ("ff:ff:ff:ff:ff:ff", "Broadcast", "Multicast", "01:00:5e:0:0:9", "0:0:0:0:0:0", f"{MAC}/ff:ff:ff:0:0:0")
+NO_UNICAST = (
+    "ff:ff:ff:ff:ff:ff",
+    "Broadcast",
+    "Multicast",
+    "01:00:5e:0:0:9",
+    "0:0:0:0:0:0",
+    f"{MAC}/ff:ff:ff:0:0:0",
+)
 
 
 def rule(line: str, backend: str = "nft") -> EbtablesRule:
@@ -82,12 +89,16 @@ def test_rules_of_ipv6_pods_are_known() -> None:
     ],
 )
 def test_anything_else_is_no_rule_of_a_pod(line: str) -> None:
-    """One option more, less or negated, a network, no uplink, no unicast: then we do not know whose rule it is."""
+    """One option more, less or negated, a network, no uplink, no unicast: then we do not know whose
+    rule it is.
+    """
     assert read_pod_rule(rule(line)) is None
     assert not is_of_node(rule(line))
 
 
-@pytest.mark.parametrize("line", [NODE_RULES[0], NODE_RULES[2], NODE_RULES[0].replace("Unicast", "unicast")])
+@pytest.mark.parametrize(
+    "line", [NODE_RULES[0], NODE_RULES[2], NODE_RULES[0].replace("Unicast", "unicast")]
+)
 def test_rules_of_the_node_are_known(line: str) -> None:
     """A rule that the bridge needs for the node itself is neither foreign nor a pod's."""
     assert is_of_node(rule(line))

@@ -1,4 +1,6 @@
-"""The journal: nothing is lost in it, only root's records are trusted, and damaged ones are set aside."""
+"""The journal: nothing is lost in it, only root's records are trusted, and damaged ones are set
+aside.
+"""
 
 import json
 from pathlib import Path
@@ -8,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
-from hostrouting.azure.stale_cni.journal import Record, Restorable, Sweeps, from_json, set_aside, to_json
+from hostrouting.azure.stale_cni.journal import (
+    Record,
+    Restorable,
+    Sweeps,
+    from_json,
+    set_aside,
+    to_json,
+)
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import EbtablesRule, Neighbour, NextHop, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
@@ -77,13 +86,17 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
 
 
 restorables: st.SearchStrategy[Restorable] = st.one_of(
-    st.builds(EbtablesRule, st.sampled_from(["nft", "legacy"]), WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
+    st.builds(
+        EbtablesRule, st.sampled_from(["nft", "legacy"]), WORDS, NUMBERS, st.lists(WORDS).map(tuple)
+    ),
     st.builds(Neighbour, ADDRESSES.map(str), TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
     observed_routes(),
 )
 
 
-@given(st.lists(restorables, max_size=4), st.dictionaries(st.sampled_from(["nft", "legacy"]), TEXTS))
+@given(
+    st.lists(restorables, max_size=4), st.dictionaries(st.sampled_from(["nft", "legacy"]), TEXTS)
+)
 def test_nothing_is_lost(objects: list[Restorable], texts: dict[str, str]) -> None:
     """Every object is read as it was, known attributes or not, and so is the text of ebtables."""
     sweep = Record(boot_id="b", time="t", objects=tuple(objects), texts=tuple(texts.items()))
@@ -96,10 +109,15 @@ def test_a_record_is_readable() -> None:
     neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
     route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.9", protocol=4)
     files = MemoryFiles()
-    record = Sweeps(files, FOLDER).add([*rules_of(line), neighbour, route], texts=[("nft", "*nat\n")], now=NOW)
+    record = Sweeps(files, FOLDER).add(
+        [*rules_of(line), neighbour, route], texts=[("nft", "*nat\n")], now=NOW
+    )
     written = json.loads(files.read(record.path) or b"")
     rule_, neighbour_, route_ = written["objects"]
-    assert (written["time"], written["ebtables-save"]) == ("2026-01-01T00:00:00Z", {"nft": "*nat\n"})
+    assert (written["time"], written["ebtables-save"]) == (
+        "2026-01-01T00:00:00Z",
+        {"nft": "*nat\n"},
+    )
     assert rule_["ebtables rule"] == f"ebtables nft nat: {line}"
     assert neighbour_["neighbour"] == "10.240.0.9 dev azure0 lladdr aa:bb:cc:00:00:09 PERMANENT"
     assert route_["route"] == "172.16.1.0/24 via 10.224.0.9 dev eth0 proto static"
@@ -114,7 +132,9 @@ def test_the_newest_comes_first() -> None:
     files.write(BOOT_ID, b"boot-1\n", mode=0o444)
     sweeps = Sweeps(files, FOLDER)
     made = [sweeps.add([], texts=[], now=NOW + number // 6) for number in range(12)]
-    assert [record.path for record in sweeps.read().current] == [record.path for record in reversed(made)]
+    assert [record.path for record in sweeps.read().current] == [
+        record.path for record in reversed(made)
+    ]
     assert sweeps.read()[1:] == ([], [])
     assert {record.boot_id for record in made} == {"boot-1"}
 
@@ -133,7 +153,13 @@ def test_records_of_other_boots_are_told_apart() -> None:
 def test_other_files_in_the_folder_are_left_alone() -> None:
     """A file with another name is another program's."""
     files = MemoryFiles()
-    for name in ("notes.txt", "sweep-.json", "sweep-x.json", "sweep-1-2.json.orig", "sweep-2026-٣.json"):
+    for name in (
+        "notes.txt",
+        "sweep-.json",
+        "sweep-x.json",
+        "sweep-1-2.json.orig",
+        "sweep-2026-٣.json",
+    ):
         files.write(f"{FOLDER}/{name}", b"?", mode=0o644)
     sweeps = Sweeps(files, FOLDER)
     assert sweeps.read() == ([], [], [])
@@ -141,7 +167,9 @@ def test_other_files_in_the_folder_are_left_alone() -> None:
     assert len(files.names(FOLDER)) == 5
 
 
-@pytest.mark.parametrize(("folder", "left"), [(FOLDER, "/var/lib"), ("/srv/backups/cni/", "/srv/backups")])
+@pytest.mark.parametrize(
+    ("folder", "left"), [(FOLDER, "/var/lib"), ("/srv/backups/cni/", "/srv/backups")]
+)
 def test_the_last_record_takes_the_folder_with_it(folder: str, left: str) -> None:
     """Nothing of hostrouting remains, but the folder above one that an operator has chosen does."""
     files = MemoryFiles()
@@ -192,7 +220,9 @@ SWEPT: dict[str, object] = json.loads(
 def broken(number: int, **fields: object) -> bytes:
     """Return the record with one object that differs from our form."""
     entries: list[dict[str, object]] = SWEPT["objects"]  # type: ignore[assignment]
-    objects = [{**entry, **(fields if index == number else {})} for index, entry in enumerate(entries)]
+    objects = [
+        {**entry, **(fields if index == number else {})} for index, entry in enumerate(entries)
+    ]
     return json.dumps({**SWEPT, "objects": objects}).encode()
 
 
@@ -235,7 +265,9 @@ def broken(number: int, **fields: object) -> bytes:
     ],
 )
 def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
-    """The reason names the file and the next step; its objects are ignored, and other records are used."""
+    """The reason names the file and the next step; its objects are ignored, and other records are
+    used.
+    """
     files = MemoryFiles()
     files.write(SWEEP, content, mode=0o600)
     sweeps = Sweeps(files, FOLDER)
@@ -257,7 +289,9 @@ def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
 
 
 def test_a_record_of_another_user_is_not_trusted() -> None:
-    """Nor is a link, or a record that others may write to: root would restore any object that it lists."""
+    """Nor is a link, or a record that others may write to: root would restore any object that it
+    lists.
+    """
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
     good, theirs, opened, linked = (sweeps.add([], texts=[], now=NOW) for _ in range(4))
@@ -267,25 +301,35 @@ def test_a_record_of_another_user_is_not_trusted() -> None:
     recorded = sweeps.read()
     assert recorded.current == [good]
     assert [record.path for record in recorded.damaged] == [linked.path, opened.path, theirs.path]
-    said = ("it is a symbolic link", f"may change {opened.path} (owner 0, mode 0666)", "(owner 65534,")
+    said = (
+        "it is a symbolic link",
+        f"may change {opened.path} (owner 0, mode 0666)",
+        "(owner 65534,",
+    )
     assert all(words in record.damage for words, record in zip(said, recorded.damaged, strict=True))
 
 
 @pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])
 def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
-    """No record is written there and none is read, also where only a folder above is another user's."""
+    """No record is written there and none is read, also where only a folder above is another
+    user's.
+    """
     files = MemoryFiles()
     files.tree.make_directory("/var/lib")
     sweeps = Sweeps(files, FOLDER)
     if exposed != FOLDER:
         files.tree.change(exposed, mode=0o1777)
-        with pytest.raises(HostFileError, match=f"stale-cni is not safe .* others than root may change {exposed} "):
+        with pytest.raises(
+            HostFileError, match=f"stale-cni is not safe .* others than root may change {exposed} "
+        ):
             sweeps.add([], texts=[], now=NOW)
         assert files.names("/var/lib") == []
         files.tree.change(exposed, mode=0o755)
     sweeps.add([], texts=[], now=NOW)
     files.tree.change(exposed, owner=ANOTHER_USER)
-    with pytest.raises(HostFileError, match=rf"stale-cni is not safe .* {exposed} \(owner 65534, mode "):
+    with pytest.raises(
+        HostFileError, match=rf"stale-cni is not safe .* {exposed} \(owner 65534, mode "
+    ):
         sweeps.read()
 
 

@@ -1,4 +1,6 @@
-"""The situation itself, in real namespaces: a bridge of azure-vnet, a live pod on it, and a dead one's leftovers."""
+"""The situation itself, in real namespaces: a bridge of azure-vnet, a live pod on it, and a dead
+one's leftovers.
+"""
 
 from collections.abc import Sequence
 
@@ -26,7 +28,9 @@ pytestmark = needs("kernel", "ebtables-nft")
 
 
 def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> None:
-    """Before, packets to the reused address are lost; after, they arrive; the live pod and the node never lose one."""
+    """Before, packets to the reused address are lost; after, they arrive; the live pod and the node
+    never lose one.
+    """
     assert not world.asks(REUSED, patience=SOON)
     with world.stream(LIVE) as lost_by_pod, world.stream(NODE) as lost_by_node:
         world.sweep().do(Context(timeout=60))
@@ -35,7 +39,9 @@ def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> 
 
 
 def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -> None:
-    """Rules, neighbours and routes of both families differ by the plan alone; after undo they are the same again."""
+    """Rules, neighbours and routes of both families differ by the plan alone; after undo they are
+    the same again.
+    """
     before = world.shown()
     task = world.sweep()
     planned = world.planned(task)
@@ -52,9 +58,11 @@ def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -
 
 
 def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
-    """Routes on a pod's veth that still exists, whose pod is gone, of both families; one that answers keeps its own.
+    """Routes on a pod's veth that still exists, whose pod is gone, of both families; one that
+    answers keeps its own.
 
-    That the kernel once learned a neighbour there is no sign of life: such entries stay for as long as there is room.
+    That the kernel once learned a neighbour there is no sign of life: such entries stay for as long
+    as there is room.
     """
     ip = world.node.ip
     ip("link", "add", "azv7", "type", "veth", "peer", "name", "peer7")
@@ -67,7 +75,14 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
     ip("neigh", "add", "10.240.0.18", "lladdr", LIVE_MAC, "nud", "stale", "dev", "azv7")
     ip("neigh", "add", "fd00:10:240::18", "lladdr", LIVE_MAC, "nud", "stale", "dev", "azv7")
     # This one lives, but has not spoken yet.
-    add_link(world.node, "azv8", "fe:00:00:00:00:20", there=world.live, peer="eth8", peer_mac="aa:bb:cc:00:00:20")
+    add_link(
+        world.node,
+        "azv8",
+        "fe:00:00:00:00:20",
+        there=world.live,
+        peer="eth8",
+        peer_mac="aa:bb:cc:00:00:20",
+    )
     world.live.ip("address", "add", "10.240.0.20/32", "dev", "eth8")
     world.live.ip("address", "add", "fd00:10:240::20/128", "dev", "eth8")
     ip("route", "add", "10.240.0.20/32", "dev", "azv8")
@@ -82,8 +97,12 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
     assert world.shown() == before
 
 
-def test_without_ebtables_the_rest_is_cleaned(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Without ebtables a message says that rules may remain, and neighbours are removed nevertheless."""
+def test_without_ebtables_the_rest_is_cleaned(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without ebtables a message says that rules may remain, and neighbours are removed
+    nevertheless.
+    """
     empty = world.root / "empty"
     empty.mkdir()
     absent = EbtablesCommand((*world.prefix, "/usr/bin/env", f"PATH={empty}"))
@@ -91,7 +110,10 @@ def test_without_ebtables_the_rest_is_cleaned(world: World, caplog: pytest.LogCa
     task = world.sweep(ebtables=absent)
     task.do(Context(timeout=60))
     after = world.shown()
-    assert (after["ebtables"], len(after["neigh"])) == (before["ebtables"], len(before["neigh"]) - 2)
+    assert (after["ebtables"], len(after["neigh"])) == (
+        before["ebtables"],
+        len(before["neigh"]) - 2,
+    )
     notes = [record for record in caplog.records if "may go unseen" in record.getMessage()]
     assert notes
     assert {record.levelname for record in notes} == {"WARNING"}
@@ -100,7 +122,9 @@ def test_without_ebtables_the_rest_is_cleaned(world: World, caplog: pytest.LogCa
 
 
 def test_an_object_that_another_program_removed_comes_back(world: World) -> None:
-    """A neighbour vanishes at the last moment and is refused: the node is as it was when it was read."""
+    """A neighbour vanishes at the last moment and is refused: the node is as it was when it was
+    read.
+    """
     before = world.shown()
 
     class Vanishing(EbtablesCommand):

@@ -1,4 +1,6 @@
-"""Pods that are hard to tell from dead ones, in real namespaces: silent, on other bridges, with a link that is down."""
+"""Pods that are hard to tell from dead ones, in real namespaces: silent, on other bridges, with a
+link that is down.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ pytestmark = needs("kernel", "ebtables-nft")
 
 
 def test_a_pod_that_was_silent_for_long_is_asked(world: World) -> None:
-    """The bridge has forgotten it, and there is no state: it answers on its veth, and keeps its rules."""
+    """The bridge has forgotten it, and there is no state: it answers on its veth, and keeps its
+    rules.
+    """
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
     task = world.sweep()
     assert world.planned(task) == STALE
@@ -30,15 +34,26 @@ def test_a_pod_that_was_silent_for_long_is_asked(world: World) -> None:
 
 
 def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
-    """It has been heard by a bridge that is not the config's; it need not answer, and there is no state."""
+    """It has been heard by a bridge that is not the config's; it need not answer, and there is no
+    state.
+    """
     ip = world.node.ip
     ip("link", "add", "azure9", "type", "bridge")
     ip("link", "set", "azure9", "up")
-    add_link(world.node, "azv9", "fe:00:00:00:00:19", there=world.live, peer="eth9", peer_mac="aa:bb:cc:00:00:19")
+    add_link(
+        world.node,
+        "azv9",
+        "fe:00:00:00:00:19",
+        there=world.live,
+        peer="eth9",
+        peer_mac="aa:bb:cc:00:00:19",
+    )
     ip("link", "set", "azv9", "master", "azure9")
     line = dnat("10.240.0.19", "aa:bb:cc:00:00:19")
     world.rule(line)
-    world.node.run("bridge", "fdb", "replace", "aa:bb:cc:00:00:19", "dev", "azv9", "master", "dynamic")
+    world.node.run(
+        "bridge", "fdb", "replace", "aa:bb:cc:00:00:19", "dev", "azv9", "master", "dynamic"
+    )
     world.sweep().do(Context(timeout=60))
     assert line in [shown.strip() for shown in world.shown()["ebtables"]]
     assert world.asks(REUSED)
@@ -48,11 +63,17 @@ def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
 if "legacy" in BACKENDS:
 
     def test_a_bridge_that_filters_vlans_has_heard_the_same_pods(world: World) -> None:
-        """Its stations are in VLAN 1 then, and permanent ones are shown twice; the verdicts are the same."""
+        """Its stations are in VLAN 1 then, and permanent ones are shown twice; the verdicts are the
+        same.
+        """
         world.node.ip("link", "set", "azure0", "type", "bridge", "vlan_filtering", "1")
         assert world.asks(LIVE)
         stations = world.host().link_layer.stations("azure0")
-        assert 1 in {station.vlan for station in stations if station.mac == LIVE_MAC and not station.permanent}
+        assert 1 in {
+            station.vlan
+            for station in stations
+            if station.mac == LIVE_MAC and not station.permanent
+        }
         before = world.shown()
         task = world.sweep()
         assert world.planned(task) == STALE
@@ -64,8 +85,12 @@ if "legacy" in BACKENDS:
 
 
 @pytest.mark.parametrize(("node", "device"), [("node", "azv1"), ("live", "eth0")])
-def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, node: str, device: str) -> None:
-    """The bridge forgets it, and it cannot be probed: it is given time, and is there again with its link."""
+def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(
+    world: World, node: str, device: str
+) -> None:
+    """The bridge forgets it, and it cannot be probed: it is given time, and is there again with its
+    link.
+    """
     before = world.shown()
     there: KernelNode = getattr(world, node)
     there.ip("link", "set", device, "down")
@@ -79,7 +104,9 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, nod
                 there.ip("link", "set", device, "up")
             return super().neighbours()
 
-    task = CleanStaleCNI(config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name)))
+    task = CleanStaleCNI(
+        config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name))
+    )
     report = run(task, timeout=60)
     report.raise_for_failure()
     assert not any(LIVE in change.subject for change in report.changes)

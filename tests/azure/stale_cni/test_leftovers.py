@@ -22,7 +22,11 @@ HOPS = (NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1"))
         route(dev="lxc1234"),
         *(made(protocol=protocol) for made in (route, route6) for protocol in (2, 9, OUR_PROTOCOL)),
         *(made(protocol=2, table=255, kind="local") for made in (route, route6)),
-        *(made(dev="azure0", protocol=protocol) for made in (route, route6) for protocol in (2, 9, 16, OUR_PROTOCOL)),
+        *(
+            made(dev="azure0", protocol=protocol)
+            for made in (route, route6)
+            for protocol in (2, 9, 16, OUR_PROTOCOL)
+        ),
         *(made(dev="azure0", table=100) for made in (route, route6)),
         route("10.240.1.0/24", dev="azure0"),
         route("0.0.0.0/0", dev="azv1", gateway="10.240.0.1"),
@@ -52,7 +56,10 @@ def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None
         (route("10.240.0.0/16"), "it is to a network, not to one address"),
         (route(table=100), "it is in table 100"),
         (route(kind="throw"), "it is a route of the kind throw"),
-        (route(dev=None, nexthops=(NextHop(None, "eth0"), NextHop(None, "azv1"))), "it has several next hops"),
+        (
+            route(dev=None, nexthops=(NextHop(None, "eth0"), NextHop(None, "azv1"))),
+            "it has several next hops",
+        ),
         (route6(gateway="fe80::1"), "it has a gateway"),
         (route6("fd00:10:240::/80"), "it is to a network, not to one address"),
         (route6(table=100), "it is in table 100"),
@@ -70,18 +77,24 @@ def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None
     ],
     ids=repr,
 )
-def test_an_object_that_no_program_makes_for_a_pod_is_unknown(leftover: Restorable, reason: str) -> None:
+def test_an_object_that_no_program_makes_for_a_pod_is_unknown(
+    leftover: Restorable, reason: str
+) -> None:
     """On a pod's device only azure-vnet's exact objects are removed; each other one has its reason."""
     assert judged(snapshot(leftover)) == [("unknown", reason)]
 
 
 @pytest.mark.parametrize("made", [route, route6])
-def test_several_next_hops_on_other_devices_are_not_looked_at(made: Callable[..., Restorable]) -> None:
+def test_several_next_hops_on_other_devices_are_not_looked_at(
+    made: Callable[..., Restorable],
+) -> None:
     """Only a route with a next hop on a pod's device may be for a pod."""
     assert judged(snapshot(made(dev=None, nexthops=(HOPS[0], HOPS[0])))) == []
 
 
-@pytest.mark.parametrize("leftover", [route(table=100), route6(expires=600), neighbour()._replace(protocol=4)], ids=str)
+@pytest.mark.parametrize(
+    "leftover", [route(table=100), route6(expires=600), neighbour()._replace(protocol=4)], ids=str
+)
 def test_a_live_pod_is_the_first_reason(leftover: Restorable) -> None:
     """An odd object of a live pod is left alone because the pod lives."""
     what = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv1"),))
@@ -97,10 +110,16 @@ def test_a_second_route_in_one_place_is_unknown(dev: str) -> None:
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
-    """The new CNI's own route to the reused address, with another metric, does not keep the old one."""
-    assert [kind for kind, _ in judged(snapshot(route(dev=dev), route(dev="lxc1", metric=10)))] == ["stale"]
+    """The new CNI's own route to the reused address, with another metric, does not keep the old
+    one.
+    """
+    assert [kind for kind, _ in judged(snapshot(route(dev=dev), route(dev="lxc1", metric=10)))] == [
+        "stale"
+    ]
     assert [kind for kind, _ in judged(snapshot(route6(dev=dev), route6(dev="lxc1")))] == ["stale"]
-    assert [kind for kind, _ in judged(snapshot(route(dev=dev), route(dev=dev)._replace(tos=16)))] == ["stale"] * 2
+    assert [
+        kind for kind, _ in judged(snapshot(route(dev=dev), route(dev=dev)._replace(tos=16)))
+    ] == ["stale"] * 2
 
 
 @pytest.mark.parametrize(

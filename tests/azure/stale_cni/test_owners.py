@@ -1,4 +1,5 @@
-"""Addresses with a history: pods come and go, other pods get their addresses, and only dead objects are stale.
+"""Addresses with a history: pods come and go, other pods get their addresses, and only dead objects
+are stale.
 
 The oracle knows the history and not the code: an object is dead if the pod that it was made for is.
 """
@@ -8,7 +9,15 @@ from typing import NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.stale_cni_snapshots import BRIDGE
-from support.stale_cni_worlds import NODE_MAC, NODE_RULES, POD_CIDRS, TUNNEL_MAC, arp_reply, dnat, rules_of
+from support.stale_cni_worlds import (
+    NODE_MAC,
+    NODE_RULES,
+    POD_CIDRS,
+    TUNNEL_MAC,
+    arp_reply,
+    dnat,
+    rules_of,
+)
 
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
@@ -28,7 +37,8 @@ class Pod(NamedTuple):
     mac: str
     device: str
     is_alive: bool
-    #: The hardware address that azure-vnet's state has for it: tunnel mode's, its own, or none ("": not on record).
+    #: The hardware address that azure-vnet's state has for it: tunnel mode's, its own, or none ("":
+    #: not on record).
     recorded: str
     #: True if its bridge has heard it of late.
     is_heard: bool
@@ -43,15 +53,19 @@ class Pod(NamedTuple):
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
-    """Pods, of which at most one lives with each address and on each device; and an address that the node has.
+    """Pods, of which at most one lives with each address and on each device; and an address that
+    the node has.
 
-    azure-vnet has all its live pods on record, or its state went with it; records of dead pods may have been left.
+    azure-vnet has all its live pods on record, or its state went with it; records of dead pods may
+    have been left.
     """
     pods: list[Pod] = []
     mode = draw(st.sampled_from(["", "own", "tunnel"]))
     for number in range(draw(st.integers(1, 6))):
         address, device = draw(st.sampled_from(ADDRESSES)), draw(st.sampled_from(DEVICES))
-        is_free = all(not pod.is_alive or (pod.address != address and pod.device != device) for pod in pods)
+        is_free = all(
+            not pod.is_alive or (pod.address != address and pod.device != device) for pod in pods
+        )
         is_alive = is_free and draw(st.booleans())
         objects = draw(st.sets(st.sampled_from(["reply", "dnat", "neighbour"])))
         recorded = mode if is_alive or draw(st.booleans()) else ""
@@ -64,12 +78,19 @@ def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
 
 
 def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[str]]]:
-    """Return the snapshot of a node with this history before any probe, and the addresses of each device."""
+    """Return the snapshot of a node with this history before any probe, and the addresses of each
+    device.
+    """
     living = [pod for pod in pods if pod.is_alive]
     veths = [
-        Device(pod.device, 10 + number, up=True, kind="veth", master="azure0") for number, pod in enumerate(living)
+        Device(pod.device, 10 + number, up=True, kind="veth", master="azure0")
+        for number, pod in enumerate(living)
     ]
-    router = [Device("cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{own}/32"),))] if own else []
+    router = (
+        [Device("cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{own}/32"),))]
+        if own
+        else []
+    )
     objects = [leftover for pod in pods for leftover in pod.leftovers()]
     rules = [each for each in objects if isinstance(each, EbtablesRule)]
     # The kernel has one neighbour for an address.
@@ -96,7 +117,9 @@ def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
     snapshot, answers = node_of(pods, own)
     verdicts = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
     asked = to_probe(snapshot, verdicts, bridge="azure0")
-    answered = frozenset((device, address) for device, address in asked if address in answers[device])
+    answered = frozenset(
+        (device, address) for device, address in asked if address in answers[device]
+    )
     macs = {pod.device: pod.mac for pod in pods if pod.is_alive}
     learned = tuple(Station(macs[device], device) for device, _ in answered)
     seen = Snapshot(
@@ -116,7 +139,15 @@ def mac_in(leftover: Restorable) -> str:
     return next(word for word in line.split() if word.startswith("aa:bb:cc"))
 
 
-DEAD = Pod("10.240.0.10", "aa:bb:cc:00:00:00", "azv1", False, "", False, frozenset(["reply", "dnat", "neighbour"]))
+DEAD = Pod(
+    "10.240.0.10",
+    "aa:bb:cc:00:00:00",
+    "azv1",
+    False,
+    "",
+    False,
+    frozenset(["reply", "dnat", "neighbour"]),
+)
 LIVE = DEAD._replace(mac="aa:bb:cc:00:00:01", is_alive=True)
 BESIDE = LIVE._replace(address="10.240.0.11", recorded="tunnel")
 
@@ -127,7 +158,9 @@ BESIDE = LIVE._replace(address="10.240.0.11", recorded="tunnel")
 @example(([DEAD, LIVE._replace(recorded="tunnel")], None))
 @example(([DEAD._replace(recorded="tunnel"), BESIDE], None))
 def test_only_objects_made_for_dead_pods_are_stale(history: tuple[list[Pod], str | None]) -> None:
-    """The present owner of its address does not matter (another pod, the node or none), nor do old records."""
+    """The present owner of its address does not matter (another pod, the node or none), nor do old
+    records.
+    """
     pods, own = history
     living = {pod.mac for pod in pods if pod.is_alive}
     for verdict in judged(pods, own):

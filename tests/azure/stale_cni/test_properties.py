@@ -1,4 +1,6 @@
-"""Random mixes of live, stale, node-level and foreign objects: only the stale ones go, and every failure is undone."""
+"""Random mixes of live, stale, node-level and foreign objects: only the stale ones go, and every
+failure is undone.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,8 +37,8 @@ FOREIGN = (
 class Pod(NamedTuple):
     """A pod of azure-vnet; `alive` is how one knows that it lives, if it does.
 
-    The device of one that is `down` is there, and stays down: no sign of life. One that is `outdated` is gone, but the
-    kernel still knows its neighbours.
+    The device of one that is `down` is there, and stays down: no sign of life. One that is
+    `outdated` is gone, but the kernel still knows its neighbours.
     """
 
     number: int
@@ -72,8 +74,12 @@ class Pod(NamedTuple):
 def pods(draw: st.DrawFn, number: int) -> Pod:
     is_tunnel = draw(st.booleans())
     # A hardware address that all pods have is no evidence.
-    ways = ["", "", "outdated", "down", "state", "unnamed", "silent"] + ([] if is_tunnel else ["learned"])
-    kinds = draw(st.sets(st.sampled_from(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])))
+    ways = ["", "", "outdated", "down", "state", "unnamed", "silent"] + (
+        [] if is_tunnel else ["learned"]
+    )
+    kinds = draw(
+        st.sets(st.sampled_from(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"]))
+    )
     is_node = not is_tunnel and draw(st.integers(0, 4)) == 0
     alive = draw(st.sampled_from(ways))
     # The kernel drops the routes of a device that goes down.
@@ -93,9 +99,12 @@ class World(NamedTuple):
         for pod in self.pods:
             self._arrange(host, pod)
         alive = {p.device: p.addresses for p in self.pods if p.alive == "state"}
-        # An endpoint without a device counts as alive; one that names a device that is gone does not.
+        # An endpoint without a device counts as alive; one that names a device that is gone does
+        # not.
         unnamed = {"": [a for p in self.pods if p.alive == "unnamed" for a in p.addresses]}
-        dead = {f"azv{p.number + 100}": p.addresses for p in self.pods if p.is_gone and p.number % 2}
+        dead = {
+            f"azv{p.number + 100}": p.addresses for p in self.pods if p.is_gone and p.number % 2
+        }
         write_state(host, {**alive, **unnamed, **dead})
         for line, backend in self.rules:
             host.ebtables.add(line, backend=backend)
@@ -147,7 +156,11 @@ class World(NamedTuple):
             }
             # Those of tunnel mode's hardware address are ip-masq-agent's.
             if not pod.is_tunnel:
-                subjects |= {text for kind, (v, text) in others.items() if kind in pod.kinds and v not in saved}
+                subjects |= {
+                    text
+                    for kind, (v, text) in others.items()
+                    if kind in pod.kinds and v not in saved
+                }
         return subjects
 
     def _saved(self, pod: Pod) -> set[str]:
@@ -167,7 +180,9 @@ def worlds(draw: st.DrawFn) -> World:
     lines = [*NODE_RULES, *FOREIGN, *(line for pod in those for line in pod.lines())]
     twice = draw(st.lists(st.sampled_from(lines), max_size=2))
     ordered = draw(st.permutations([*lines, *twice]))
-    backends = draw(st.lists(st.sampled_from(["nft", "legacy"]), min_size=len(ordered), max_size=len(ordered)))
+    backends = draw(
+        st.lists(st.sampled_from(["nft", "legacy"]), min_size=len(ordered), max_size=len(ordered))
+    )
     return World(those, list(zip(ordered, backends, strict=True)))
 
 
@@ -176,7 +191,9 @@ def sweep(host: FakeHost) -> CleanStaleCNI:
 
 
 def objects(host: FakeHost) -> list[str]:
-    """Return all objects that a sweep might remove, as reports name them, without those that the kernel makes."""
+    """Return all objects that a sweep might remove, as reports name them, without those that the
+    kernel makes.
+    """
     rules, neighbours, routes6, routes, _ = whole_state(host)
     texts = [f"ebtables {rule.backend} nat: {rule.line}" for rule in rules]  # type: ignore[attr-defined]
     return texts + [str(other) for others in (neighbours, routes6, routes) for other in others]  # type: ignore[attr-defined]
@@ -184,7 +201,9 @@ def objects(host: FakeHost) -> list[str]:
 
 @given(worlds())
 def test_exactly_the_stale_objects_are_removed_and_restored(world: World) -> None:
-    """In any order of objects: the plan is exactly the set of removed objects, and undo leaves no trace."""
+    """In any order of objects: the plan is exactly the set of removed objects, and undo leaves no
+    trace.
+    """
     host = world.make()
     before, seen = whole_state(host), objects(host)
     planned = [change.subject for change in sweep(host).plan(context())]
@@ -197,7 +216,9 @@ def test_exactly_the_stale_objects_are_removed_and_restored(world: World) -> Non
 
 
 def fail_deletion(host: FakeHost) -> None:
-    """Let the deletion of rules fail: it follows two readings. Without a rule to delete, a third reading does."""
+    """Let the deletion of rules fail: it follows two readings. Without a rule to delete, a third
+    reading does.
+    """
 
     def fault() -> None:
         if host.ebtables.operations.calls[-1][0] == "delete":
@@ -216,7 +237,9 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
 
 @given(worlds(), st.sampled_from(sorted(FAULTS)), st.integers(1, 12))
 def test_a_failure_at_any_deletion_restores_everything(world: World, fault: str, k: int) -> None:
-    """If the k-th deletion of any sort is refused, the earlier state is restored; otherwise the sweep succeeds."""
+    """If the k-th deletion of any sort is refused, the earlier state is restored; otherwise the
+    sweep succeeds.
+    """
     host = world.make()
     before = whole_state(host)
     FAULTS[fault](host, k)
@@ -229,9 +252,13 @@ def test_a_failure_at_any_deletion_restores_everything(world: World, fault: str,
         assert not world.stale() & set(objects(host))
 
 
-@pytest.mark.parametrize(("fault", "k"), [("rules", 1), ("reading", 1), ("neighbour", 1), ("route", 1)])
+@pytest.mark.parametrize(
+    ("fault", "k"), [("rules", 1), ("reading", 1), ("neighbour", 1), ("route", 1)]
+)
 def test_faults_are_met(fault: str, k: int) -> None:
-    """The property above is not empty: with a pod that has left something of every sort each fault stops the run."""
+    """The property above is not empty: with a pod that has left something of every sort each fault
+    stops the run.
+    """
     everything = frozenset(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])
     pod = Pod(1, "", is_tunnel=False, kinds=everything)
     host = World([pod], [(line, "nft") for line in pod.lines()]).make()

@@ -3,7 +3,17 @@
 import logging
 
 import pytest
-from support.stale_cni_sweeps import DEAD, DEAD_MAC, FOREIGN, LIVE, RECORD, made_host, refused, sweep, there
+from support.stale_cni_sweeps import (
+    DEAD,
+    DEAD_MAC,
+    FOREIGN,
+    LIVE,
+    RECORD,
+    made_host,
+    refused,
+    sweep,
+    there,
+)
 from support.stale_cni_worlds import config_of, context, dnat
 
 from hostrouting.exceptions import BackendError
@@ -19,7 +29,9 @@ def test_as_many_readings_as_asked_for(confirmations: int) -> None:
     assert (ctx.clock.monotonic(), there(host)) == (confirmations, [])
 
 
-def test_objects_that_change_between_readings_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_that_change_between_readings_are_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A rule that comes while we look shows that another_program is at work on it; the others go."""
     host = made_host()
     late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
@@ -32,8 +44,12 @@ def test_objects_that_change_between_readings_are_left_alone(caplog: pytest.LogC
     assert there(host) == [f"ebtables nft nat: {late}"]
 
 
-def test_rules_that_are_added_again_are_reported_and_not_fought(caplog: pytest.LogCaptureFixture) -> None:
-    """Another program adds rules again: they are noticed, named and left alone, and the record stays."""
+def test_rules_that_are_added_again_are_reported_and_not_fought(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another program adds rules again: they are noticed, named and left alone, and the record
+    stays.
+    """
     host = made_host()
     line = dnat(DEAD, DEAD_MAC)
     host.ebtables.operations.plan(4, lambda: host.ebtables.add(line))
@@ -56,19 +72,28 @@ def test_a_last_look_that_fails_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
-def test_a_run_cancelled_after_the_sweep_has_swept(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_cancelled_after_the_sweep_has_swept(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     """The objects are removed and recorded; a message says that no later reading looked for them."""
     host = made_host()
     # Two readings, the deletion, and then the last look.
     host.ebtables.fail_at(4, error)
     sweep(host).do(context())
     assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
-    assert f"no time to check if they are added again ({error}); they are recorded in {RECORD}" in caplog.messages
+    assert (
+        f"no time to check if they are added again ({error}); they are recorded in {RECORD}"
+        in caplog.messages
+    )
 
 
 @pytest.mark.parametrize(("up", "words"), [(False, "azv2 is down"), (True, "azv2 has no carrier")])
-def test_a_silent_device_is_given_time(*, up: bool, words: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A silent device gets five more readings and a message; if it stays silent, it proves no live pod."""
+def test_a_silent_device_is_given_time(
+    *, up: bool, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A silent device gets five more readings and a message; if it stays silent, it proves no live
+    pod.
+    """
     host = made_host()
     host.link_layer.add_device("azv2", kind="veth", master="azure0", up=up, carrier=False)
     ctx = context()
@@ -128,7 +153,9 @@ def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     }
 
 
-def test_of_many_that_are_not_understood_the_first_ten_are_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_many_that_are_not_understood_the_first_ten_are_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The rest is a number, and is there at the level of -v."""
     caplog.set_level(logging.DEBUG)
     host = made_host()

@@ -1,4 +1,6 @@
-"""CleanStaleCNI on a fake machine: every reason to refuse a sweep, told by plan and check beforehand."""
+"""CleanStaleCNI on a fake machine: every reason to refuse a sweep, told by plan and check
+beforehand.
+"""
 
 import pytest
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD6, STALE, made_host, refused, sweep, there
@@ -35,9 +37,12 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
         f"no live endpoint of azure-vnet has {address}"
         for address in (DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11")
     }
-    # An optional sweep fails no apply, so the plan as a whole is none that will be refused; a required one does.
+    # An optional sweep fails no apply, so the plan as a whole is none that will be refused; a
+    # required one does.
     assert {change.kind for change in sweep(host).plan(context())} == {LEFT}
-    assert {change.kind for change in sweep(host, config_of(required=True)).plan(context())} == {REFUSED}
+    assert {change.kind for change in sweep(host, config_of(required=True)).plan(context())} == {
+        REFUSED
+    }
 
 
 def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
@@ -73,8 +78,12 @@ def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     )
     sweep(host, config).do(context())
     assert there(host) == []
-    assert [message for message in caplog.messages if message.startswith("staleCni.force overrides")] == [
-        ("staleCni.force overrides: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet")
+    assert [
+        message for message in caplog.messages if message.startswith("staleCni.force overrides")
+    ] == [
+        (
+            "staleCni.force overrides: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+        )
     ]
 
 
@@ -89,7 +98,9 @@ LOCKS = [
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
-    """From 1.4.16 on it is one lock, 1.4.5 had a folder of them; an older one is its file, with a process id in it."""
+    """From 1.4.16 on it is one lock, 1.4.5 had a folder of them; an older one is its file, with a
+    process id in it.
+    """
     host = made_host()
     host.files.tree.write(lock, b"", mode=0o600)
     host.files.tree.locked.add(lock)
@@ -110,7 +121,10 @@ def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
 def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
     """CNS always runs, and gives addresses to Cilium's pods, too."""
     host = made_host()
-    for lock in "/var/lock/azure-vnet/azure-cns.json.lock", "/var/run/azure-vnet/azure-endpoints.lock":
+    for lock in (
+        "/var/lock/azure-vnet/azure-cns.json.lock",
+        "/var/run/azure-vnet/azure-endpoints.lock",
+    ):
         host.files.tree.write(lock, b"", mode=0o600)
         host.files.tree.locked.add(lock)
     sweep(host).do(context())
@@ -125,8 +139,12 @@ def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
         ({"conflist": True, "lock": True}, None),
     ],
 )
-def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusal: str | None) -> None:
-    """A conflist that no runtime reads any more says nothing about a program that runs at this moment."""
+def test_each_switch_of_force_overlooks_one_thing(
+    force: dict[str, bool], refusal: str | None
+) -> None:
+    """A conflist that no runtime reads any more says nothing about a program that runs at this
+    moment.
+    """
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     host.files.tree.write(LOCKS[2], b"", mode=0o600)
@@ -143,9 +161,15 @@ def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusa
 
 
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize(("path", "content"), [(STATE_PATH, b"{"), (ENDPOINTS_PATH, b'{"Endpoint": {}}')])
-def test_it_refuses_a_state_that_it_does_not_understand(path: str, content: bytes, *, force: bool) -> None:
-    """Of azure-vnet or of CNS: live pods cannot be distinguished from dead ones then, and no switch changes that."""
+@pytest.mark.parametrize(
+    ("path", "content"), [(STATE_PATH, b"{"), (ENDPOINTS_PATH, b'{"Endpoint": {}}')]
+)
+def test_it_refuses_a_state_that_it_does_not_understand(
+    path: str, content: bytes, *, force: bool
+) -> None:
+    """Of azure-vnet or of CNS: live pods cannot be distinguished from dead ones then, and no switch
+    changes that.
+    """
     host = made_host()
     before = whole_state(host)
     host.files.tree.write(path, content, mode=0o600)
@@ -158,13 +182,13 @@ def test_it_refuses_a_state_that_it_does_not_understand(path: str, content: byte
 
 
 def test_a_bridge_of_another_name_is_refused() -> None:
-    """Pods on another bridge than the config's would all look dead: plan and check say so, nothing is changed."""
+    """Pods on another bridge than the config's would all look dead: plan and check say so, nothing
+    is changed.
+    """
     host = made_host()
     config = config_of(bridge="azure1", force={"conflist": True, "lock": True})
     before = whole_state(host)
-    why = (
-        "staleCni.bridge must name the bridge of azure-vnet's pods: azure1 does not exist, and azv1 is a port of azure0"
-    )
+    why = "staleCni.bridge must name the bridge of azure-vnet's pods: azure1 does not exist, and azv1 is a port of azure0"
     assert refused(lambda: sweep(host, config).do(context())) == f"{why}. Nothing was changed"
     assert whole_state(host) == before
     changes = sweep(host, config).plan(context())
@@ -175,7 +199,9 @@ def test_a_bridge_of_another_name_is_refused() -> None:
 
 
 def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
-    """The sweep would write nothing down there, and so take nothing away: plan and check say so, and not 'apply'."""
+    """The sweep would write nothing down there, and so take nothing away: plan and check say so,
+    and not 'apply'.
+    """
     host = made_host()
     config = config_of(backup_dir="/srv/records")
     host.files.tree.write("/srv/of-others", b"", mode=0o644)

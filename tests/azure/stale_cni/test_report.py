@@ -28,7 +28,10 @@ DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
 FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
 WHY = f"no live endpoint of azure-vnet has {DEAD}"
-RULES = [f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}", f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}"]
+RULES = [
+    f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}",
+    f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}",
+]
 
 
 def made_host() -> FakeHost:
@@ -46,7 +49,9 @@ def told(report: SweepReport, *, verbose: bool = False) -> list[str]:
 
 
 def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
-    """People see each object under the reason that it shares; programs also get the objects that were left alone."""
+    """People see each object under the reason that it shares; programs also get the objects that
+    were left alone.
+    """
     host = made_host()
     report = sweep_node(context(), config_of(), host)
     assert host.files.tree.read(str(report.record)) is not None
@@ -90,7 +95,9 @@ def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
     expected = sweep_node(context(), config, made_host(), dry_run=True).to_mapping()
     answer = check_node(context(), config, host).to_mapping()
     by_object = itemgetter("object")
-    assert sorted(answer["spared"], key=by_object) == sorted(expected["spared"] + expected["unknown"], key=by_object)
+    assert sorted(answer["spared"], key=by_object) == sorted(
+        expected["spared"] + expected["unknown"], key=by_object
+    )
     assert "spared" not in check_node(context(), HostRoutingConfig(), host).to_mapping()
 
 
@@ -99,13 +106,19 @@ def test_an_object_has_the_same_json_form_in_an_answer_and_in_the_journal() -> N
     report = sweep_node(context(), config_of(), made_host(), dry_run=True)
     answer = report.to_mapping()
     details = [each["details"] for each in (*answer["spared"], *answer["unknown"])]
-    record = from_json(json.dumps({"objects": details, "boot_id": "", "time": "", "ebtables-save": {}}).encode())
+    record = from_json(
+        json.dumps({"objects": details, "boot_id": "", "time": "", "ebtables-save": {}}).encode()
+    )
     assert record.damage == ""
-    assert sorted(map(str, record.objects)) == sorted(str(verdict.object) for verdict in report.spared)
+    assert sorted(map(str, record.objects)) == sorted(
+        str(verdict.object) for verdict in report.spared
+    )
 
 
 def test_a_run_leaves_nothing_on_its_task() -> None:
-    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict after it looks."""
+    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict
+    after it looks.
+    """
     host, config = made_host(), config_of()
     task = CleanStaleCNI(config, host=host)
     before = {**vars(task)}
@@ -138,7 +151,10 @@ def test_a_clean_node_is_said_to_be_clean() -> None:
     for dry_run in False, True:
         report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
         assert report.ok
-        assert told(report) == ["nothing stale of azure-vnet was found", "left alone: 3 of the node (-v lists them)"]
+        assert told(report) == [
+            "nothing stale of azure-vnet was found",
+            "left alone: 3 of the node (-v lists them)",
+        ]
 
 
 def test_a_refusal_is_reported_with_the_findings() -> None:
@@ -147,9 +163,16 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host)
     answer = report.to_mapping()
-    assert (report.ok, answer["ok"], answer["removed"], answer["record"]) == (False, False, [], None)
+    assert (report.ok, answer["ok"], answer["removed"], answer["record"]) == (
+        False,
+        False,
+        [],
+        None,
+    )
     assert "10-azure.conflist names azure-vnet. Nothing was changed." in answer["error"]
-    assert told(report) == ["left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"]
+    assert told(report) == [
+        "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"
+    ]
 
 
 def test_a_sweep_that_was_undone_has_no_record() -> None:
@@ -158,7 +181,12 @@ def test_a_sweep_that_was_undone_has_no_record() -> None:
     before = whole_state(host)
     host.ebtables.fail_at(3)
     report = sweep_node(context(), config_of(), host)
-    assert (whole_state(host), report.changes, report.record, report.ok) == (before, (), None, False)
+    assert (whole_state(host), report.changes, report.record, report.ok) == (
+        before,
+        (),
+        None,
+        False,
+    )
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
@@ -205,7 +233,9 @@ def node() -> Iterator[KernelNode]:
         yield node
 
 
-def command(node: KernelNode, *words: str, prefix: Sequence[str] = OWN_FILES) -> subprocess.CompletedProcess[str]:
+def command(
+    node: KernelNode, *words: str, prefix: Sequence[str] = OWN_FILES
+) -> subprocess.CompletedProcess[str]:
     entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
     argv = [*entering, sys.executable, "-m", "hostrouting", "sweep", *words]
     return subprocess.run(argv, check=False, text=True, capture_output=True)
@@ -213,7 +243,9 @@ def command(node: KernelNode, *words: str, prefix: Sequence[str] = OWN_FILES) ->
 
 def written(folder: Path, **section: object) -> str:
     path = folder / "sweep.json"
-    path.write_text(json.dumps({"hostRouting": {"staleCni": {"podCidrs": ["10.240.0.0/16"], **section}}}))
+    path.write_text(
+        json.dumps({"hostRouting": {"staleCni": {"podCidrs": ["10.240.0.0/16"], **section}}})
+    )
     return str(path)
 
 
@@ -222,13 +254,20 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
     """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
-    assert (forecast.returncode, forecast.stdout) == (0, f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n")
+    assert (forecast.returncode, forecast.stdout) == (
+        0,
+        f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n",
+    )
     assert command(node, "--dry-run", "--exit-code", config).returncode == 4
     done = command(node, "--json", config)
     answer = json.loads(done.stdout)
     # The result once, in the answer; the log of tasks needs -v.
     assert done.stderr == ""
-    assert (done.returncode, answer["ok"], answer["removed"]) == (0, True, [{"object": RULES[1], "reason": WHY}])
+    assert (done.returncode, answer["ok"], answer["removed"]) == (
+        0,
+        True,
+        [{"object": RULES[1], "reason": WHY}],
+    )
     assert answer["record"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
     again = command(node, "--dry-run", "--exit-code", config)
     assert (again.returncode, again.stdout) == (0, "nothing stale of azure-vnet was found\n")
@@ -250,7 +289,9 @@ def test_the_command_lists_the_objects_left_alone(node: KernelNode, tmp_path: Pa
 
 @needs("kernel", "ebtables-nft")
 def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
-    """A config that asks for no sweep is exit 2; without privilege, or during another run, it could not: exit 3."""
+    """A config that asks for no sweep is exit 2; without privilege, or during another run, it could
+    not: exit 3.
+    """
     refused = command(node, "--json", written(tmp_path, enabled=False))
     assert refused.returncode == 2
     assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"

@@ -23,7 +23,9 @@ def test_missing_objects_are_restored() -> None:
 
 
 def test_present_objects_are_left_alone() -> None:
-    """A second restore changes nothing, even if a rule has moved in its chain or the device has no carrier."""
+    """A second restore changes nothing, even if a rule has moved in its chain or the device has no
+    carrier.
+    """
     snapshot = Snapshot(
         rules=(RULE._replace(position=7),),
         neighbours=(NEIGHBOUR,),
@@ -41,7 +43,11 @@ def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
 def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
     """The kernel removed the object with its device."""
-    assert compare([leftover], Snapshot()) == ([], [], {leftover: f"the device {leftover.dev} is gone"})
+    assert compare([leftover], Snapshot()) == (
+        [],
+        [],
+        {leftover: f"the device {leftover.dev} is gone"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,11 @@ def test_a_place_that_was_taken_is_left_alone(
         routes=(other,) if isinstance(other, ObservedRoute) else (),
         devices=DEVICES,
     )
-    assert compare([leftover], snapshot) == ([], [], {leftover: f"its place was taken meanwhile by '{other}'"})
+    assert compare([leftover], snapshot) == (
+        [],
+        [],
+        {leftover: f"its place was taken meanwhile by '{other}'"},
+    )
 
 
 def test_a_route_of_another_metric_is_in_nobodys_way() -> None:

@@ -4,7 +4,17 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from support.stale_cni_sweeps import DEAD, DEAD_MAC, RECORD, STALE, done_by, made_host, refused, sweep, there
+from support.stale_cni_sweeps import (
+    DEAD,
+    DEAD_MAC,
+    RECORD,
+    STALE,
+    done_by,
+    made_host,
+    refused,
+    sweep,
+    there,
+)
 from support.stale_cni_worlds import context, dnat, whole_state
 
 from hostrouting.exceptions import RouteRejectedError, StaleCNIError
@@ -16,7 +26,9 @@ from phases import CancelledError, Change, Context, DeadlineExceededError, Seria
 
 
 def test_everything_is_written_down_before_it_goes() -> None:
-    """The record names all that goes, and the text of ebtables before; and it is there before the first deletion."""
+    """The record names all that goes, and the text of ebtables before; and it is there before the
+    first deletion.
+    """
     host = made_host()
     on_disk: list[bool] = []
     texts = dict(host.ebtables.read(context()).texts)
@@ -74,7 +86,9 @@ def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
 
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
-def test_a_run_cancelled_midway_restores_everything(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_cancelled_midway_restores_everything(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     """The run ends as cancelled, and a message says that nothing has changed."""
     host = made_host()
     before = whole_state(host)
@@ -87,11 +101,16 @@ def test_a_run_cancelled_midway_restores_everything(error: Exception, caplog: py
     with pytest.raises(type(error)):
         task.do(context())
     assert whole_state(host) == before
-    assert caplog.messages[-1] == f"the sweep was stopped ({error}); all the objects that it had removed are back"
+    assert (
+        caplog.messages[-1]
+        == f"the sweep was stopped ({error}); all the objects that it had removed are back"
+    )
 
 
 def test_a_run_cancelled_while_rules_go_restores_everything() -> None:
-    """The context ends when the kernel has the last batch: only a look shows that its rules are gone."""
+    """The context ends when the kernel has the last batch: only a look shows that its rules are
+    gone.
+    """
     host = made_host()
     before, delete = whole_state(host), host.ebtables.delete
 
@@ -126,7 +145,9 @@ def test_a_run_that_is_killed_midway_can_be_undone() -> None:
 
 
 def test_a_sweep_records_its_changes() -> None:
-    """Each removed object is recorded with its reason, and none of an earlier sweep; undo records its own changes."""
+    """Each removed object is recorded with its reason, and none of an earlier sweep; undo records
+    its own changes.
+    """
     host = made_host()
     task = sweep(host)
     planned = task.plan(context())
@@ -147,7 +168,9 @@ def test_a_sweep_that_fails_after_the_removal_has_changed_the_node() -> None:
 
 
 def test_of_a_rollback_only_the_remaining_changes_are_recorded() -> None:
-    """After a complete rollback nothing is recorded; after one that restores no rules, the removal of the rules is."""
+    """After a complete rollback nothing is recorded; after one that restores no rules, the removal
+    of the rules is.
+    """
     host = made_host()
     task = sweep(host)
     planned = task.plan(context())
@@ -163,7 +186,9 @@ def test_an_undo_that_fails_records_the_objects_that_it_restored() -> None:
     host = made_host()
     sweep(host).do(context())
     host.link_layer.refuse_at(1)
-    assert done_by(sweep(host).undo) == [Change("+", text, "restored") for text in (*STALE[6:], STALE[5])]
+    assert done_by(sweep(host).undo) == [
+        Change("+", text, "restored") for text in (*STALE[6:], STALE[5])
+    ]
 
 
 def failing(_: Context) -> None:
@@ -171,7 +196,9 @@ def failing(_: Context) -> None:
 
 
 def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
-    """The inverse that a sweep records is of that sweep only; a sweep that removed nothing has none."""
+    """The inverse that a sweep records is of that sweep only; a sweep that removed nothing has
+    none.
+    """
     host = made_host()
     before = whole_state(host)
     pipeline = Serial(sweep(host), task("later")(failing), name="all")
@@ -183,7 +210,9 @@ def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
     assert whole_state(host) == after
 
 
-def test_a_sweep_that_another_run_has_restored_is_not_restored_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sweep_that_another_run_has_restored_is_not_restored_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The record is gone, so the state is the other run's: the undo leaves it and says so."""
     host = made_host()
     states: list[tuple[object, ...]] = []
@@ -194,7 +223,9 @@ def test_a_sweep_that_another_run_has_restored_is_not_restored_again(caplog: pyt
         states.append(whole_state(host))
         raise OSError("a later task")
 
-    run(Serial(sweep(host), task("later")(another_run), name="all"), context(), undo_on_failure=True)
+    run(
+        Serial(sweep(host), task("later")(another_run), name="all"), context(), undo_on_failure=True
+    )
     assert whole_state(host) == states[0]
     assert f"another run has restored the objects of {RECORD}" in caplog.messages
 

@@ -1,4 +1,6 @@
-"""CleanStaleCNI on a fake machine: the objects that a sweep removes and leaves alone, its readings, and its log."""
+"""CleanStaleCNI on a fake machine: the objects that a sweep removes and leaves alone, its readings,
+and its log.
+"""
 
 import logging
 
@@ -94,7 +96,10 @@ def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
     after = whole_state(host)
     calls = len(host.ebtables.operations.calls)
     sweep(host, config).do(context())
-    assert (sweep(host, config).plan(context()), sweep(host, config).findings(context())) == ([], ([], []))
+    assert (sweep(host, config).plan(context()), sweep(host, config).findings(context())) == (
+        [],
+        ([], []),
+    )
     assert len(host.ebtables.operations.calls) == calls
     assert whole_state(host) == after
 
@@ -105,14 +110,20 @@ def test_an_image_has_nothing_to_sweep() -> None:
     task = sweep(host)
     task.do(context())
     task.undo(context())
-    assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == ([], [], ([], []))
+    assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == (
+        [],
+        [],
+        ([], []),
+    )
 
 
 def test_endpoints_of_cns_are_protected() -> None:
     """In stateless mode CNS keeps azure-vnet's endpoints; it need be copied nowhere."""
     host = made_host()
     host.link_layer.add_device("azv2", master="azure0")
-    host.files.tree.write(ENDPOINTS_PATH, cns_state_of({"azv2": [DEAD, DEAD6], "azv7": ["10.240.0.11"]}), mode=0o600)
+    host.files.tree.write(
+        ENDPOINTS_PATH, cns_state_of({"azv2": [DEAD, DEAD6], "azv7": ["10.240.0.11"]}), mode=0o600
+    )
     assert there(host) == STALE[6:]
 
 

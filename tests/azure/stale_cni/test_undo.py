@@ -28,7 +28,9 @@ RESTORED = [*STALE[6:], *STALE[4:6], *STALE[:4]]
 
 
 def test_undo_restores_everything_in_place_and_order() -> None:
-    """Rules, neighbours, routes and files are as before the sweep, whatever the config says by then."""
+    """Rules, neighbours, routes and files are as before the sweep, whatever the config says by
+    then.
+    """
     host = made_host()
     before = whole_state(host)
     sweep(host).do(context())
@@ -54,7 +56,9 @@ def test_undo_of_several_sweeps_restores_all_of_them() -> None:
 
 
 def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
-    """A live pod has got the address: its neighbour and its route stay, and objects that are not restored are named."""
+    """A live pod has got the address: its neighbour and its route stay, and objects that are not
+    restored are named.
+    """
     host = made_host()
     sweep(host).do(context())
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
@@ -82,15 +86,21 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
     sweep(host).do(context())
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
     changes = done_by(sweep(host).undo)
-    assert changes == [Change("+", text, "restored") for text in RESTORED if not text.startswith(f"{DEAD} ")]
+    assert changes == [
+        Change("+", text, "restored") for text in RESTORED if not text.startswith(f"{DEAD} ")
+    ]
     (usurper,) = [each for each in host.link_layer.neighbours() if each.mac == "02:00:00:00:00:01"]
     host.link_layer.remove_neighbours([usurper])
-    assert done_by(sweep(host).undo) == [Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "restored")]
+    assert done_by(sweep(host).undo) == [
+        Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "restored")
+    ]
     assert whole_state(host) == before
 
 
 def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
-    """All valid records are restored; the file is named and set aside. A plan shows the objects and changes nothing."""
+    """All valid records are restored; the file is named and set aside. A plan shows the objects and
+    changes nothing.
+    """
     host = made_host()
     before = whole_state(host)
     sweep(host).do(context())
@@ -108,7 +118,9 @@ def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFi
 
 
 def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptureFixture) -> None:
-    """The config names the folder of the records, so the command needs it unless the folder is the usual one."""
+    """The config names the folder of the records, so the command needs it unless the folder is the
+    usual one.
+    """
     host = made_host()
     config = config_of(backup_dir="/srv/records")
     sweep(host, config).do(context())

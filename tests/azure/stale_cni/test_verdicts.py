@@ -34,12 +34,18 @@ from hostrouting.host import Device, Station
 def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
     """An object made for one pod is stale when nothing says that the pod lives."""
     address = POD6 if leftover in OF_POD6 else POD
-    assert judged(snapshot(leftover)) == [("stale", f"no live endpoint of azure-vnet has {address}")]
+    assert judged(snapshot(leftover)) == [
+        ("stale", f"no live endpoint of azure-vnet has {address}")
+    ]
 
 
 @pytest.mark.parametrize(
     "leftover",
-    [*rules_of(arp_reply("10.241.0.9", MAC), dnat("10.241.0.9", MAC)), neighbour("10.241.0.9"), route("10.241.0.9/32")],
+    [
+        *rules_of(arp_reply("10.241.0.9", MAC), dnat("10.241.0.9", MAC)),
+        neighbour("10.241.0.9"),
+        route("10.241.0.9/32"),
+    ],
     ids=str,
 )
 def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
@@ -50,13 +56,20 @@ def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
 def test_foreign_rules_are_unknown() -> None:
     """Whatever is not one of azure-vnet's forms is reported, and not touched."""
     rules = rules_of("-A PREROUTING -p IPv4 --ip-dst 10.240.0.9 -j DROP", "-A OUTPUT -j ACCEPT")
-    assert judged(snapshot(*rules)) == [("unknown", "it is none of the rules that azure-vnet makes for a pod")] * 2
+    assert (
+        judged(snapshot(*rules))
+        == [("unknown", "it is none of the rules that azure-vnet makes for a pod")] * 2
+    )
 
 
 def test_the_bridge_is_the_one_that_the_config_names() -> None:
-    """On a node whose bridge has another name its neighbours are looked at, and not those of azure0."""
+    """On a node whose bridge has another name its neighbours are looked at, and not those of
+    azure0.
+    """
     there, elsewhere = neighbour(dev="azure1"), neighbour()
-    assert [v.object for v in judge(snapshot(there, elsewhere), pod_cidrs=POD_CIDRS, bridge="azure1")] == [there]
+    assert [
+        v.object for v in judge(snapshot(there, elsewhere), pod_cidrs=POD_CIDRS, bridge="azure1")
+    ] == [there]
 
 
 def asked(what: Snapshot) -> list[tuple[str, str]]:
@@ -65,7 +78,9 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
-    """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod that was silent."""
+    """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod
+    that was silent.
+    """
     address = POD6 if leftover in OF_POD6 else POD
     assert asked(snapshot(leftover)) == [("azv1", address)]
     what = snapshot(leftover, answered=frozenset([("azv1", address)]))
@@ -91,7 +106,9 @@ AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
     ids=["on the bridge", "on another or none", "recorded", "heard"],
 )
 def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str, object]) -> None:
-    """A record need not have all addresses of a pod, and a bridge may have another name: nothing is left out."""
+    """A record need not have all addresses of a pod, and a bridge may have another name: nothing is
+    left out.
+    """
     what = snapshot(leftover, **{"devices": (*DEVICES, AZV2), **evidence})
     assert [pair for pair in asked(what) if pair[1] == POD] == [("azv1", POD), ("azv2", POD)]
 
@@ -115,13 +132,26 @@ def test_a_device_without_carrier_is_not_asked() -> None:
 
 def test_the_devices_of_pods_are_told_by_their_names() -> None:
     """Up or down, on a bridge or not."""
-    devices = (BRIDGE, AZV1._replace(up=False), AZV2._replace(master=None), Device("eth0", 2, up=True))
+    devices = (
+        BRIDGE,
+        AZV1._replace(up=False),
+        AZV2._replace(master=None),
+        Device("eth0", 2, up=True),
+    )
     assert [device.name for device in pod_devices(devices)] == ["azv1", "azv2"]
 
 
 def test_each_question_is_asked_once() -> None:
-    """However many objects an address has left; and only on its own device where a route or neighbour has one."""
-    objects = (REPLY_RULE, DNAT_RULE, neighbour(), neighbour("10.241.0.9"), route("10.240.0.8/32", dev="azv2"))
+    """However many objects an address has left; and only on its own device where a route or
+    neighbour has one.
+    """
+    objects = (
+        REPLY_RULE,
+        DNAT_RULE,
+        neighbour(),
+        neighbour("10.241.0.9"),
+        route("10.240.0.8/32", dev="azv2"),
+    )
     what = snapshot(*objects, devices=(*DEVICES, AZV2))
     assert asked(what) == [("azv1", POD), ("azv2", POD), ("azv2", "10.240.0.8")]
 
@@ -131,7 +161,9 @@ def stale(*leftovers: Restorable) -> Sequence[Verdict]:
 
 
 def test_objects_are_stale_only_if_all_readings_agree() -> None:
-    """An object that came, went or was found alive between readings has changed, and is not deleted."""
+    """An object that came, went or was found alive between readings has changed, and is not
+    deleted.
+    """
     a, b, c, d = (neighbour(f"10.240.0.{number}") for number in range(10, 14))
     agreed, changed = agree([stale(a, b), stale(a, c, d)])
     assert ([v.object for v in agreed], [v.object for v in changed]) == ([a], [b, c, d])
@@ -152,7 +184,9 @@ def test_a_rule_that_came_a_second_time_has_changed() -> None:
     assert (agreed, [v.object for v in changed]) == ([], [again])
 
 
-@given(st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")]))
+@given(
+    st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")])
+)
 def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
     """In any order of objects, each gets the same verdict."""
     evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}

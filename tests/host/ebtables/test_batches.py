@@ -18,7 +18,9 @@ from phases import CancelledError, Context
 
 @contextmanager
 def after_each_batch(act: Callable[[int], object]) -> Iterator[None]:
-    """Call `act` with the number of finished rules after each batch; its error is one of the adapter."""
+    """Call `act` with the number of finished rules after each batch; its error is one of the
+    adapter.
+    """
 
     class Hook(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -39,9 +41,15 @@ def after_each_batch(act: Callable[[int], object]) -> Iterator[None]:
 @needs("kernel", "ebtables-nft")
 class TestBatches:
     def test_thousands_go_and_come_in_batches(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, caplog: pytest.LogCaptureFixture
+        self,
+        node: KernelNode,
+        ebtables: EbtablesCommand,
+        ctx: Context,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """3,000 of 3,100 rules take three processes, each with a line of the log; the undo restores every byte."""
+        """3,000 of 3,100 rules take three processes, each with a line of the log; the undo restores
+        every byte.
+        """
         caplog.set_level(logging.INFO)
         lines = [arp_rule(number) for number in range(3100)]
         load(node.name, lines)
@@ -51,7 +59,11 @@ class TestBatches:
         assert len(ebtables.read(ctx).rules) == 100
         ebtables.insert(ctx, chosen)
         assert saved(node.name) == before
-        told = [(record.getMessage(), record.progress) for record in caplog.records if hasattr(record, "progress")]
+        told = [
+            (record.getMessage(), record.progress)
+            for record in caplog.records
+            if hasattr(record, "progress")
+        ]
         assert told == [
             (f"{done} of 3000 ebtables rules {verb}", (done, 3000))
             for verb in ("deleted", "inserted")
@@ -69,11 +81,24 @@ class TestBatches:
         def progress(done: int) -> None:
             calls.append(done)
             if len(calls) == 1:
-                run(node.name, "ebtables-nft", "-t", "nat", *arp_rule(2400).replace("-A", "-D", 1).split())
+                run(
+                    node.name,
+                    "ebtables-nft",
+                    "-t",
+                    "nat",
+                    *arp_rule(2400).replace("-A", "-D", 1).split(),
+                )
 
         # Where the kernel refuses, 1.8.7 does not say which it was.
-        which = r"one of these: .*\(and 500 more\)" if LACKS_CARE else r".* 10\.0\.9\.96 .*does a matching rule exist"
-        with after_each_batch(progress), pytest.raises(BackendError, match=f"not deleted: {which}") as caught:
+        which = (
+            r"one of these: .*\(and 500 more\)"
+            if LACKS_CARE
+            else r".* 10\.0\.9\.96 .*does a matching rule exist"
+        )
+        with (
+            after_each_batch(progress),
+            pytest.raises(BackendError, match=f"not deleted: {which}") as caught,
+        ):
             ebtables.delete(ctx, rules)
         assert str(caught.value).endswith("\n2000 rules were deleted before it")
         assert calls == [1000, 2000]
@@ -85,9 +110,14 @@ class TestBatches:
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
         """The rules of the batches before it stay, and the error says so."""
-        more = [EbtablesRule.parse(arp_rule(number), backend="nft", position=number) for number in range(1000)]
+        more = [
+            EbtablesRule.parse(arp_rule(number), backend="nft", position=number)
+            for number in range(1000)
+        ]
         bad = EbtablesRule.parse("-A PREROUTING -j arpreply", backend="nft", position=5000)
-        with pytest.raises(BackendError, match=r"not inserted: .*\n1000 rules were inserted before it$"):
+        with pytest.raises(
+            BackendError, match=r"not inserted: .*\n1000 rules were inserted before it$"
+        ):
             ebtables.insert(ctx, [*more, bad])
         assert len(ebtables.read(ctx).rules) == 1000
 
@@ -97,7 +127,10 @@ class TestBatches:
         """No further batch is begun, and an insertion restores the rules that are gone."""
         load(node.name, [arp_rule(number) for number in range(2500)])
         before, rules, short = saved(node.name), ebtables.read(ctx).rules, Context()
-        with after_each_batch(lambda done: short.cancel(f"at {done}")), pytest.raises(CancelledError):
+        with (
+            after_each_batch(lambda done: short.cancel(f"at {done}")),
+            pytest.raises(CancelledError),
+        ):
             ebtables.delete(short, rules)
         assert len(ebtables.read(ctx).rules) == 1500
         ebtables.insert(ctx, rules[:1000])

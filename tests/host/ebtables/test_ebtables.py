@@ -68,7 +68,8 @@ class TestNft(EbtablesContract):
 class TestLegacyWay(TestNft):
     """The contract for the legacy tool's way: a listing, and a process per rule.
 
-    Hardly any kernel has the legacy table. ebtables-nft stands in for the tool: its commands and listing are the same.
+    Hardly any kernel has the legacy table. ebtables-nft stands in for the tool: its commands and
+    listing are the same.
     """
 
     backend = "legacy"
@@ -76,7 +77,9 @@ class TestLegacyWay(TestNft):
     @pytest.fixture
     def ebtables(self, node: KernelNode, tmp_path: Path, legacy_is_loaded: None) -> Ebtables:
         write_tool(tmp_path, "ebtables-legacy", LEGACY_STAND_IN)
-        return EbtablesCommand(("ip", "netns", "exec", node.name, "/usr/bin/env", f"PATH={tmp_path}"))
+        return EbtablesCommand(
+            ("ip", "netns", "exec", node.name, "/usr/bin/env", f"PATH={tmp_path}")
+        )
 
 
 @needs("kernel", "ebtables-nft", "nft")
@@ -85,7 +88,10 @@ class TestWhatCannotBeSeen:
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
         """Without ebtables a reading has a note that names the package, and a change is refused."""
-        for prefix in ((*command, "/usr/bin/env", f"PATH={tmp_path}"), ("/usr/bin/env", f"PATH={tmp_path}")):
+        for prefix in (
+            (*command, "/usr/bin/env", f"PATH={tmp_path}"),
+            ("/usr/bin/env", f"PATH={tmp_path}"),
+        ):
             ebtables = EbtablesCommand(prefix)
             reading = ebtables.read(ctx)
             assert reading.rules == ()
@@ -116,7 +122,9 @@ class TestWhatCannotBeSeen:
         backend: str,
         legacy_is_loaded: None,
     ) -> None:
-        """If only `ebtables` is installed, its version tells the backend; the other backend is absent."""
+        """If only `ebtables` is installed, its version tells the backend; the other backend is
+        absent.
+        """
         load(node.name, [ONE, TWO])
         if backend == "nft":
             for name in ("ebtables", "ebtables-save", "ebtables-restore"):
@@ -125,7 +133,10 @@ class TestWhatCannotBeSeen:
             write_tool(tmp_path, "ebtables", LEGACY_STAND_IN)
         ebtables = EbtablesCommand((*command, "/usr/bin/env", f"PATH={tmp_path}"))
         reading = ebtables.read(ctx)
-        assert [(rule.backend, rule.line) for rule in reading.rules] == [(backend, ONE), (backend, TWO)]
+        assert [(rule.backend, rule.line) for rule in reading.rules] == [
+            (backend, ONE),
+            (backend, TWO),
+        ]
         assert len(reading.notes) == 1
         assert "but not installed" in reading.notes[0]
         ebtables.delete(ctx, reading.rules[:1])
@@ -144,14 +155,20 @@ class TestWhatCannotBeSeen:
     def test_legacy_without_its_module_has_no_rules(
         self, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The tool is not called, as that would load the module; the reading is complete all the same."""
-        monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: False)
+        """The tool is not called, as that would load the module; the reading is complete all the
+        same.
+        """
+        monkeypatch.setattr(
+            "hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: False
+        )
         assert ebtables.read(ctx).notes == ()
 
     def test_no_privilege_is_a_note_and_a_refusal(
         self, command: tuple[str, ...], node: KernelNode, ctx: Context
     ) -> None:
-        """Without privilege a reading has a note with the reason, and a change names the privilege that it needs."""
+        """Without privilege a reading has a note with the reason, and a change names the privilege
+        that it needs.
+        """
         load(node.name, [ONE])
         ebtables = EbtablesCommand((*command, "setpriv", "--reuid=65534", "--clear-groups"))
         reading = ebtables.read(ctx)
@@ -176,7 +193,9 @@ class TestWhatCannotBeSeen:
             return
         reading = ebtables.read(ctx)
         assert [rule.line for rule in reading.rules] == [ONE]
-        assert any("Table `nat' contains incompatible base-chains" in note for note in reading.notes)
+        assert any(
+            "Table `nat' contains incompatible base-chains" in note for note in reading.notes
+        )
 
     def test_rules_that_the_tool_cannot_read_are_an_error(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
@@ -187,21 +206,30 @@ class TestWhatCannotBeSeen:
         node.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
         if LACKS_CARE:
             # It shows them all, as well as it can; no such rule looks like a pod's.
-            assert [rule.line for rule in ebtables.read(ctx).rules] == [ONE, "-A PREROUTING -j CONTINUE"]
+            assert [rule.line for rule in ebtables.read(ctx).rules] == [
+                ONE,
+                "-A PREROUTING -j CONTINUE",
+            ]
             return
         with pytest.raises(BackendError, match="cannot read the rules of ebtables"):
             ebtables.read(ctx)
 
-    def test_reading_makes_nothing(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
+    def test_reading_makes_nothing(
+        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
+    ) -> None:
         """A reading leaves an empty ruleset empty: it adds no table and no chain."""
         assert ebtables.read(ctx).rules == ()
         assert node.run("nft", "list", "ruleset") == ""
 
     def test_legacy_is_asked_only_where_that_loads_no_module(self, tmp_path: Path) -> None:
-        """The legacy table is read if it is loaded already, or if the kernel has no modules to load."""
+        """The legacy table is read if it is loaded already, or if the kernel has no modules to
+        load.
+        """
         modules, built_in = tmp_path / "modules", tmp_path / "modules.builtin"
         assert legacy_may_have_rules(str(modules), str(built_in))
-        modules.write_text("ebtable_filter 12288 0 - Live 0x0\nebtables 45056 1 ebtable_filter, Live 0x0\n")
+        modules.write_text(
+            "ebtable_filter 12288 0 - Live 0x0\nebtables 45056 1 ebtable_filter, Live 0x0\n"
+        )
         assert not legacy_may_have_rules(str(modules), str(built_in))
         built_in.write_text("kernel/net/bridge/netfilter/ebtable_nat.ko\n")
         assert legacy_may_have_rules(str(modules), str(built_in))
@@ -223,8 +251,12 @@ def normal_forms(rules: Sequence[EbtablesRule]) -> list[tuple[str, object]]:
 
 @needs("kernel", "ebtables-nft", "nft")
 @given(lines=st.lists(cni_lines() | rule_lines(), max_size=15), data=st.data())
-def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data: st.DataObject) -> None:
-    """Loaded rules read as equal; any part of them is deleted alone, and restored without a different byte."""
+def test_any_rules_survive_the_kernel(
+    shared: KernelNode, lines: list[str], data: st.DataObject
+) -> None:
+    """Loaded rules read as equal; any part of them is deleted alone, and restored without a
+    different byte.
+    """
     node = shared
     node.run("nft", "flush", "ruleset")
     if LACKS_CARE:
@@ -233,11 +265,19 @@ def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data
     ebtables = EbtablesCommand(("ip", "netns", "exec", node.name))
     ctx = Context()
     rules = ebtables.read(ctx).rules
-    assert normal_forms(rules) == normal_forms([EbtablesRule.parse(line, backend="nft") for line in lines])
-    assert [rule.line for rule in rules] == [line for line in saved(node.name) if line.startswith("-A")]
+    assert normal_forms(rules) == normal_forms(
+        [EbtablesRule.parse(line, backend="nft") for line in lines]
+    )
+    assert [rule.line for rule in rules] == [
+        line for line in saved(node.name) if line.startswith("-A")
+    ]
     before = saved(node.name)
     # Of identical rules the first are deleted, so all of them are chosen or none.
-    lines_chosen = data.draw(st.sets(st.sampled_from(sorted({rule.line for rule in rules})))) if rules else set()
+    lines_chosen = (
+        data.draw(st.sets(st.sampled_from(sorted({rule.line for rule in rules}))))
+        if rules
+        else set()
+    )
     chosen = [rule for rule in rules if rule.line in lines_chosen]
     ebtables.delete(ctx, data.draw(st.permutations(chosen)))
     assert saved(node.name) == [line for line in before if line not in lines_chosen]
@@ -257,4 +297,6 @@ def test_the_defaults_of_targets_are_those_of_the_tool(node: KernelNode) -> None
     ]
     load(node.name, lines)
     printed = parse_save("\n".join(saved(node.name)), backend="nft")
-    assert [rule.normal for rule in printed] == [EbtablesRule.parse(line, backend="nft").normal for line in lines]
+    assert [rule.normal for rule in printed] == [
+        EbtablesRule.parse(line, backend="nft").normal for line in lines
+    ]

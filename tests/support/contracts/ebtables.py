@@ -22,7 +22,9 @@ INVERTED = "-A OUTPUT -p IPv4 -o ! eth0 --ip-src ! 10.0.0.0/8 -j DROP"
 
 
 class EbtablesContract:
-    """The promises of `Ebtables`. `ebtables` has no rules at first; `load` and `lines` reach them another way."""
+    """The promises of `Ebtables`. `ebtables` has no rules at first; `load` and `lines` reach them
+    another way.
+    """
 
     #: The backend that the tests use.
     backend = "nft"
@@ -72,8 +74,12 @@ class EbtablesContract:
         assert ONE in text
         assert LOG in text
 
-    def test_only_the_rules_named_go_and_they_come_back(self, ebtables: Ebtables, ctx: Context) -> None:
-        """The others stay in their order; deletion and insertion are inverse, in whatever order the rules are named."""
+    def test_only_the_rules_named_go_and_they_come_back(
+        self, ebtables: Ebtables, ctx: Context
+    ) -> None:
+        """The others stay in their order; deletion and insertion are inverse, in whatever order the
+        rules are named.
+        """
         self.load(ebtables, ONE, TWO, THREE, FOUR, DNAT, SNAT, LOG, INVERTED)
         before = self.lines(ebtables)
         named = [FOUR, ONE, TWO, DNAT, SNAT, LOG]
@@ -83,13 +89,17 @@ class EbtablesContract:
         ebtables.insert(ctx, chosen)
         assert self.lines(ebtables) == before
 
-    def test_an_insertion_beyond_the_end_is_at_the_end(self, ebtables: Ebtables, ctx: Context) -> None:
+    def test_an_insertion_beyond_the_end_is_at_the_end(
+        self, ebtables: Ebtables, ctx: Context
+    ) -> None:
         """A chain that got shorter still takes the rule."""
         self.load(ebtables, ONE)
         ebtables.insert(ctx, [self.rule(THREE, 90), self.rule(TWO, 80), self.rule(FOUR, 1)])
         assert self.lines(ebtables) == [FOUR, ONE, TWO, THREE]
 
-    @pytest.mark.parametrize(("count", "left"), [(1, [TWO, ONE, THREE, ONE]), (2, [TWO, THREE, ONE])])
+    @pytest.mark.parametrize(
+        ("count", "left"), [(1, [TWO, ONE, THREE, ONE]), (2, [TWO, THREE, ONE])]
+    )
     def test_of_identical_rules_as_many_go_as_were_named(
         self, ebtables: Ebtables, ctx: Context, count: int, left: list[str]
     ) -> None:
@@ -105,19 +115,29 @@ class EbtablesContract:
     def test_a_rule_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
         """The error names it, and the other rules stay."""
         self.load(ebtables, ONE, TWO)
-        with pytest.raises(BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"):
-            ebtables.delete(ctx, [*self.pick(ebtables, ONE), self.rule(THREE, 2), *self.pick(ebtables, TWO)])
+        with pytest.raises(
+            BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"
+        ):
+            ebtables.delete(
+                ctx, [*self.pick(ebtables, ONE), self.rule(THREE, 2), *self.pick(ebtables, TWO)]
+            )
         with pytest.raises(BackendError, match=r"is not there"):
             ebtables.delete(ctx, [*self.pick(ebtables, ONE), *self.pick(ebtables, ONE)])
         assert self.lines(ebtables) == [ONE, TWO]
 
-    def test_an_insertion_into_a_chain_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
+    def test_an_insertion_into_a_chain_that_is_not_there_is_refused(
+        self, ebtables: Ebtables, ctx: Context
+    ) -> None:
         """The error names the rule, or the batch if the program does not name the rule."""
         self.load(ebtables, ONE)
-        with pytest.raises(BackendError, match=r"not inserted: (.*-A NOWHERE -j DROP|one of these: )"):
+        with pytest.raises(
+            BackendError, match=r"not inserted: (.*-A NOWHERE -j DROP|one of these: )"
+        ):
             ebtables.insert(ctx, [self.rule(TWO), self.rule("-A NOWHERE -j DROP")])
 
-    def test_words_that_the_tool_would_misread_are_refused(self, ebtables: Ebtables, ctx: Context) -> None:
+    def test_words_that_the_tool_would_misread_are_refused(
+        self, ebtables: Ebtables, ctx: Context
+    ) -> None:
         """The error names the word, and comes before any change."""
         self.load(ebtables, ONE)
         odd = self.rule('-A OUTPUT --log-level info --log-prefix "a"b" -j DROP')

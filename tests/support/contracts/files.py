@@ -9,10 +9,14 @@ from hostrouting.host import FileStore
 
 
 class FileStoreContract:
-    """The promises of `FileStore`. `files` of a subclass is a fresh tree, empty or with folders only."""
+    """The promises of `FileStore`. `files` of a subclass is a fresh tree, empty or with folders
+    only.
+    """
 
     def stamp(self, files: FileStore, path: str) -> object:
-        """Return a value that differs after every write of the file's content, such as its mtime and inode."""
+        """Return a value that differs after every write of the file's content, such as its mtime
+        and inode.
+        """
         raise NotImplementedError
 
     def give_away(self, files: FileStore, path: str, user: int) -> None:
@@ -39,24 +43,37 @@ class FileStoreContract:
 
     @pytest.mark.parametrize("content", [b"\0one\n\xff", b""])
     def test_what_was_written_is_read(self, files: FileStore, content: bytes) -> None:
-        """A written file, even an empty one, reads back byte for byte, has its mode, and counts as a change."""
+        """A written file, even an empty one, reads back byte for byte, has its mode, and counts as
+        a change.
+        """
         assert files.write("/etc/ours/a", content, mode=0o600) is True
         assert (files.read("/etc/ours/a"), files.mode("/etc/ours/a")) == (content, 0o600)
         assert files.exists("/etc/ours/a")
 
     @pytest.mark.parametrize(
         ("content", "mode", "rewritten"),
-        [(b"one\n", 0o644, False), (b"one\n", 0o755, False), (b"two\n", 0o644, True), (b"two\n", 0o755, True)],
+        [
+            (b"one\n", 0o644, False),
+            (b"one\n", 0o755, False),
+            (b"two\n", 0o644, True),
+            (b"two\n", 0o755, True),
+        ],
     )
-    def test_only_what_differs_is_changed(self, ours: FileStore, content: bytes, mode: int, rewritten: bool) -> None:
-        """A file that is right stays untouched; a wrong mode alone is set, and the content is not written again."""
+    def test_only_what_differs_is_changed(
+        self, ours: FileStore, content: bytes, mode: int, rewritten: bool
+    ) -> None:
+        """A file that is right stays untouched; a wrong mode alone is set, and the content is not
+        written again.
+        """
         before = self.stamp(ours, "/etc/ours/a")
         assert ours.write("/etc/ours/a", content, mode=mode) is (rewritten or mode != 0o644)
         assert (ours.read("/etc/ours/a"), ours.mode("/etc/ours/a")) == (content, mode)
         assert (self.stamp(ours, "/etc/ours/a") != before) is rewritten
 
     def test_nothing_reads_as_none(self, ours: FileStore) -> None:
-        """A path that is absent, or lies below one that is absent or no folder, is an answer and no error."""
+        """A path that is absent, or lies below one that is absent or no folder, is an answer and no
+        error.
+        """
         for path in ("/etc/ours/b", "/etc/theirs/b", "/etc/ours/a/b"):
             assert ours.read(path) is None
             assert not ours.exists(path)
@@ -87,7 +104,9 @@ class FileStoreContract:
         assert not ours.exists("/etc/ours")
 
     def test_a_folder_is_no_file(self, ours: FileStore) -> None:
-        """Reading, replacing or removing a folder as if it were a file is refused with the reason; so is linking."""
+        """Reading, replacing or removing a folder as if it were a file is refused with the reason;
+        so is linking.
+        """
         with pytest.raises(HostFileError, match=r"cannot read .*/etc/ours: Is a directory"):
             ours.read("/etc/ours")
         with pytest.raises(HostFileError, match=r"cannot write .*/etc/ours: Is a directory"):
@@ -112,7 +131,9 @@ class FileStoreContract:
         assert ours.names("/etc/ours") == ["a", "broken"]
 
     def test_writing_replaces_a_link(self, ours: FileStore) -> None:
-        """A file takes the link's place, even if its target has the same bytes; the target stays as it is."""
+        """A file takes the link's place, even if its target has the same bytes; the target stays as
+        it is.
+        """
         ours.link("/etc/ours/link", "a")
         assert ours.write("/etc/ours/link", b"one\n", mode=0o644) is True
         assert ours.read_link("/etc/ours/link") is None
@@ -126,7 +147,9 @@ class FileStoreContract:
         assert not ours.exists("/etc/ours/link")
         assert ours.read("/etc/ours/a") == b"one\n"
 
-    @pytest.mark.parametrize("target", ["/srv/ours", "../srv/ours", "../../../../../srv/ours", "/../srv/./ours/"])
+    @pytest.mark.parametrize(
+        "target", ["/srv/ours", "../srv/ours", "../../../../../srv/ours", "/../srv/./ours/"]
+    )
     def test_links_to_folders_lead_on_inside_the_root(self, files: FileStore, target: str) -> None:
         """An absolute link, and one that climbs too high, start at the root of these files."""
         files.write("/srv/ours/a", b"one\n", mode=0o644)
@@ -160,11 +183,18 @@ class FileStoreContract:
         files.write("/etc/ours/a", b"", mode=0o750)
         files.link("/etc/ours/link", "a")
         files.link("/etc/ours/broken", "b")
-        assert [files.mode(f"/etc/ours/{name}") for name in ("a", "link", "broken", "c")] == [0o750, 0o750, None, None]
+        assert [files.mode(f"/etc/ours/{name}") for name in ("a", "link", "broken", "c")] == [
+            0o750,
+            0o750,
+            None,
+            None,
+        ]
         assert files.mode("/etc/ours") is None
 
     def test_a_limit_ends_a_read(self, files: FileStore) -> None:
-        """No more than the first bytes are returned; a limit of the whole file or beyond changes nothing."""
+        """No more than the first bytes are returned; a limit of the whole file or beyond changes
+        nothing.
+        """
         files.write("/etc/ours/a", b"\0one\n", mode=0o644)
         read = [files.read("/etc/ours/a", limit=limit) for limit in (0, 3, 5, 6)]
         assert read == [b"", b"\0on", b"\0one\n", b"\0one\n"]
@@ -184,8 +214,12 @@ class FileStoreContract:
         assert files.modified("/etc/ours/a") != 1700000000.5
 
     @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
-    def test_a_folder_that_others_may_write_to_exposes_all_below(self, files: FileStore, mode: int) -> None:
-        """The content and all below it, with a sticky bit or not, and the remedy; the folder next to it is not."""
+    def test_a_folder_that_others_may_write_to_exposes_all_below(
+        self, files: FileStore, mode: int
+    ) -> None:
+        """The content and all below it, with a sticky bit or not, and the remedy; the folder next
+        to it is not.
+        """
         files.write("/srv/ours/deep/a", b"", mode=0o644)
         files.write("/srv/theirs/a", b"", mode=0o644)
         self.open_up(files, "/srv/ours", mode)
@@ -238,7 +272,9 @@ class FileStoreContract:
     def test_a_name_that_is_taken_is_refused(self, ours: FileStore) -> None:
         """Neither of the two is changed."""
         ours.write("/etc/ours/b", b"two\n", mode=0o644)
-        with pytest.raises(HostFileError, match=r"cannot give the name 'b' to .*/etc/ours/a: File exists"):
+        with pytest.raises(
+            HostFileError, match=r"cannot give the name 'b' to .*/etc/ours/a: File exists"
+        ):
             ours.rename("/etc/ours/a", "b")
         assert (ours.read("/etc/ours/a"), ours.read("/etc/ours/b")) == (b"one\n", b"two\n")
 
@@ -253,9 +289,13 @@ class FileStoreContract:
         files.write("/etc/a", b"", mode=0o644)
         files.link("/etc/here", "there")
         files.link("/etc/there", "here")
-        with pytest.raises(HostFileError, match=r"cannot read .*/etc/here: Too many levels of symbolic links"):
+        with pytest.raises(
+            HostFileError, match=r"cannot read .*/etc/here: Too many levels of symbolic links"
+        ):
             files.read("/etc/here")
-        with pytest.raises(HostFileError, match=r"cannot write .*/etc/here/a: Too many levels of symbolic links"):
+        with pytest.raises(
+            HostFileError, match=r"cannot write .*/etc/here/a: Too many levels of symbolic links"
+        ):
             files.write("/etc/here/a", b"", mode=0o644)
 
     def test_a_lock_is_seen(self, files: FileStore) -> None:

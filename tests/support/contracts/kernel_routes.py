@@ -36,12 +36,23 @@ class KernelRoutesContract(RouteBackendContract):
         """The answer has one packet's gateway, device and source address."""
         arrange(six, "fd00:9::/32 via fd00:1::9 dev eth0 src fd00:1::4 metric 1")
         paths = [one.route for one in look_up(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
-        assert [path and (path.kind, path.dev, path.gateway, path.source, path.from_prefix) for path in paths] == [
-            ("unicast", "eth0", Address.parse("fd00:1::9"), Address.parse("fd00:1::4").number, None),
+        assert [
+            path and (path.kind, path.dev, path.gateway, path.source, path.from_prefix)
+            for path in paths
+        ] == [
+            (
+                "unicast",
+                "eth0",
+                Address.parse("fd00:1::9"),
+                Address.parse("fd00:1::4").number,
+                None,
+            ),
             ("local", "lo", None, Address.parse("fd00:a::4").number, None),
         ]
 
-    def test_an_ipv6_route_without_a_gateway_stands_behind(self, six: Node, backend: RouteBackend) -> None:
+    def test_an_ipv6_route_without_a_gateway_stands_behind(
+        self, six: Node, backend: RouteBackend
+    ) -> None:
         """It merges with no other, so it can be appended."""
         arrange(six, IPV6_OWN)
         backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
@@ -61,26 +72,44 @@ class KernelRoutesContract(RouteBackendContract):
     def test_what_the_kernel_made_of_a_route_is_rolled_back(
         self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], metric: int
     ) -> None:
-        """The kernel limits this metric, so the route is not there as wanted; the one that it made goes."""
-        error = self._refused(backend, verb(attrs.evolve(route(ON_LINK), extra=metrics(metric, 70_000))))
+        """The kernel limits this metric, so the route is not there as wanted; the one that it made
+        goes.
+        """
+        error = self._refused(
+            backend, verb(attrs.evolve(route(ON_LINK), extra=metrics(metric, 70_000)))
+        )
         assert [refusal.change for refusal in error.refusals] == [f"+ {ON_LINK}"]
 
-    def test_a_rollback_spares_what_looks_like_the_changed_route(self, eth0: Node, backend: RouteBackend) -> None:
-        """A foreign route that differs from the refused one by its metrics only was there before, and stays."""
-        usual, large = (attrs.evolve(route(ON_LINK), extra=metrics(2, mtu)) for mtu in (1400, 70_000))
+    def test_a_rollback_spares_what_looks_like_the_changed_route(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """A foreign route that differs from the refused one by its metrics only was there before,
+        and stays.
+        """
+        usual, large = (
+            attrs.evolve(route(ON_LINK), extra=metrics(2, mtu)) for mtu in (1400, 70_000)
+        )
         backend.apply([RouteChange.add(usual)])
         self._refused(backend, RouteChange.append(large))
 
-    def test_a_removal_never_takes_a_route_of_its_batch(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel would take the route that the same batch added, instead of a missing one without a metric."""
-        self._refused(backend, RouteChange.add(route(f"{ON_LINK} metric 7")), RouteChange.remove(ABSENT))
+    def test_a_removal_never_takes_a_route_of_its_batch(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """The kernel would take the route that the same batch added, instead of a missing one
+        without a metric.
+        """
+        self._refused(
+            backend, RouteChange.add(route(f"{ON_LINK} metric 7")), RouteChange.remove(ABSENT)
+        )
         backend.apply([RouteChange.add(route(ON_LINK)), RouteChange.remove(ABSENT)])
         assert place(backend) == []
 
     def test_a_removal_of_several_next_hops_never_takes_the_first_alone(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """The kernel takes a route with fewer next hops, too, if those are the first of the named ones."""
+        """The kernel takes a route with fewer next hops, too, if those are the first of the named
+        ones.
+        """
         hops = NextHop(None, "eth0"), NextHop(None, "ib0")
         several = Route(network=9 << 24, prefix_length=8, nexthops=hops)
         backend.apply([RouteChange.add(several)])

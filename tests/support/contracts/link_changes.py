@@ -1,4 +1,6 @@
-"""The promises of `LinkLayer` for changes, as tests; with those for reading they are the whole contract."""
+"""The promises of `LinkLayer` for changes, as tests; with those for reading they are the whole
+contract.
+"""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -48,20 +50,29 @@ class LinkLayerContract(LinkReadingContract):
         assert layer.neighbours() == before
         return caught.value
 
-    def test_removing_what_is_not_there_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
+    def test_removing_what_is_not_there_is_refused(
+        self, populated: LinkNode, layer: LinkLayer
+    ) -> None:
         """ENOENT; every refusal is named, and the other neighbours stay."""
         absent = [POD._replace(address=f"10.240.0.{last}") for last in (10, 11)]
         error = self.refused(layer, layer.remove_neighbours, POD, *absent)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
-            (f"- 10.240.0.{last} dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT", errno.ENOENT) for last in (10, 11)
+            (f"- 10.240.0.{last} dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT", errno.ENOENT)
+            for last in (10, 11)
         ]
-        assert str(error).startswith("changes of neighbours were refused:\n  - 10.240.0.10 dev azure0")
+        assert str(error).startswith(
+            "changes of neighbours were refused:\n  - 10.240.0.10 dev azure0"
+        )
 
-    @pytest.mark.parametrize("detail", [{"mac": NEW_MAC}, {"permanent": False}, {"flags": NTF_ROUTER}, {"protocol": 9}])
+    @pytest.mark.parametrize(
+        "detail", [{"mac": NEW_MAC}, {"permanent": False}, {"flags": NTF_ROUTER}, {"protocol": 9}]
+    )
     def test_a_neighbour_that_differs_is_not_removed(
         self, azure0: LinkNode, layer: LinkLayer, detail: dict[str, Any]
     ) -> None:
-        """Another program changed the entry, or the kernel learned it: ENOENT, and the reason shows the entry."""
+        """Another program changed the entry, or the kernel learned it: ENOENT, and the reason shows
+        the entry.
+        """
         layer.add_neighbours([POD])
         [refusal] = self.refused(layer, layer.remove_neighbours, POD._replace(**detail)).refusals
         assert refusal.errno == errno.ENOENT
@@ -70,7 +81,9 @@ class LinkLayerContract(LinkReadingContract):
     def test_an_occupied_place_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
         """EEXIST for neighbours, added or learned; the rest is not added."""
         occupied = [POD._replace(address="10.240.0.8", mac=NEW_MAC), POD._replace(mac=NEW_MAC)]
-        error = self.refused(layer, layer.add_neighbours, POD._replace(address="10.240.0.7"), *occupied)
+        error = self.refused(
+            layer, layer.add_neighbours, POD._replace(address="10.240.0.7"), *occupied
+        )
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             (f"+ {thing}", errno.EEXIST) for thing in occupied
         ]
@@ -87,8 +100,12 @@ class LinkLayerContract(LinkReadingContract):
             *(POD._replace(address=address) for address in ("10.240.0.009", "FD00:1::9")),
         ],
     )
-    def test_what_could_not_be_found_again_is_refused(self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour) -> None:
-        """EINVAL for those that the kernel would show in another form, or not at all: they could not be verified."""
+    def test_what_could_not_be_found_again_is_refused(
+        self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour
+    ) -> None:
+        """EINVAL for those that the kernel would show in another form, or not at all: they could
+        not be verified.
+        """
         for act in layer.add_neighbours, layer.remove_neighbours:
             error = self.refused(layer, act, odd)
             assert [refusal.errno for refusal in error.refusals] == [errno.EINVAL]
@@ -99,13 +116,19 @@ class LinkLayerContract(LinkReadingContract):
         new = POD._replace(address="10.240.0.10")
         removing = self.refused(layer, layer.remove_neighbours, POD, POD)
         errors = removing, self.refused(layer, layer.add_neighbours, new, new)
-        assert [[one.errno for one in error.refusals] for error in errors] == [[errno.ENOENT], [errno.EEXIST]]
+        assert [[one.errno for one in error.refusals] for error in errors] == [
+            [errno.ENOENT],
+            [errno.EEXIST],
+        ]
 
     # --- bulk
 
     def test_thousands_are_read_and_deleted(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """More than any buffer holds, in one batch; and restored in another."""
-        many = [POD._replace(address=f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(3000)]
+        many = [
+            POD._replace(address=f"10.240.{number // 250 + 1}.{number % 250 + 1}")
+            for number in range(3000)
+        ]
         for _ in range(2):
             layer.add_neighbours(many)
             assert layer.neighbours() == many

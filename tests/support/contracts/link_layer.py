@@ -14,7 +14,12 @@ from phases import CancelledError, Context
 POD_MAC = "12:34:56:78:9a:bc"
 NTF_ROUTER = 0x80
 #: Pods' devices and addresses.
-ASKED = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+ASKED = [
+    ("azv1", "10.240.0.9"),
+    ("azv2", "10.240.0.10"),
+    ("azv1", "fd00:1::9"),
+    ("azv2", "fd00:1::10"),
+]
 
 
 class LinkNode(Protocol):
@@ -31,19 +36,34 @@ class LinkNode(Protocol):
         up: bool = True,
         carrier: bool = True,
     ) -> None:
-        """Add a device; without a kind, one with Ethernet addresses. `carrier` is the state of its wire."""
+        """Add a device; without a kind, one with Ethernet addresses. `carrier` is the state of its
+        wire.
+        """
 
-    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
-        """Add a veth (up or not) that leads to a pod with these addresses, which are usable at once."""
+    def add_pod(
+        self, dev: str, *addresses: str, master: str | None = None, up: bool = True
+    ) -> None:
+        """Add a veth (up or not) that leads to a pod with these addresses, which are usable at
+        once.
+        """
 
     def silence(self, dev: str, address: str) -> None:
-        """Let no station on the link of the device have the IPv4 address; the node does not know it either."""
+        """Let no station on the link of the device have the IPv4 address; the node does not know it
+        either.
+        """
 
     def remove_device(self, name: str) -> None:
         """Remove a device with its neighbours."""
 
     def add_neighbour(
-        self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
+        self,
+        address: str,
+        dev: str,
+        mac: str,
+        *,
+        permanent: bool = True,
+        flags: int = 0,
+        protocol: int = 0,
     ) -> None:
         """Add an entry to the neighbour table; with `permanent=False` one that the kernel learned."""
 
@@ -55,15 +75,23 @@ class LinkNode(Protocol):
 
 
 class LinkReadingContract:
-    """A subclass has the fixtures `node`, a fresh one with a loopback device only, and `layer`, which sees it.
+    """A subclass has the fixtures `node`, a fresh one with a loopback device only, and `layer`,
+    which sees it.
 
     So does `backend`, which reads the devices.
     """
 
     @pytest.fixture
     def azure0(self, node: LinkNode) -> LinkNode:
-        """A node with a bridge that has an address, a pod's device on it, and another one next to it."""
-        node.add_device("azure0", kind="bridge", mac="02:00:00:00:0a:00", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        """A node with a bridge that has an address, a pod's device on it, and another one next to
+        it.
+        """
+        node.add_device(
+            "azure0",
+            kind="bridge",
+            mac="02:00:00:00:0a:00",
+            addresses=["10.240.0.4/16", "fd00:1::4/64"],
+        )
         node.add_device("azv1", kind="veth", mac="02:00:00:00:0a:01", master="azure0")
         node.add_device("azv2", kind="veth", mac="02:00:00:00:0a:02")
         return node
@@ -71,7 +99,11 @@ class LinkReadingContract:
     @pytest.fixture
     def eth0(self, node: LinkNode) -> LinkNode:
         """A node with eth0, ib0 and ib1."""
-        for dev, address in (("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"), ("ib1", "fd00:b::4/64")):
+        for dev, address in (
+            ("eth0", "fd00:1::4/64"),
+            ("ib0", "fd00:a::4/64"),
+            ("ib1", "fd00:b::4/64"),
+        ):
             node.add_device(dev, addresses=[address])
         return node
 
@@ -83,14 +115,21 @@ class LinkReadingContract:
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
         assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
 
-    def test_devices_are_shown_in_every_detail(self, azure0: LinkNode, backend: RouteBackend) -> None:
+    def test_devices_are_shown_in_every_detail(
+        self, azure0: LinkNode, backend: RouteBackend
+    ) -> None:
         """They come by index, with kind, master and addresses.
 
-        `up` is the administrator's setting; the wire is dead with its other end, and on a device that is down.
+        `up` is the administrator's setting; the wire is dead with its other end, and on a device
+        that is down.
         """
         azure0.add_device("azv3", kind="veth", carrier=False)
         azure0.add_device("azv4", kind="veth", up=False)
-        shown = [device for device in backend.links() if device.name.startswith("az") and device.name[-1].isdigit()]
+        shown = [
+            device
+            for device in backend.links()
+            if device.name.startswith("az") and device.name[-1].isdigit()
+        ]
         assert [(each.name, each.kind, each.master, each.up, each.carrier) for each in shown] == [
             ("azure0", "bridge", None, True, True),
             ("azv1", "veth", "azure0", True, True),
@@ -98,7 +137,9 @@ class LinkReadingContract:
             ("azv3", "veth", None, True, False),
             ("azv4", "veth", None, False, False),
         ]
-        assert [each.mac for each in shown[:3]] == [f"02:00:00:00:0a:0{number}" for number in range(3)]
+        assert [each.mac for each in shown[:3]] == [
+            f"02:00:00:00:0a:0{number}" for number in range(3)
+        ]
         usable = {str(own) for own in shown[0].addresses if own.usable}
         assert {"10.240.0.4/16", "fd00:1::4/64"} <= usable
         indexes = [device.ifindex for device in backend.links()]
@@ -122,7 +163,9 @@ class LinkReadingContract:
         assert layer.newest_address("no-such-device") is None
 
     def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
-        """Sorted, each once, and those of this device only; one without programs has none, nor has an absent one."""
+        """Sorted, each once, and those of this device only; one without programs has none, nor has
+        an absent one.
+        """
         eth0.attach("eth0", "in", "ipv6_hp_ingress")
         eth0.attach("eth0", "out", "ipv6_hp_egress")
         eth0.attach("eth0", "out", "ipv6_hp_ingress")
@@ -132,10 +175,13 @@ class LinkReadingContract:
 
     # --- neighbours
 
-    def test_neighbours_of_both_families_are_shown_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
+    def test_neighbours_of_both_families_are_shown_in_order(
+        self, azure0: LinkNode, layer: LinkLayer
+    ) -> None:
         """They are sorted by device and by number, not by text, IPv4 first.
 
-        Each has its flags, and the protocol of the program that added it; the kernel may forget one that it learned.
+        Each has its flags, and the protocol of the program that added it; the kernel may forget one
+        that it learned.
         """
         azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
         for address, dev in (("10.240.0.1", "azv2"), ("10.240.0.10", "azure0")):
@@ -144,14 +190,17 @@ class LinkReadingContract:
         assert layer.neighbours() == [
             Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False),
             Neighbour("10.240.0.10", "azure0", POD_MAC, permanent=True),
-            Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77),
+            Neighbour(
+                "fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77
+            ),
             Neighbour("10.240.0.1", "azv2", POD_MAC, permanent=True),
         ]
 
     # --- stations
 
     def test_a_bridge_shows_what_it_learned(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Stations are sorted; added ones are permanent. Those of another bridge are not among them.
+        """Stations are sorted; added ones are permanent. Those of another bridge are not among
+        them.
 
         A kernel whose bridges can filter VLANs lists a station once more for each VLAN of the port.
         """
@@ -161,7 +210,11 @@ class LinkReadingContract:
         azure0.learn("02:00:00:00:00:01", "azv1", permanent=True)
 
         def learned(bridge: str) -> list[Station]:
-            return [one for one in layer.stations(bridge) if one.mac.startswith("02:00:00:00:00:") and not one.vlan]
+            return [
+                one
+                for one in layer.stations(bridge)
+                if one.mac.startswith("02:00:00:00:00:") and not one.vlan
+            ]
 
         assert learned("azure0") == [
             Station("02:00:00:00:00:01", "azv1", permanent=True),
@@ -170,7 +223,9 @@ class LinkReadingContract:
         assert learned("cni0") == []
 
     @pytest.mark.parametrize("name", ["azv2", "no-such-bridge"])
-    def test_what_is_no_bridge_has_no_stations(self, azure0: LinkNode, layer: LinkLayer, name: str) -> None:
+    def test_what_is_no_bridge_has_no_stations(
+        self, azure0: LinkNode, layer: LinkLayer, name: str
+    ) -> None:
         """Neither has a bridge that does not exist."""
         assert layer.stations(name) == []
 
@@ -197,7 +252,9 @@ class LinkReadingContract:
         assert layer.neighbours() == before
 
     def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """No answer for another address or pod's device, the bridge, a loopback, or a device that is down or gone."""
+        """No answer for another address or pod's device, the bridge, a loopback, or a device that
+        is down or gone.
+        """
         pods.add_pod("azv4", "10.240.0.12")
         pods.remove_device("azv4")
         asked = [
@@ -209,19 +266,27 @@ class LinkReadingContract:
         ]
         assert layer.answering(Context(), [*asked, *ASKED]) == set(ASKED)
 
-    def test_answers_come_in_the_words_of_the_question(self, pods: LinkNode, layer: LinkLayer) -> None:
+    def test_answers_come_in_the_words_of_the_question(
+        self, pods: LinkNode, layer: LinkLayer
+    ) -> None:
         """An address may be written in any form, and asked for more than once."""
         asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
         assert layer.answering(Context(), asked) == set(asked)
 
     def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
         """Present addresses are found among thousands of absent ones."""
-        missing = [("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)]
+        missing = [
+            ("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)
+        ]
         missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
         assert layer.answering(Context(), [ASKED[0], *missing, *ASKED[1:]]) == set(ASKED)
 
-    @pytest.mark.parametrize("odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"])
-    def test_what_is_no_address_is_refused(self, pods: LinkNode, layer: LinkLayer, odd: str) -> None:
+    @pytest.mark.parametrize(
+        "odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"]
+    )
+    def test_what_is_no_address_is_refused(
+        self, pods: LinkNode, layer: LinkLayer, odd: str
+    ) -> None:
         """EINVAL, and the error names it."""
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), [("azv1", odd)])
@@ -242,7 +307,10 @@ class LinkReadingContract:
         pods.silence("azv2", "10.240.0.8")
         pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
         assert (
-            layer.silent(Context(), [("azv2", "10.240.0.8"), ("azv3", "10.240.0.11"), ("azv9", "10.240.0.9")]) == set()
+            layer.silent(
+                Context(), [("azv2", "10.240.0.8"), ("azv3", "10.240.0.11"), ("azv9", "10.240.0.9")]
+            )
+            == set()
         )
 
     def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:

@@ -1,4 +1,6 @@
-"""The promises of `NetworkEvents` for listening, as tests; with those for the events they are the whole contract."""
+"""The promises of `NetworkEvents` for listening, as tests; with those for the events they are the
+whole contract.
+"""
 
 import re
 import threading
@@ -24,11 +26,13 @@ _TO_A_FIRST_ADDRESS: Final = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
 def shown(events: Iterable[NetworkEvent]) -> list[str]:
     """Return the events as text, without those of devices, which the kernel may repeat at any time.
 
-    Without the routes, too, that only Linux before 5.14 adds: to the first address of a network, for broadcasts; and
-    without that of each device to the IPv6 groups.
+    Without the routes, too, that only Linux before 5.14 adds: to the first address of a network,
+    for broadcasts; and without that of each device to the IPv6 groups.
     """
     texts = [_text(event) for event in events if not isinstance(event, DeviceEvent)]
-    return [text for text in texts if not (_TO_A_FIRST_ADDRESS.search(text) or " ff00::/8 " in text)]
+    return [
+        text for text in texts if not (_TO_A_FIRST_ADDRESS.search(text) or " ff00::/8 " in text)
+    ]
 
 
 def _text(event: NetworkEvent) -> str:
@@ -40,8 +44,8 @@ def _text(event: NetworkEvent) -> str:
 class ListeningContract:
     """See `NetworkEventsContract`.
 
-    Further fixtures of a subclass are `other`, another node, and `most`: it lets a listener store little, and is a
-    number of route events that is too many for it.
+    Further fixtures of a subclass are `other`, another node, and `most`: it lets a listener store
+    little, and is a number of route events that is too many for it.
     """
 
     @pytest.fixture
@@ -65,7 +69,9 @@ class ListeningContract:
 
     # --- listening
 
-    def test_nothing_from_before_is_told(self, eth0: Node, events: NetworkEvents, ctx: Context) -> None:
+    def test_nothing_from_before_is_told(
+        self, eth0: Node, events: NetworkEvents, ctx: Context
+    ) -> None:
         """A listener has the changes since it listens, and each only once."""
         with events.listen(ctx) as listener:
             assert shown(listener.take()) == []
@@ -73,14 +79,24 @@ class ListeningContract:
             assert shown(listener.take()) == ["add 9.0.0.0/8 dev ib0 scope link"]
             assert shown(listener.take()) == []
 
-    def test_every_listener_is_told(self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context) -> None:
+    def test_every_listener_is_told(
+        self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
+    ) -> None:
         """One that takes takes nothing from another."""
         with events.listen(ctx) as second:
             eth0.add_route("9.0.0.0/8", dev="ib0")
-            assert shown(second.take()) == shown(listener.take()) == ["add 9.0.0.0/8 dev ib0 scope link"]
+            assert (
+                shown(second.take())
+                == shown(listener.take())
+                == ["add 9.0.0.0/8 dev ib0 scope link"]
+            )
 
-    def test_one_family(self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context) -> None:
-        """A listener of IPv4 hears nothing of IPv6, and is not woken by it; by default both are told."""
+    def test_one_family(
+        self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
+    ) -> None:
+        """A listener of IPv4 hears nothing of IPv6, and is not woken by it; by default both are
+        told.
+        """
         with events.listen(ctx, families=(IPV4,)) as second:
             eth0.add_route("fd00:9::/64", dev="ib0")
             eth0.add_rule(Rule(100, table=88, family=IPV6))
@@ -102,7 +118,9 @@ class ListeningContract:
         assert not ctx.wait(lambda: listener.has_news, until=ctx.clock.monotonic())
         awake: list[bool] = []
         until = ctx.clock.monotonic() + PATIENCE
-        waiting = threading.Thread(target=lambda: awake.append(ctx.wait(lambda: listener.has_news, until=until)))
+        waiting = threading.Thread(
+            target=lambda: awake.append(ctx.wait(lambda: listener.has_news, until=until))
+        )
         waiting.start()
         eth0.add_route("9.0.0.0/8", dev="ib0")
         waiting.join()
@@ -135,7 +153,9 @@ class ListeningContract:
             node.add_route(f"9.{number // 256}.{number % 256}.0/24", dev="ib0")
         assert listener.has_news
 
-    def test_what_is_not_taken_in_time_is_lost(self, eth0: Node, listener: Listener, most: int) -> None:
+    def test_what_is_not_taken_in_time_is_lost(
+        self, eth0: Node, listener: Listener, most: int
+    ) -> None:
         """It is told once, and the events after it are told again."""
         self.lose(eth0, listener, most)
         eth0.add_route("8.0.0.0/8", dev="ib0")

@@ -28,7 +28,9 @@ class _Clock(ManualClock):
 
 
 class RunLockContract:
-    """The promises of `RunLock`. A subclass has `lock` and `other`: two handles to one free lock, as of two runs."""
+    """The promises of `RunLock`. A subclass has `lock` and `other`: two handles to one free lock,
+    as of two runs.
+    """
 
     def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
         """No run waits, and after the block the lock is free again."""
@@ -93,7 +95,9 @@ class RunLockContract:
         assert 600 <= clock.monotonic() <= 602
 
     def test_the_code_inside_holds_it(self, lock: RunLock, other: RunLock) -> None:
-        """The returned context, and all derived from it, hold the lock: `hold` does not wait, at any depth."""
+        """The returned context, and all derived from it, hold the lock: `hold` does not wait, at
+        any depth.
+        """
         clock = _Clock()
         with (
             lock.hold(Context(clock=clock)) as held,
@@ -105,7 +109,9 @@ class RunLockContract:
             assert clock.monotonic() == 0
 
     def test_the_code_inside_takes_turns(self, lock: RunLock, other: RunLock) -> None:
-        """Of two tasks of a run that holds the lock, the second waits for the first, until its deadline."""
+        """Of two tasks of a run that holds the lock, the second waits for the first, until its
+        deadline.
+        """
         clock = _Clock()
         with (
             lock.hold(Context(clock=clock)) as held,

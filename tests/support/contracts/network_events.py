@@ -1,4 +1,6 @@
-"""The promises of `NetworkEvents` for the events, as tests; with those for listening they are the whole contract."""
+"""The promises of `NetworkEvents` for the events, as tests; with those for listening they are the
+whole contract.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -20,9 +22,13 @@ GATEWAY: Final = "10.224.0.1"
 
 
 class NetworkEventsContract(ListeningContract):
-    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is to be tested."""
+    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is
+    to be tested.
+    """
 
-    def devices_until(self, listener: Listener, ctx: Context, done: Callable[[Device], bool]) -> list[DeviceEvent]:
+    def devices_until(
+        self, listener: Listener, ctx: Context, done: Callable[[Device], bool]
+    ) -> list[DeviceEvent]:
         """Wait for an event that shows a device so, and return the events of all devices."""
         told: list[DeviceEvent] = []
         until = ctx.clock.monotonic() + PATIENCE
@@ -33,8 +39,12 @@ class NetworkEventsContract(ListeningContract):
 
     # --- routes
 
-    def test_a_new_route_is_told_with_its_place(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
-        """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
+    def test_a_new_route_is_told_with_its_place(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
+        """Alone in its place, before the others, after them, or instead of the first: as the kernel
+        did it.
+        """
         for last, verb in enumerate(("add", "append", "prepend", "replace"), 1):
             wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.1{last}", dev="eth0", protocol=3)
             eth0.insert_route(wanted, verb=verb)
@@ -43,24 +53,32 @@ class NetworkEventsContract(ListeningContract):
             assert isinstance(event, RouteEvent)
             assert event.route.fulfils(wanted)
             assert event.route in backend.routes()
-        standing = [str(route.gateway) for route in backend.routes() if route.destination == "9.0.0.0/8"]
+        standing = [
+            str(route.gateway) for route in backend.routes() if route.destination == "9.0.0.0/8"
+        ]
         assert standing == ["10.224.0.14", "10.224.0.11", "10.224.0.12"]
 
     @pytest.mark.parametrize("verb", ["prepend", "append", "replace"])
-    def test_a_route_alone_in_its_place_is_added(self, eth0: Node, listener: Listener, verb: str) -> None:
+    def test_a_route_alone_in_its_place_is_added(
+        self, eth0: Node, listener: Listener, verb: str
+    ) -> None:
         """However another program asked for it; another metric is another place."""
         eth0.insert_route(Route.parse("9.0.0.0/8", dev="ib0", metric=50), verb=verb)
         eth0.insert_route(Route.parse("9.0.0.0/8", dev="ib0", metric=40), verb=verb)
         assert [event[0] for event in listener.take()] == ["add", "add"]
 
-    def test_a_replacement_by_the_same_route_is_no_event(self, eth0: Node, listener: Listener) -> None:
+    def test_a_replacement_by_the_same_route_is_no_event(
+        self, eth0: Node, listener: Listener
+    ) -> None:
         """Nothing changes."""
         route = Route.parse("9.0.0.0/8", dev="ib0")
         for _ in range(2):
             eth0.insert_route(route, verb="replace")
         assert shown(listener.take()) == [f"add {route}"]
 
-    def test_a_deleted_route_is_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+    def test_a_deleted_route_is_told(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
         """In every detail, though the deletion named less."""
         hidden = Route.parse("9.0.0.0/8", dev="ib0", metric=50, protocol=99, table=100)
         eth0.insert_route(hidden)
@@ -68,12 +86,19 @@ class NetworkEventsContract(ListeningContract):
         eth0.delete_route(Route.parse("9.0.0.0/8", dev="ib0", table=100, protocol=0))
         assert listener.take() == [RouteEvent("remove", added[1])]  # type: ignore[arg-type]
 
-    def test_a_batch_is_told_in_its_order(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+    def test_a_batch_is_told_in_its_order(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
         """Also that of this process; a change in place is two events, and the place is never empty."""
         eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
         [before] = [route for route in backend.routes() if route.destination == "9.0.0.0/8"]
         after = Route.parse("9.0.0.0/8", gateway="10.224.0.2", dev="eth0")
-        backend.apply([RouteChange.add(Route.parse("8.0.0.0/8", dev="ib0")), RouteChange.replace(before, after)])
+        backend.apply(
+            [
+                RouteChange.add(Route.parse("8.0.0.0/8", dev="ib0")),
+                RouteChange.replace(before, after),
+            ]
+        )
         assert shown(listener.take()) == [
             "add 9.0.0.0/8 via 10.224.0.1 dev eth0",
             "add 8.0.0.0/8 dev ib0 proto 142 scope link",
@@ -83,7 +108,9 @@ class NetworkEventsContract(ListeningContract):
 
     # --- devices and addresses
 
-    def test_a_device_that_comes_back_has_another_index(self, eth0: Node, listener: Listener) -> None:
+    def test_a_device_that_comes_back_has_another_index(
+        self, eth0: Node, listener: Listener
+    ) -> None:
         """So it is told from one that was there all the time."""
         eth0.remove_link("ib0")
         eth0.add_link("ib0")
@@ -101,9 +128,13 @@ class NetworkEventsContract(ListeningContract):
 
 
 class KernelEventsContract(NetworkEventsContract):
-    """Beside the promises of the port, what only the kernel tells of the routes of its own, and of renamed devices."""
+    """Beside the promises of the port, what only the kernel tells of the routes of its own, and of
+    renamed devices.
+    """
 
-    def test_a_device_that_goes_down_takes_its_routes_in_silence(self, eth0: Node, listener: Listener) -> None:
+    def test_a_device_that_goes_down_takes_its_routes_in_silence(
+        self, eth0: Node, listener: Listener
+    ) -> None:
         """No removal is told of any route; up again it tells the routes that the kernel adds anew."""
         eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
         listener.take()
@@ -117,7 +148,9 @@ class KernelEventsContract(NetworkEventsContract):
             "add broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
         ]
 
-    def test_a_new_address_comes_before_its_routes(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+    def test_a_new_address_comes_before_its_routes(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
         """The routes that the kernel makes for it are told, and stand last in their places."""
         eth0.add_route("172.16.0.0/16", gateway=GATEWAY, dev="eth0")
         eth0.add_address("ib0", "172.16.1.4/16")
@@ -131,7 +164,9 @@ class KernelEventsContract(NetworkEventsContract):
         ]
 
     def test_a_removed_device_is_told_last(self, eth0: Node, listener: Listener) -> None:
-        """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
+        """After its addresses and their local routes; all other routes go in silence, also a
+        secondary address's.
+        """
         eth0.add_address("eth0", "10.224.0.5/16")
         eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
         listener.take()
@@ -143,9 +178,15 @@ class KernelEventsContract(NetworkEventsContract):
             "remove 10.224.0.5/16 dev eth0",
         ]
         assert isinstance(told[-1], DeviceEvent)
-        assert (told[-1].verb, told[-1].device.name, told[-1].device.up) == ("remove", "eth0", False)
+        assert (told[-1].verb, told[-1].device.name, told[-1].device.up) == (
+            "remove",
+            "eth0",
+            False,
+        )
 
-    def test_a_renamed_device_keeps_its_index(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+    def test_a_renamed_device_keeps_its_index(
+        self, eth0: Node, listener: Listener, backend: RouteBackend
+    ) -> None:
         """All that is told of it from then on has the new name."""
         [before] = [link for link in backend.links() if link.name == "eth0"]
         eth0.add_route("9.0.0.0/8", dev="eth0")
@@ -155,7 +196,11 @@ class KernelEventsContract(NetworkEventsContract):
         rename(eth0, "eth0", "fab0")
         [event, *_] = listener.take()
         assert isinstance(event, DeviceEvent)
-        assert (event.verb, event.device.name, event.device.ifindex) == ("set", "fab0", before.ifindex)
+        assert (event.verb, event.device.name, event.device.ifindex) == (
+            "set",
+            "fab0",
+            before.ifindex,
+        )
         eth0.set_up("fab0")
         eth0.add_route("9.0.0.0/8", dev="fab0")
         eth0.remove_address("fab0", "10.224.0.4/16")

@@ -68,7 +68,9 @@ def hook(hook: str, priority: int, policy: str) -> dict[str, Any]:
     return {"type": "filter", "hook": hook, "prio": priority, "policy": policy}
 
 
-def listing(family: str, name: str, chains: dict[str, dict[str, Any]], rules: list[dict[str, Any]]) -> list[Any]:
+def listing(
+    family: str, name: str, chains: dict[str, dict[str, Any]], rules: list[dict[str, Any]]
+) -> list[Any]:
     whose = {"family": family, "table": name}
     return [
         {"table": {"family": family, "name": name}},
@@ -97,7 +99,10 @@ _OURS_LISTED = listing(
             "comment": "inbound: # 1",
             "expr": [device("iifname", "eth0"), *rewriting("saddr", "fe80::1", "2001:db8::1")],
         },
-        {"chain": "postrouting", "expr": [device("oifname", "eth0"), *rewriting("daddr", "2001:db8::1", "fe80::1")]},
+        {
+            "chain": "postrouting",
+            "expr": [device("oifname", "eth0"), *rewriting("daddr", "2001:db8::1", "fe80::1")],
+        },
     ],
 )
 _THEIRS_LISTED = listing(
@@ -130,7 +135,8 @@ class NftablesContract:
         return nftables
 
     def test_what_was_loaded_is_listed(self, loaded: Nftables) -> None:
-        """The table, its chains, its rules in order and their comments; no handles, and no numbers in counters.
+        """The table, its chains, its rules in order and their comments; no handles, and no numbers
+        in counters.
 
         A table of another family may have another policy, and a chain without a hook.
         """
@@ -152,22 +158,29 @@ class NftablesContract:
         assert ours(loaded) == _OURS_LISTED
 
     def test_defining_again_after_deleting_does_not(self, loaded: Nftables) -> None:
-        """A script that declares, deletes and defines leaves no duplicates, and changes no other table."""
+        """A script that declares, deletes and defines leaves no duplicates, and changes no other
+        table.
+        """
         loaded.load(Context(), _OURS)
         assert ours(loaded) == _OURS_LISTED
         assert theirs(loaded) == _THEIRS_LISTED
 
     def test_a_deleted_table_is_gone(self, loaded: Nftables) -> None:
-        """No other table changes; a declaration before the deletion makes it right for an absent table, too."""
+        """No other table changes; a declaration before the deletion makes it right for an absent
+        table, too.
+        """
         for _ in range(2):
             loaded.load(Context(), "table ip6 ours\ndelete table ip6 ours")
             assert ours(loaded) is None
         assert theirs(loaded) == _THEIRS_LISTED
 
     @pytest.mark.parametrize(
-        ("script", "expected"), [(_OURS, _OURS_LISTED), ("delete table ip6 ours", None), ("flush ruleset", None)]
+        ("script", "expected"),
+        [(_OURS, _OURS_LISTED), ("delete table ip6 ours", None), ("flush ruleset", None)],
     )
-    def test_a_table_with_flags_is_there_and_no_more(self, loaded: Nftables, script: str, expected: object) -> None:
+    def test_a_table_with_flags_is_there_and_no_more(
+        self, loaded: Nftables, script: str, expected: object
+    ) -> None:
         """The listing says only that the table is there; it is replaced and deleted as any other."""
         loaded.load(Context(), "table ip6 ours {\nflags dormant\n}")
         assert ours(loaded) == _UNREADABLE
@@ -175,10 +188,13 @@ class NftablesContract:
         assert ours(loaded) == expected
 
     @pytest.mark.parametrize(
-        "mistake", ["bogus", "delete table ip6 absent", "table ip6 ours {\n chain a {\n accept\n }\n"]
+        "mistake",
+        ["bogus", "delete table ip6 absent", "table ip6 ours {\n chain a {\n accept\n }\n"],
     )
     def test_a_refused_script_changes_nothing(self, loaded: Nftables, mistake: str) -> None:
-        """A mistake in the last line: `check` and `load` refuse it, and the lines before it change nothing."""
+        """A mistake in the last line: `check` and `load` refuse it, and the lines before it change
+        nothing.
+        """
         for refused_by in (loaded.check, loaded.load):
             with pytest.raises(BackendError):
                 refused_by(Context(), f"table ip6 before\ndelete table inet theirs\n{mistake}\n")

@@ -64,8 +64,8 @@ class Units:
 class ServiceManagerContract:
     """The promises of `ServiceManager` for a machine and for an image.
 
-    `files`, a fixture of a subclass as is `services`, are those of the machine or image whose units `services` manages;
-    each test uses units that no other uses.
+    `files`, a fixture of a subclass as is `services`, are those of the machine or image whose units
+    `services` manages; each test uses units that no other uses.
     """
 
     @pytest.fixture
@@ -118,7 +118,9 @@ class ServiceManagerContract:
         assert "ct-no.service" not in waiting
 
     def test_of_two_drop_ins_the_nearer_counts(self, units: Units) -> None:
-        """An instance's drop-in replaces the template's of the same name, and /etc goes before /run."""
+        """An instance's drop-in replaces the template's of the same name, and /etc goes before
+        /run.
+        """
         units.install("ct-near@.service")
         for folder, unit, name in (
             (_UNITS, "ct-near@.service", "ct-template.service"),
@@ -131,7 +133,9 @@ class ServiceManagerContract:
         assert candidates & units.ordered_before("ct-near@two.service") == {"ct-template.service"}
 
     def test_settings_end_up_as_the_drop_ins_say(self, units: Units) -> None:
-        """The last assignment counts; commands are one a line, and an empty assignment starts afresh."""
+        """The last assignment counts; commands are one a line, and an empty assignment starts
+        afresh.
+        """
         text = "[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
         units.write("ct-set@.service", text)
         names = ("ExecStartPre", "TimeoutStartSec", "RootDirectory")
@@ -147,7 +151,9 @@ class ServiceManagerContract:
         assert "three" in third
         assert seconds(after["TimeoutStartSec"]) == 65
 
-    def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
+    def test_nothing_is_done_for_one_who_gave_up(
+        self, services: ServiceManager, files: FileStore
+    ) -> None:
         """A cancelled context ends every method before it does anything."""
         ctx = Context()
         ctx.cancel("enough")
@@ -155,7 +161,14 @@ class ServiceManagerContract:
         late.install("ct-late.service")
         with pytest.raises(CancelledError, match="enough"):
             late.reload()
-        for call in (late.start, late.stop, late.state, late.loaded, late.ordered_before, late.settings):
+        for call in (
+            late.start,
+            late.stop,
+            late.state,
+            late.loaded,
+            late.ordered_before,
+            late.settings,
+        ):
             with pytest.raises(CancelledError, match="enough"):
                 call("ct-late.service")
 
@@ -164,18 +177,27 @@ class LiveServiceManagerContract(ServiceManagerContract):
     """The promises of `ServiceManager` for a machine on which systemd runs."""
 
     @pytest.mark.parametrize(
-        ("setting", "expected"), [("", ("inactive", "dead")), ("RemainAfterExit=yes", ("active", "exited"))]
+        ("setting", "expected"),
+        [("", ("inactive", "dead")), ("RemainAfterExit=yes", ("active", "exited"))],
     )
-    def test_a_oneshot_runs_to_its_end(self, units: Units, setting: str, expected: tuple[str, str]) -> None:
+    def test_a_oneshot_runs_to_its_end(
+        self, units: Units, setting: str, expected: tuple[str, str]
+    ) -> None:
         """After its start a oneshot has ended with success, and is active only if it says so."""
         units.install("ct-oneshot.service", program=f"/bin/true\n{setting}")
         units.start("ct-oneshot.service")
         state = units.state("ct-oneshot.service")
-        assert ((state.active_state, state.sub_state), state.result, state.main_pid) == (expected, "success", 0)
+        assert ((state.active_state, state.sub_state), state.result, state.main_pid) == (
+            expected,
+            "success",
+            0,
+        )
         units.stop("ct-oneshot.service")
 
     def test_a_oneshot_that_fails_is_an_error(self, units: Units) -> None:
-        """The error has the command, the status, systemd's words and the next step; the state has the failure."""
+        """The error has the command, the status, systemd's words and the next step; the state has
+        the failure.
+        """
         units.install("ct-fails.service", program="/bin/false")
         with pytest.raises(
             UnitError, match=r"(?s)systemctl .*start .*ended with status 1: .*Job for .* failed"
@@ -189,7 +211,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         """The failure of the unit is no error of the call; that there is no such unit is one."""
         units.install("ct-soon.service", program="/bin/false")
         units.start_soon("ct-soon.service")
-        units.install("ct-soon-needs.service", unit="Requires=ct-never.service\nAfter=ct-never.service")
+        units.install(
+            "ct-soon-needs.service", unit="Requires=ct-never.service\nAfter=ct-never.service"
+        )
         for name in ("ct-never.service", "ct-soon-needs.service"):
             with pytest.raises(UnitError, match=r"Unit ct-never\.service not found"):
                 units.start_soon(name)
@@ -214,7 +238,11 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_a_service_runs_until_it_is_stopped(self, units: Units) -> None:
         """It has a process; a second start leaves it alone, a stop ends it."""
         state = units.start_daemon("ct-daemon.service")
-        assert (state.active_state, state.sub_state, state.is_running) == ("active", "running", True)
+        assert (state.active_state, state.sub_state, state.is_running) == (
+            "active",
+            "running",
+            True,
+        )
         assert state.main_pid > 0
         units.start("ct-daemon.service")
         assert units.state("ct-daemon.service").main_pid == state.main_pid
@@ -231,7 +259,10 @@ class LiveServiceManagerContract(ServiceManagerContract):
         units.start("ct-x@other.service")
         units.stop(r"ct-x\x2dy@over.service")
         found = units.running(r"ct-x\x2dy@.service")
-        assert [state.name for state in found] == [r"ct-x\x2dy@one.service", r"ct-x\x2dy@two.service"]
+        assert [state.name for state in found] == [
+            r"ct-x\x2dy@one.service",
+            r"ct-x\x2dy@two.service",
+        ]
         assert all(state.main_pid > 0 for state in found)
         assert units.running(r"ct-x\x2dy@one.service") == found[:1]
         assert units.running(r"ct-x\x2dy@over.service") == []
@@ -249,20 +280,26 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.loaded("ct-broken@.service") == []
 
     def test_what_is_required_runs_first(self, units: Units) -> None:
-        """A unit is refused while one that is RequiredBy= it fails, and starts again when that succeeds."""
+        """A unit is refused while one that is RequiredBy= it fails, and starts again when that
+        succeeds.
+        """
         units.install("ct-gate.service")
         units.install("ct-check.service", unit="Before=ct-gate.service", program="/bin/false")
         units.require("ct-gate.service", "ct-check.service")
         units.reload()
         assert "ct-check.service" in units.state("ct-gate.service").requires
-        with pytest.raises(UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"):
+        with pytest.raises(
+            UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"
+        ):
             units.start("ct-gate.service")
         units.install("ct-check.service", unit="Before=ct-gate.service")
         units.reload()
         units.start("ct-gate.service")
 
     def test_files_and_links_count_once_they_are_read(self, units: Units) -> None:
-        """A newer file of a running unit shows at once; a new drop-in and link count after a reload."""
+        """A newer file of a running unit shows at once; a new drop-in and link count after a
+        reload.
+        """
         before = units.start_daemon("ct-changed.service")
         assert not before.needs_reload
         units.install("ct-extension.service")
@@ -274,7 +311,10 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-changed.service").needs_reload
         units.reload()
         after = units.state("ct-changed.service")
-        assert (after.drop_ins, "ct-extension.service" in after.requires) == (frozenset({drop_in}), True)
+        assert (after.drop_ins, "ct-extension.service" in after.requires) == (
+            frozenset({drop_in}),
+            True,
+        )
         assert (after.needs_reload, after.main_pid) == (False, before.main_pid)
 
     def test_a_template_shows_what_its_next_instance_gets(self, units: Units) -> None:
@@ -286,7 +326,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert units.state("ct-gated@one.service").drop_ins == {drop_in}
 
     def test_names_with_a_backslash(self, units: Units) -> None:
-        """Names with the escape for a dash are right in requirements, in paths of drop-ins, and in orders."""
+        """Names with the escape for a dash are right in requirements, in paths of drop-ins, and in
+        orders.
+        """
         name = r"ct-dash@foo\x2dbar.service"
         units.install_daemon("ct-dash@.service")
         drop_in = units.drop_in(name, f"[Unit]\nBefore={name.replace('foo', 'new')}\n")

@@ -11,10 +11,13 @@ from hostrouting.host import Supervisor
 class SupervisorContract:
     """The promises of `Supervisor`. A subclass has the fixtures `supervisor`, and `heard`.
 
-    It returns each message since its last call, as the manager reads it: assignments of sd_notify(3).
+    It returns each message since its last call, as the manager reads it: assignments of
+    sd_notify(3).
     """
 
-    def test_each_sign_is_one_message(self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]]) -> None:
+    def test_each_sign_is_one_message(
+        self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]]
+    ) -> None:
         """The manager gets all signs, in their order."""
         supervisor.ready("2 routes")
         supervisor.status("3 routes")
@@ -27,8 +30,12 @@ class SupervisorContract:
             {"STOPPING": "1"},
         ]
 
-    def test_a_reload_has_its_time(self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]]) -> None:
-        """The manager learns when the reload began, on the monotonic clock: an earlier message is none about it."""
+    def test_a_reload_has_its_time(
+        self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]]
+    ) -> None:
+        """The manager learns when the reload began, on the monotonic clock: an earlier message is
+        none about it.
+        """
         before = time.monotonic_ns() // 1000
         supervisor.reloading()
         [message] = heard()
@@ -37,11 +44,18 @@ class SupervisorContract:
         assert message == {}
 
     @pytest.mark.parametrize(
-        ("status", "line"), [("a\nREADY=1", "a READY=1"), ("\r\n\x85 \u2028", ""), ("\udcff = é", "\\udcff = é")]
+        ("status", "line"),
+        [("a\nREADY=1", "a READY=1"), ("\r\n\x85 \u2028", ""), ("\udcff = é", "\\udcff = é")],
     )
     def test_any_status_is_one_line(
-        self, supervisor: Supervisor, heard: Callable[[], list[dict[str, str]]], status: str, line: str
+        self,
+        supervisor: Supervisor,
+        heard: Callable[[], list[dict[str, str]]],
+        status: str,
+        line: str,
     ) -> None:
-        """A line break in a status begins no other assignment; bytes that are no text are written out."""
+        """A line break in a status begins no other assignment; bytes that are no text are written
+        out.
+        """
         supervisor.status(status)
         assert heard() == [{"STATUS": line}]
