@@ -209,8 +209,8 @@ class Sweeps:
         if reason := self._files.exposed(self._folder):
             raise HostFileError(
                 f"{self._folder} is not safe for records that root restores: {reason}; or use "
-                "a folder that, like all folders above it, belongs to root and is writable only for "
-                "root"
+                "a folder that belongs to root, as all folders above it, and that only root can "
+                "write to"
             )
 
     def remove(self, record: Record) -> None:
