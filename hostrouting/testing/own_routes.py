@@ -120,9 +120,9 @@ def _ways(route: ObservedRoute) -> list[tuple[object, ...]]:
 def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     """Return True if two IPv4 addresses have one prefix length and one network."""
     kinds = {(address.family, address.prefix_length) for address in (first, second)}
-    return kinds == {(IPV4, first.prefix_length)} and not (first.peer ^ second.peer) & netmask(
-        first.prefix_length
-    )
+    if kinds != {(IPV4, first.prefix_length)}:
+        return False
+    return not (first.peer ^ second.peer) & netmask(first.prefix_length)
 
 
 def link_flags(device: Device) -> int:
