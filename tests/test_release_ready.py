@@ -159,9 +159,9 @@ def test_the_notes_of_a_release_are_its_section() -> None:
         (
             CHANGELOG.replace(__version__, "Unreleased"),
             f"v{__version__}",
-            "CHANGELOG.md has no section",
+            "CHANGELOG.md lacks a section",
         ),
-        (CHANGELOG.replace(" - 2026-12-01", ""), f"v{__version__}", "CHANGELOG.md has no section"),
+        (CHANGELOG.replace(" - 2026-12-01", ""), f"v{__version__}", "CHANGELOG.md lacks a section"),
     ],
 )
 def test_a_tag_that_is_not_prepared_is_refused(changelog: str, tag: str, why: str) -> None:

@@ -338,3 +338,10 @@ def test_no_heavy_library_is_loaded() -> None:
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, check=True, capture_output=True, text=True, env=unmeasured())
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.usefixtures("big_sends")
+def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
+    """A success is not answered, so it cannot overflow the queue."""
+    backend.apply(many(2000))
+    assert ours(backend) == 2000

@@ -135,3 +135,23 @@ def test_an_object_that_another_program_removed_comes_back(world: World) -> None
     with pytest.raises(StaleCNIError, match=r"removed before that are back$"):
         world.sweep(ebtables=Vanishing(world.prefix)).do(Context(timeout=60))
     assert world.shown() == before
+
+
+def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) -> None:
+    """Cilium's router takes an address from the pods' pool: the dead pod's rules take its packets."""
+    ip = world.node.ip
+    ip("route", "delete", f"{REUSED}/32", "dev", "lxc1")
+    ip("link", "add", "cilium_host", "type", "veth", "peer", "name", "cilium_net")
+    ip("address", "add", f"{REUSED}/32", "dev", "cilium_host")
+    for device in ("cilium_host", "cilium_net"):
+        ip("link", "set", device, "up")
+    assert not world.asks(REUSED, patience=SOON)
+    before = world.shown()
+    task = world.sweep()
+    assert world.planned(task) == STALE
+    with world.stream(LIVE) as lost:
+        task.do(Context(timeout=60))
+        assert world.asks(REUSED)
+    assert lost == []
+    task.undo(Context(timeout=60))
+    assert world.shown() == before

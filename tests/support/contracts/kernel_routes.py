@@ -8,12 +8,14 @@ import pytest
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteBackend
-from hostrouting.net.addresses import IPV6, Address, parse_ipv4
+from hostrouting.net.addresses import IPV6, Address, format_ipv4, parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.rules import Rule
 from hostrouting.testing import Node
 from hostrouting.testing.contracts.route_changes import (
     ABSENT,
+    DHCP,
     IPV6_ON_LINK,
     IPV6_OWN,
     ON_LINK,
@@ -22,11 +24,19 @@ from hostrouting.testing.contracts.route_changes import (
     metrics,
 )
 from hostrouting.testing.contracts.routes import (
+    DEFAULT,
+    IB0,
     arrange,
+    deciding,
+    find,
     look_up,
     place,
     route,
+    shown,
 )
+
+#: A route of a table that only rules reach.
+BY_RULE = "default dev ib0 table 88 scope link"
 
 
 class KernelRoutesContract(RouteBackendContract):
@@ -50,6 +60,15 @@ class KernelRoutesContract(RouteBackendContract):
             ("local", "lo", None, Address.parse("fd00:a::4").number, None),
         ]
 
+    def test_many_ipv6_lookups_keep_their_order(self, six: Node, backend: RouteBackend) -> None:
+        """A thousand questions get a thousand answers, each in its place, refusals among them."""
+        arrange(six, "prohibit fd00:9::/32 metric 1")
+        first = Address.parse("fd00:9::").number
+        asked = [first + ((number % 2) << 96) + number for number in range(1000)]
+        answers = backend.lookup(asked, family=IPV6)
+        assert [answer.destination for answer in answers] == asked
+        assert [answer.errno for answer in answers] == [errno.EACCES, 0] * 500
+
     def test_an_ipv6_route_without_a_gateway_stands_behind(
         self, six: Node, backend: RouteBackend
     ) -> None:
@@ -62,19 +81,106 @@ class KernelRoutesContract(RouteBackendContract):
         with pytest.raises(ValueError, match="cannot be prepended"):
             RouteChange.prepend(route(IPV6_ON_LINK))
 
+    def test_point_to_point_addresses_name_their_peer(
+        self, node: Node, backend: RouteBackend
+    ) -> None:
+        """The network of a point-to-point address is its peer's."""
+        node.add_link("ppp0")
+        node.add_address("ppp0", "10.3.0.1/32", peer="10.3.0.2")
+        (own,) = backend.links()[1].addresses
+        assert (format_ipv4(own.local), format_ipv4(own.peer)) == ("10.3.0.1", "10.3.0.2")
+        assert shown(backend, table=254) == [
+            "10.3.0.2 dev ppp0 proto kernel scope link src 10.3.0.1"
+        ]
+
+    def test_an_address_brings_its_routes(self, node: Node, backend: RouteBackend) -> None:
+        """An address makes a connected, a local and a broadcast route; before Linux 5.14 another one for broadcasts."""
+        node.add_link("ib0")
+        before = set(backend.routes())
+        node.add_address("ib0", "172.16.1.4/16")
+        added = set(map(str, set(backend.routes()) - before))
+        assert added - {
+            "broadcast 172.16.0.0 dev ib0 table local proto kernel scope link src 172.16.1.4"
+        } == {
+            IB0,
+            "local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4",
+            "broadcast 172.16.255.255 dev ib0 table local proto kernel scope link src 172.16.1.4",
+        }
+
+    def test_a_link_that_goes_down_takes_its_routes(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """A device that is down keeps no route but the local one of its address."""
+        eth0.set_up("ib0", up=False)
+        local = "local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4"
+        assert shown(backend, dev="ib0") == [local]
+
+    @pytest.fixture
+    def table88(self, eth0: Node) -> Node:
+        """The same node, with a default route in another table."""
+        arrange(eth0, BY_RULE)
+        return eth0
+
+    def test_throw_ends_the_search_in_its_table_only(
+        self, table88: Node, backend: RouteBackend
+    ) -> None:
+        """After a throw the next rule's table is asked."""
+        table88.add_rule(Rule(100, table=88))
+        arrange(table88, "throw 9.0.0.0/8 table 88")
+        assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [
+            DEFAULT,
+            BY_RULE,
+        ]
+
+    def test_a_rule_by_destination_chooses_the_table(
+        self, table88: Node, backend: RouteBackend
+    ) -> None:
+        """`to` selects its addresses, and `not to` all others."""
+        table88.add_rule(Rule(100, table=88, destination=(9 << 24, 8)))
+        assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [
+            BY_RULE,
+            DEFAULT,
+        ]
+        table88.add_rule(Rule(99, action="prohibit", destination=(9 << 24, 8), inverted=True))
+        assert deciding(backend, "8.1.1.1") == "EACCES"
+
+    def test_a_rule_by_source_wants_the_source(self, table88: Node, backend: RouteBackend) -> None:
+        """A lookup misses a `from` rule, and the same lookup with the source of the packet does not."""
+        own = parse_ipv4("10.224.0.4")
+        table88.add_rule(Rule(100, table=88, source=(own, 32)))
+        answers = look_up(backend, "9.1.1.1", "9.1.1.1", sources=[None, own])
+        assert [str(answer.route) for answer in answers] == [DEFAULT, BY_RULE]
+
     def test_a_foreign_source_is_refused(self, eth0: Node, backend: RouteBackend) -> None:
         """The node cannot send from an address that it does not hold."""
         (answer,) = look_up(backend, "9.1.1.1", sources=[parse_ipv4("10.224.0.99")])
         assert answer == (parse_ipv4("9.1.1.1"), None, errno.ENETUNREACH)
+
+    def test_another_metric_is_another_route(self, eth0: Node, backend: RouteBackend) -> None:
+        """The metric is part of a route's place."""
+        texts = [f"{ON_LINK} metric {metric}" for metric in (1, 2)]
+        backend.apply([RouteChange.add(route(text)) for text in reversed(texts)])
+        assert place(backend) == texts
+
+    def test_there_and_back_without_a_hole(self, eth0: Node, backend: RouteBackend) -> None:
+        """Prepend ours, remove the foreign route; append the foreign route, remove ours: the table is as before."""
+        arrange(eth0, DHCP)
+        before = backend.routes()
+        theirs = find(backend, DHCP)
+        backend.apply([RouteChange.prepend(route(OWN))])
+        backend.apply([RouteChange.remove(theirs)])
+        assert place(backend) == [OWN]
+        backend.apply(
+            [RouteChange.append(theirs.to_route()), RouteChange.remove(find(backend, OWN))]
+        )
+        assert backend.routes() == before
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
     @pytest.mark.parametrize("metric", [2, 8, 10], ids=["mtu", "advmss", "hoplimit"])
     def test_what_the_kernel_made_of_a_route_is_rolled_back(
         self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], metric: int
     ) -> None:
-        """The kernel limits this metric, so the route is not there as wanted; the one that it made
-        goes.
-        """
+        """The kernel limits this metric, so the route is not there as wanted; the one that it made goes."""
         error = self._refused(
             backend, verb(attrs.evolve(route(ON_LINK), extra=metrics(metric, 70_000)))
         )
@@ -83,9 +189,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_rollback_spares_what_looks_like_the_changed_route(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """A foreign route that differs from the refused one by its metrics only was there before,
-        and stays.
-        """
+        """A foreign route that differs from the refused one by its metrics only was there before, and stays."""
         usual, large = (
             attrs.evolve(route(ON_LINK), extra=metrics(2, mtu)) for mtu in (1400, 70_000)
         )
@@ -95,9 +199,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_removal_never_takes_a_route_of_its_batch(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """The kernel would take the route that the same batch added, instead of a missing one
-        without a metric.
-        """
+        """The kernel would take the route that the same batch added, instead of a missing one without a metric."""
         self._refused(
             backend, RouteChange.add(route(f"{ON_LINK} metric 7")), RouteChange.remove(ABSENT)
         )
@@ -107,9 +209,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_a_removal_of_several_next_hops_never_takes_the_first_alone(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """The kernel takes a route with fewer next hops, too, if those are the first of the named
-        ones.
-        """
+        """The kernel takes a route with fewer next hops, too, if those are the first of the named ones."""
         hops = NextHop(None, "eth0"), NextHop(None, "ib0")
         several = Route(network=9 << 24, prefix_length=8, nexthops=hops)
         backend.apply([RouteChange.add(several)])
@@ -118,3 +218,13 @@ class KernelRoutesContract(RouteBackendContract):
         with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OWN}' instead"):
             backend.apply([RouteChange.remove(standing)])
         assert place(backend) == [OWN, str(standing)]
+
+    def test_missing_carrier_is_no_reason_to_refuse(
+        self, node: Node, backend: RouteBackend
+    ) -> None:
+        """A link that is up takes routes, even without carrier."""
+        node.add_link("tun0", carrier=False)
+        node.add_address("tun0", "10.5.0.1/16")
+        text = "9.0.0.0/8 via 10.5.0.9 dev tun0 proto 142"
+        backend.apply([RouteChange.add(route(text))])
+        assert place(backend) == [f"{text} linkdown"]

@@ -1,6 +1,4 @@
-"""The promises of `NetworkEvents` for the events, as tests; with those for listening they are the
-whole contract.
-"""
+"""The promises of `NetworkEvents` for the events, as tests; with those for listening they are the whole contract."""
 
 from collections.abc import Callable
 from typing import Final
@@ -22,9 +20,7 @@ GATEWAY: Final = "10.224.0.1"
 
 
 class NetworkEventsContract(ListeningContract):
-    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is
-    to be tested.
-    """
+    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is to be tested."""
 
     def devices_until(
         self, listener: Listener, ctx: Context, done: Callable[[Device], bool]
@@ -42,9 +38,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_new_route_is_told_with_its_place(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
-        """Alone in its place, before the others, after them, or instead of the first: as the kernel
-        did it.
-        """
+        """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
         for last, verb in enumerate(("add", "append", "prepend", "replace"), 1):
             wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.1{last}", dev="eth0", protocol=3)
             eth0.insert_route(wanted, verb=verb)
@@ -128,9 +122,7 @@ class NetworkEventsContract(ListeningContract):
 
 
 class KernelEventsContract(NetworkEventsContract):
-    """Beside the promises of the port, what only the kernel tells of the routes of its own, and of
-    renamed devices.
-    """
+    """Beside the promises of the port, what only the kernel tells of the routes of its own, and of renamed devices."""
 
     def test_a_device_that_goes_down_takes_its_routes_in_silence(
         self, eth0: Node, listener: Listener
@@ -163,10 +155,39 @@ class KernelEventsContract(NetworkEventsContract):
             "append 172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
         ]
 
+    def test_a_removed_address_takes_other_routes_in_silence(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """The routes that the kernel had made for it are told, those by a gateway on its network are not."""
+        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        listener.take()
+        eth0.remove_address("eth0", "10.224.0.4/16")
+        address, *routes = shown(listener.take())
+        assert address == "remove 10.224.0.4/16 dev eth0"
+        assert sorted(routes) == [
+            "remove 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
+            "remove broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
+            "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
+        ]
+
+    def test_secondary_addresses_go_before_their_primary_one(
+        self, eth0: Node, listener: Listener
+    ) -> None:
+        """Each is told, and its routes after it."""
+        for last in 5, 6:
+            eth0.add_address("eth0", f"10.224.0.{last}/16")
+        listener.take()
+        eth0.remove_address("eth0", "10.224.0.4/16")
+        assert shown(listener.take())[:5] == [
+            "remove 10.224.0.5/16 dev eth0",
+            "remove local 10.224.0.5 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.6/16 dev eth0",
+            "remove local 10.224.0.6 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.4/16 dev eth0",
+        ]
+
     def test_a_removed_device_is_told_last(self, eth0: Node, listener: Listener) -> None:
-        """After its addresses and their local routes; all other routes go in silence, also a
-        secondary address's.
-        """
+        """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
         eth0.add_address("eth0", "10.224.0.5/16")
         eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
         listener.take()
