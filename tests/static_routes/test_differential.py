@@ -176,7 +176,7 @@ _IPV6_ROUTES = st.builds(
     st.sampled_from(["metric 1", "metric 1", "metric 5", "metric 1024"]),
     st.sampled_from(["proto static", "proto ra pref high", "proto 142", "proto 142"]),
     # hostrouting adds no route for one source: the task refuses beside one of protocol 142, and the
-    # script removes it.
+    # script succeeds.
 ).filter(lambda words: not {"from", "142"} <= {*words.split()})
 _IPV6_CONFIGS = st.lists(
     st.builds(
