@@ -45,8 +45,8 @@ _INSTALLED = f"""\
 _REMOVED = f"""\
     if [ -e /etc/aks-flex-node/hostrouting.json ]; then
         echo "hostrouting: this node keeps the routes, scripts, units and gates of hostrouting."
-        echo "hostrouting: To remove them, install the package again, and run 'hostrouting reset'"
-        echo "hostrouting: before you remove it."
+        echo "hostrouting: To remove them, install the package again,"
+        echo "hostrouting: and run 'hostrouting reset' before you remove it."
         if {_WATCHED}; then
             echo "hostrouting: hostrouting-watch.service runs on, and cannot start again."
         fi
