@@ -27,9 +27,11 @@ class _Group:
         for subtask in tasks:
             require_runnable(subtask)
         self.subtasks = tasks
-        self.anonymous = name is None
+        self.anonymous: bool = name is None
         kind = type(self).__name__.lower()
-        self.name = f"{kind}({', '.join(task.name for task in tasks)})" if name is None else name
+        self.name: str = (
+            f"{kind}({', '.join(task.name for task in tasks)})" if name is None else name
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -85,11 +85,11 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    monotonic = staticmethod(time.monotonic)
-    time = staticmethod(time.time)
+    monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    time: Callable[[], float] = staticmethod(time.time)
     #: The longest wait of the main thread in seconds. After it Python handles signals, which takes
     #: a tenth of a millisecond: a program that waits for days must end within a second of SIGTERM.
-    longest = 0.75
+    longest: float = 0.75
 
     def wait(self, doorbell: Lock, until: float | None) -> None:
         """See `Clock`."""
@@ -139,7 +139,7 @@ class Context:
 
         #: For the runner: the account of the current task, and the logger of the run.
         self.account: Account | None = None
-        self.logger = logging.getLogger("phases")
+        self.logger: logging.Logger = logging.getLogger("phases")
         # A list for this context and for each parent; cancelling puts the reason into the first
         # one.
         self._reasons: tuple[list[str], ...] = ([],)

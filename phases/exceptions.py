@@ -50,13 +50,13 @@ class TaskFailedError(PhaseError):
     def __init__(
         self, names: Sequence[str], cause: BaseException, *, others: Sequence[TaskFailedError] = ()
     ) -> None:
-        self.names = tuple(names)
-        self.others = tuple(others)
+        self.names: tuple[str, ...] = tuple(names)
+        self.others: tuple[TaskFailedError, ...] = tuple(others)
         self.cause = cause
         # Here and not only in a `raise ... from`: those in `others` are never raised.
         self.__cause__: BaseException | None = cause
         #: True if each cause is retryable, or lacks the attribute, as errors of other libraries do.
-        self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
+        self.retryable: bool = all(getattr(cause, "retryable", True) for cause in self.failures)
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate
         # line.
         texts = dict.fromkeys(
@@ -122,8 +122,8 @@ the tasks are: routes, probes
     def __init__(self, unknown: Sequence[str], known: Sequence[str]) -> None:
         from difflib import get_close_matches  # only this error needs it
 
-        self.unknown = tuple(unknown)
-        self.known = tuple(known)
+        self.unknown: tuple[str, ...] = tuple(unknown)
+        self.known: tuple[str, ...] = tuple(known)
         guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
         texts = (
             f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
@@ -160,7 +160,7 @@ class CommandFailedError(PhaseError):
         from shlex import join
         from signal import Signals
 
-        self.argv = tuple(argv)
+        self.argv: tuple[str, ...] = tuple(argv)
         self.status = status
         self.stdout = stdout
         self.stderr = stderr

@@ -52,7 +52,7 @@ class Report:
         self.task = task
         #: The path of the task, without its name.
         self.names = names
-        self.name = task.name
+        self.name: str = task.name
         self.status = "skipped"
         self.start: str | None = None
         self.duration: float | None = None
@@ -61,7 +61,7 @@ class Report:
         #: For the runner; see `changes`.
         self.records: list[Record] = []
         subtasks = task.subtasks if isinstance(task, Group) else ()
-        self.children = [Report(subtask, self.names_inside) for subtask in subtasks]
+        self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"

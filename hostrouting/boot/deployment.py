@@ -57,13 +57,13 @@ class Deployment:
         self, ctx: Context, boot: Boot, parts: Sequence[Part], logger: logging.Logger
     ) -> None:
         """See `deploying`."""
-        self.transaction = Transaction(ctx)
+        self.transaction: Transaction = Transaction(ctx)
         self._boot, self._parts, self._logger = boot, parts, logger
-        self.is_installed = boot.is_installed
-        self.is_committed = False
+        self.is_installed: bool = boot.is_installed
+        self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
         #: The routes and the check together wait for DHCP as long as either alone.
-        self.until = ctx.clock.monotonic() + WAIT_SECONDS
+        self.until: float = ctx.clock.monotonic() + WAIT_SECONDS
         self._files: RecordedFiles | None = None
         #: False until the commit: the files of the earlier config stay, and an undo needs no space.
         self._removes = True

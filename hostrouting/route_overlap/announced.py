@@ -103,7 +103,7 @@ class Announced:
             pair.mac: [name for name, mac in macs if mac == pair.mac] for pair in fabric.addresses
         }
         #: The devices of the fabric that are present, whether they have their address or not.
-        self.members = {name for names in named.values() for name in names}
+        self.members: set[str] = {name for names in named.values() for name in names}
         for prefix in map(Prefix.parse, fabric.networks):
             for device in devices:
                 if any(prefix.covers(own.address) for own in device.addresses):
@@ -113,7 +113,9 @@ class Announced:
             new, self._own = {}, {}
         route = ObservedRoute(0, 0, dev=FABRIC, protocol=KERNEL_PROTOCOL, scope=SCOPE_LINK)
         own = route._replace(prefix_length=32, kind="local", table=LOCAL_TABLE, scope=SCOPE_HOST)
-        self.routes = [route._replace(network=first, prefix_length=length) for first, length in new]
+        self.routes: list[ObservedRoute] = [
+            route._replace(network=first, prefix_length=length) for first, length in new
+        ]
         self.routes += [own._replace(network=address) for address in self._own]
         self._by_prefix = {(route.table, *route[:2]): route for route in self.routes}
         self._lengths = sorted({length for _, length in new}, reverse=True)

@@ -29,7 +29,7 @@ Kind: TypeAlias = Literal[
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and
 #: of the next ones.
-SPECIAL_EDGES: Final = {
+SPECIAL_EDGES: Final[dict[int, tuple[int, ...]]] = {
     IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
 }

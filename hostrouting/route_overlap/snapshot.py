@@ -17,7 +17,7 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
@@ -104,9 +104,9 @@ class RoutingSnapshot:
         self.backend = backend
         self.family = family
         #: Empty, unless a proof sets them.
-        self.allowed = AllowedDevices()
+        self.allowed: AllowedDevices = AllowedDevices()
         #: See `Routing.lookup`.
-        self.lookup = partial(backend.lookup, family=family)
+        self.lookup: Callable[..., list[Lookup]] = partial(backend.lookup, family=family)
         self.announced: Announced | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)

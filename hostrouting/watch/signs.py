@@ -50,7 +50,7 @@ class LivingClock(SystemClock):
             target=self._ring, args=(reader, before), name="hostrouting-signals", daemon=True
         )
         thread.start()
-        self.longest = threading.TIMEOUT_MAX
+        self.longest: float = threading.TIMEOUT_MAX
         try:
             yield
         finally:
