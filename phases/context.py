@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-_ENDLESS: Final = (inf, inf)
+_ENDLESS = (inf, inf)
 
 
 _Action = Literal["+", "-", "~"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 #: The number of characters of a command's stderr in an error, from its end, which has the reason.
-_STDERR_TAIL: Final = 2000
+_STDERR_TAIL = 2000
 
 
 class PhaseError(Exception):

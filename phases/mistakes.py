@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from phases.context import Change, Context
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 # Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names
 # for them, but takes longer to import than all of this package.
-_LAZY: Final = 0x20 | 0x80 | 0x200
+_LAZY = 0x20 | 0x80 | 0x200
 
-_PLAIN: Final = (
-    "tasks are not awaited or iterated: write a plain function, which may use asyncio.run"
-)
-_CHANGES: Final = "a plan is a list of Change, [] if there is nothing to change"
+_PLAIN = "tasks are not awaited or iterated: write a plain function, which may use asyncio.run"
+_CHANGES = "a plan is a list of Change, [] if there is nothing to change"
 
 
 def require_task(candidate: object) -> None:

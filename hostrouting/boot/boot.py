@@ -60,13 +60,13 @@ _logger = logging.getLogger(__name__)
 
 #: The plan for a disk that is right, if systemd has not read all of it.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
-_BLOCK: Final = 4096
-_UNGUARDED: Final = (
+_BLOCK = 4096
+_UNGUARDED = (
     "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed "
     "later, correct hostRouting.gates"
 )
-_UNREAD: Final = "the files are back, but systemd has not read them; run: systemctl daemon-reload"
-_NEW_GATE: Final = "keeps running; its gate checks routing from its next start on"
+_UNREAD = "the files are back, but systemd has not read them; run: systemctl daemon-reload"
+_NEW_GATE = "keeps running; its gate checks routing from its next start on"
 
 
 class UnreadFilesError(UnitError):

@@ -30,11 +30,11 @@ HELD_PREFIX: Final = HELD_TEMPLATE.partition(".")[0]
 #: A refusal takes 10 s, with a check of routing before and after it, and each waits up to 10 s for
 #: the lock; systemd kills a start that exceeds TimeoutStartSec=.
 LONGEST_CHECK: Final = 33.0
-_JOB: Final = "Job"
+_JOB = "Job"
 #: The time of its first start in this boot.
-_BEGAN: Final = "InactiveExitTimestampMonotonic"
+_BEGAN = "InactiveExitTimestampMonotonic"
 #: The time when the marker became active, in microseconds of the monotonic clock.
-_SINCE: Final = "ActiveEnterTimestampMonotonic"
+_SINCE = "ActiveEnterTimestampMonotonic"
 #: How often systemd has restarted a unit since its last manual start.
 RESTARTS: Final = "NRestarts"
 
@@ -129,13 +129,13 @@ def is_gated(state: UnitState) -> bool:
 
 
 #: While one of these files exists, every gate is open; the drop-in and the retry test them, too.
-_BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
+_BREAK_GLASS = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
 #: With this word on the kernel's command line, every gate is open as well.
-_BREAK_GLASS_WORD: Final = "hostrouting.disabled"
-_HIDES: Final = ("gate-root", "where the commands of its drop-in are not found")
-_ACTS: Final = ("gate-action", "which a refusal would cause at every boot")
+_BREAK_GLASS_WORD = "hostrouting.disabled"
+_HIDES = ("gate-root", "where the commands of its drop-in are not found")
+_ACTS = ("gate-action", "which a refusal would cause at every boot")
 #: The settings that may make a unit unsuitable, in the order of the findings: the kind, and why.
-_UNSUITABLE: Final = {
+_UNSUITABLE = {
     "RootDirectory": _HIDES,
     "RootImage": _HIDES,
     "StartLimitAction": _ACTS,
@@ -147,9 +147,9 @@ _UNSUITABLE: Final = {
     ),
 }
 #: The settings that show if a unit should be up.
-_WANTED: Final = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
+_WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
 #: Every service waits for these, unless it has DefaultDependencies=no.
-_ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
+_ALWAYS_AWAITED = frozenset({"sysinit.target", "basic.target"})
 
 
 def refuse_early_gates(

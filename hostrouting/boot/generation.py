@@ -51,14 +51,14 @@ SCRIPT_PATHS: Final = (
     f"{SCRIPT_DIRECTORY}/static-routes.sh",
     f"{SCRIPT_DIRECTORY}/check-route-overlap.sh",
 )
-_PREFIX: Final = "hostrouting-"
+_PREFIX = "hostrouting-"
 #: All files that are exchanged together, by the same names.
 LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 )
-_APPLY: Final = command_line("apply", INTENT_PATH)
+_APPLY = command_line("apply", INTENT_PATH)
 #: Replaces a configured script that was lost until its task installs it again: gates stay closed.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.

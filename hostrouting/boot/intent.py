@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
 
-_BETWEEN: Final = ",\n  "
+_BETWEEN = ",\n  "
 #: The attributes of a config.
 SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
 

@@ -71,13 +71,13 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: have to make and remove.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_SCRIPTS: Final = (
+_SCRIPTS = (
     f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh",
     f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh",
 )
-_LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
+_LINK_FOLDERS = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 #: Lines that a script has only for configs that need one of these names.
-_SECTION: Final = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
+_SECTION = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
 
 
 @attrs.frozen

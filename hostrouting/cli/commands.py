@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from phases import Change, Context, Plan
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
-_DEFAULT_TIMEOUT: Final = 120.0
+_DEFAULT_TIMEOUT = 120.0
 #: Each leaves an entry in the journal, and logs little without -v.
 CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: The progress is shown after each so many nodes.
-_PROGRESS: Final = 100
+_PROGRESS = 100
 #: For the verdict after a run.
-_SECONDS_TO_LOOK: Final = 10.0
-_NO_SYSTEMD: Final = (
+_SECONDS_TO_LOOK = 10.0
+_NO_SYSTEMD = (
     "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
 )
 _logger = logging.getLogger("hostrouting")

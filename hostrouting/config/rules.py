@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: By family and first byte, (first bits, their number, their meaning): a static route may not lead
 #: there, and no router lives there.
-_NOT_UNICAST: Final = {
+_NOT_UNICAST = {
     (IPV4, 0): (0, 8, "0.0.0.0/8, which means 'this network'"),
     (IPV4, 127): (127, 8, "127.0.0.0/8, the node's own loopback"),
     **dict.fromkeys(
@@ -43,12 +43,12 @@ _NOT_UNICAST: Final = {
     (IPV6, 0xFF): (0xFF, 8, "ff00::/8, which is multicast"),
 }
 #: Patterns of JSON Schema, which cannot express all that a rule checks.
-_OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
-_LENGTH: Final = "(?:3[0-2]|[12]?[0-9])"
-_ADDRESS: Final = "[0-9A-Fa-f:.]+"
-_IPV6: Final = "[0-9A-Fa-f]*:[0-9A-Fa-f:.]+"
-_IPV6_LENGTH: Final = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_LENGTH = "(?:3[0-2]|[12]?[0-9])"
+_ADDRESS = "[0-9A-Fa-f:.]+"
+_IPV6 = "[0-9A-Fa-f]*:[0-9A-Fa-f:.]+"
+_IPV6_LENGTH = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
 
 
 @accepting(
@@ -173,7 +173,7 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
 
 T = TypeVar("T")
 
-_LONGEST_STRING: Final = 1024
+_LONGEST_STRING = 1024
 
 
 def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
@@ -257,10 +257,10 @@ def one_of(*choices: str) -> Callable[[object], str]:
     return rule
 
 
-_LONGEST_DURATION: Final = 64
+_LONGEST_DURATION = 64
 #: Digits, perhaps a fraction, and a unit; Go writes the micro sign and reads the Greek letter too.
-_DURATION_PART: Final = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
-_NANOSECONDS: Final = {
+_DURATION_PART = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
+_NANOSECONDS = {
     "ns": 1,
     "us": 1_000,
     "\u00b5s": 1_000,
@@ -334,23 +334,19 @@ OWN_UNITS: Final = frozenset(
         "static-routes.service",
     }
 )
-_UNIT_NAME: Final = frozenset(
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-"
-)
-_DEVICE_PATTERN: Final = frozenset(
+_UNIT_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
+_DEVICE_PATTERN = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!"
 )
 #: A file name has 255 bytes, and the gate's drop-in folder is named `<gate>.d`.
-_LONGEST_GATE: Final = 253
-_LONGEST_DEVICE_PATTERN: Final = 64
+_LONGEST_GATE = 253
+_LONGEST_DEVICE_PATTERN = 64
 
 
 #: The characters for a class of a pattern; ECMAScript has fewer escapes than Python.
-_ESCAPED: Final = "".join(
-    f"\\{char}" if char in "[]\\^-" else char for char in sorted(SHELL_ACTIVE)
-)
+_ESCAPED = "".join(f"\\{char}" if char in "[]\\^-" else char for char in sorted(SHELL_ACTIVE))
 #: A device name for JSON Schema, which cannot count bytes.
-_DEVICE: Final = rf"(?!-|\.{{1,2}}$)[^/:\s{_ESCAPED}]{{1,15}}"
+_DEVICE = rf"(?!-|\.{{1,2}}$)[^/:\s{_ESCAPED}]{{1,15}}"
 
 
 @accepting({"type": "string", "pattern": f"^{_DEVICE}$"})

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
 
-_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_KEY: Final = "hostRouting"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_KEY = "hostRouting"
 
 
 def config_schema() -> dict[str, Any]:

@@ -97,15 +97,15 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     PermissionError: "run this as root, or make the file readable",
     TimeoutError: "write the config into it and close it, or allow more time",
 }
-_KEY: Final = "hostRouting"
+_KEY = "hostRouting"
 #: Why a section installs nothing, for the names that agents do not use for other keys.
-_EMPTY: Final = {
+_EMPTY = {
     "staticRoutes": ": routes is empty",
     "routeOverlap": ": expectedCidrs and expected are empty",
     "probeSnat": ": enabled is not true",
     "staleCni": ": enabled is not true",
 }
-_REMOVE_ALL: Final = (
+_REMOVE_ALL = (
     f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
 )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Final
 
-_MOST: Final = 1 << 20
-_CHUNK: Final = 1 << 16
+_MOST = 1 << 20
+_CHUNK = 1 << 16
 
 
 def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None = None) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import attrs
 
@@ -25,7 +25,7 @@ V = TypeVar("V", bound="WireValue")
 _NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
 #: Common mistakes in JSON, in the order to try, each with its reason and correction.
-_TYPED: Final = (
+_TYPED = (
     (r"\0", "a zero byte stands here, as in UTF-16; save the config as UTF-8"),
     (r"//|#|/\*", "JSON does not allow comments; remove this one"),
     (r",\s*(?![^]}])", "a comma stands before the end; remove it"),

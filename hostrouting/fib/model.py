@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.changes import RouteChange
 
-_UDP: Final = 17
+_UDP = 17
 #: The policy of a fresh namespace; only IPv4 has the table `default`.
 FIRST_RULES: Final = tuple(
     Rule(priority, table=table, protocol=2, family=family)
@@ -41,22 +41,22 @@ FIRST_RULES: Final = tuple(
     if (family, table) != (IPV6, 253)
 )
 #: The errors of routes that send packets nowhere; `throw` only ends the search in its table.
-_ROUTE_ERRORS: Final = {
+_ROUTE_ERRORS = {
     "blackhole": errno.EINVAL,
     "unreachable": errno.EHOSTUNREACH,
     "prohibit": errno.EACCES,
 }
-_RULE_ERRORS: Final = {
+_RULE_ERRORS = {
     "blackhole": errno.EINVAL,
     "unreachable": errno.ENETUNREACH,
     "prohibit": errno.EACCES,
 }
 
-_PARTED: Final = (
+_PARTED = (
     "the table local has a route for the address, and main a longer one: "
     "the second decides if no rule was ever changed"
 )
-_LOOPING: Final = (
+_LOOPING = (
     "a route has `scope host`: the kernel may choose the source 127.0.0.1 and refuse the packet"
 )
 

@@ -16,9 +16,9 @@ LOOPBACK: Final = "lo"
 #: The bits of a packet's tos that the kernel compares with a route's or a rule's; those of ECN do
 #: not count, and for IPv6 all others do.
 TOS_BITS: Final = 0x1C
-_TOS_BITS: Final = {IPV4: TOS_BITS, IPV6: 0xFC}
+_TOS_BITS = {IPV4: TOS_BITS, IPV6: 0xFC}
 #: Masks of ports that mask nothing: newer kernels show them with a single port.
-_HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
+_HARMLESS = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
 
 
 class Packet(NamedTuple):

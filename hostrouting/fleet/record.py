@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 #: Bytes of a line. A node with 64,000 routes has fewer.
 LONGEST: Final = 16 << 20
 #: Of the format; another one for another meaning of a field, or for one more.
-_VERSION: Final = 1
+_VERSION = 1
 #: Each device has these, and no static route and no expected CIDR is there.
-_OF_A_LINK: Final = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
+_OF_A_LINK = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
 
 
 @attrs.frozen(kw_only=True)
@@ -172,4 +172,4 @@ def _parsed(config: str) -> HostRoutingConfig:
 Form(Line)
 Form(FabricAddress)
 Form(Fabric)
-_RECORD: Final = Form(NodeRecord, config=lambda value: _parsed(json.dumps(value)))
+_RECORD = Form(NodeRecord, config=lambda value: _parsed(json.dumps(value)))

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
 
 #: Lines that a process gets at once; each may have 16 MiB.
-_CHUNK: Final = 8
+_CHUNK = 8
 #: Those that are held, and those that are shown.
-_MOST_GROUPS: Final = 1000
-_SHOWN: Final = 50
-_EXAMPLES: Final = 3
+_MOST_GROUPS = 1000
+_SHOWN = 50
+_EXAMPLES = 3
 #: Of processor time for a line; one with 64,000 routes takes one.
-_SECONDS: Final = 20
+_SECONDS = 20
 #: Characters of the reason why a line is refused.
-_MOST_CHARACTERS: Final = 300
+_MOST_CHARACTERS = 300
 
 
 #: Its place, and its content.

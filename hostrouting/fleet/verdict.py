@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hostrouting.fleet.record import NodeRecord
 
 #: Answers that only the node itself has.
-_NOT_ASKED: Final = ("units, gates and boot files", "probes and leftovers", "silent routers")
-_NOT_ASKED_OF_IPV6: Final = ("the kernel's choice of sources", "link-local and multicast addresses")
+_NOT_ASKED = ("units, gates and boot files", "probes and leftovers", "silent routers")
+_NOT_ASKED_OF_IPV6 = ("the kernel's choice of sources", "link-local and multicast addresses")
 
 
 @attrs.frozen(kw_only=True)

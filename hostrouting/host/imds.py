@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_PATH: Final = "/metadata/instance/network/interface?api-version=2021-02-01"
+_PATH = "/metadata/instance/network/interface?api-version=2021-02-01"
 #: Answers that may improve: not there yet, gone for an update, too many requests, and every 5xx.
-_TRANSIENT: Final = frozenset({404, 410, 429})
+_TRANSIENT = frozenset({404, 410, 429})
 #: The description of a machine with eight interfaces has 3 KiB.
-_MOST_BYTES: Final = 256 * 1024
-_FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 8.0
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
+_MOST_BYTES = 256 * 1024
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 8.0
+_SECONDS_BETWEEN_LOOKS = 0.05
 #: The most characters of the service's text that a message shows.
-_MOST_CHARACTERS: Final = 100
+_MOST_CHARACTERS = 100
 
 
 @attrs.frozen

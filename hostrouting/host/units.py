@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 #: The target of a link in the place of a unit file or drop-in that an administrator has masked.
 MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
-_ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
+_ALSO_SET_BY = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.
-_ADDS_UP: Final = (
+_ADDS_UP = (
     "Exec",
     "After",
     "Before",
@@ -25,11 +25,11 @@ _ADDS_UP: Final = (
     "WantedBy",
 )
 #: Only these count as white space, and only these end a line.
-_WHITE: Final = " \t\n\r"
-_HEADER: Final = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
-_LINE_END: Final = re.compile(r"\r\n|\n\r|[\n\r\0]")
+_WHITE = " \t\n\r"
+_HEADER = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
+_LINE_END = re.compile(r"\r\n|\n\r|[\n\r\0]")
 #: The units of time that make sense here; systemd has longer ones, too.
-_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class UnitState(NamedTuple):

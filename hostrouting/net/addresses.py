@@ -19,14 +19,14 @@ FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
 GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
-_LONGEST_DEVICE_NAME: Final = 15
+_LONGEST_DEVICE_NAME = 15
 #: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all'
 #: and 'default'.
-_RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
+_RESERVED_DEVICE_NAMES = frozenset({".", "..", "all", "default"})
 #: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
 SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
-_CIDRS: Final = {IPV4: "IPv4 CIDR such as '172.16.0.0/16'", IPV6: "IPv6 CIDR such as 'fd00::/64'"}
-_PREFIX_LENGTHS: Final = {str(length): length for length in range(129)}
+_CIDRS = {IPV4: "IPv4 CIDR such as '172.16.0.0/16'", IPV6: "IPv6 CIDR such as 'fd00::/64'"}
+_PREFIX_LENGTHS = {str(length): length for length in range(129)}
 
 
 class Address(NamedTuple):

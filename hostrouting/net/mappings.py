@@ -30,9 +30,9 @@ _KINDS: Final[dict[type, str]] = {
     bool: "true or false",
 }
 #: Characters of a text; names from the kernel are shorter.
-_LONGEST: Final = 4096
-_BYTE: Final = range(1 << 8)
-_WORD: Final = range(1 << 32)
+_LONGEST = 4096
+_BYTE = range(1 << 8)
+_WORD = range(1 << 32)
 #: The numbers with another range than 32 bits. A route whose time is below zero has ended.
 _NUMBERS: Final[dict[str, Container[int]]] = {
     **dict.fromkeys(("protocol", "scope", "tos", "ip_protocol"), _BYTE),
@@ -42,10 +42,8 @@ _NUMBERS: Final[dict[str, Container[int]]] = {
     "family": FAMILY_NAMES,
 }
 #: Parts that are addresses (numbers) or networks (pairs) of the family of the whole.
-_OWN: Final = frozenset(
-    {"network", "local", "peer", "broadcast", "source", "destination", "address"}
-)
-_OWN_TYPES: Final = {"int": "Address", "tuple[int, int]": "Prefix"}
+_OWN = frozenset({"network", "local", "peer", "broadcast", "source", "destination", "address"})
+_OWN_TYPES = {"int": "Address", "tuple[int, int]": "Prefix"}
 
 
 def typed(value: object, kind: type[T], name: str = "it") -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: ip reads a whole table for each root, and each row outside of the networks costs a script time.
-_MOST: Final = {IPV4: 8, IPV6: 2}
+_MOST = {IPV4: 8, IPV6: 2}
 
 
 def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:

@@ -314,7 +314,7 @@ class ObservedRoute(NamedTuple):
         return _format(self, self.flags)
 
 
-_DESIRED: Final = tuple(field.name for field in attrs.fields(Route))
+_DESIRED = tuple(field.name for field in attrs.fields(Route))
 #: Every field of a route but its network and the state of its devices, on both classes.
 signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_DESIRED[1:])
 
@@ -333,8 +333,8 @@ def route_order(route: ObservedRoute) -> tuple[int, ...]:
 
 
 #: RTA_PREF, and its values; the kernel does not show the medium one.
-_PREF: Final = 20
-_PREFERENCES: Final = {b"\1": 1, b"\3": -1}
+_PREF = 20
+_PREFERENCES = {b"\1": 1, b"\3": -1}
 
 
 def preference(route: ObservedRoute) -> int:
@@ -343,12 +343,12 @@ def preference(route: ObservedRoute) -> int:
 
 
 #: The fields that a route has alike in a plan and in a dump.
-_KEPT: Final = tuple(
+_KEPT = tuple(
     name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"}
 )
 _kept: Final = attrgetter(*_KEPT)
 #: The flags of a route in a dump while its device is healthy.
-_RESTING: Final = frozenset({0, FLAG_ONLINK})
+_RESTING = frozenset({0, FLAG_ONLINK})
 
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:

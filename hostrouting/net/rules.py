@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hostrouting.net.addresses import IPV4, Prefix, address_bits
 from hostrouting.net.routes import TABLE_NAMES, Extra
 
 #: The names of uninterpreted selectors by the number of their attribute.
-_UNKNOWN_NAMES: Final = {
+_UNKNOWN_NAMES = {
     11: "realms",
     25: "dscp",
     26: "flowlabel",
@@ -18,7 +18,7 @@ _UNKNOWN_NAMES: Final = {
     30: "dscp",
 }
 #: The words for these selectors; the rest are `with NAME VALUE`.
-_WORDS: Final = {
+_WORDS = {
     "fwmark": "with mark",
     "iif": "that come in by",
     "uidrange": "of uid",
@@ -27,7 +27,7 @@ _WORDS: Final = {
     "dport": "to port",
     "l3mdev": "of a",
 }
-_PROTOCOLS: Final = {6: "tcp", 17: "udp"}
+_PROTOCOLS = {6: "tcp", 17: "udp"}
 
 
 class Range(NamedTuple):

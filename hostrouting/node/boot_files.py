@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import Intent
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: The programs that the scripts of the pair run, each with its package.
-_PACKAGES: Final = {
+_PACKAGES = {
     "bash": "bash",
     "ip": "iproute2",
     "flock": "util-linux",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
-_SHUT: Final = "the first boot would find the gates shut, and they stay shut"
+_SHUT = "the first boot would find the gates shut, and they stay shut"
 
 
 # An apply needs those of one config three times: 2 ms for each 1,000 routes.

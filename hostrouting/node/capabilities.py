@@ -111,8 +111,8 @@ def _watch() -> Run:
     return run
 
 
-_KEEP_RIGHT: Final = "keep the routing of an applied config right, until SIGTERM or SIGINT"
-_JSON_OF_A_WATCH: Final = (
+_KEEP_RIGHT = "keep the routing of an applied config right, until SIGTERM or SIGINT"
+_JSON_OF_A_WATCH = (
     "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
     "(keeps, repair, alarm, stale, trouble, over: the end of one of these three, note), subject "
     "(the route, CIDR, object or failure; "

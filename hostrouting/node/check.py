@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
-_LONGEST_LOOK: Final = 30.0
+_LONGEST_LOOK = 30.0
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
-_RAN: Final = "ActiveExitTimestampMonotonic"
-_BEGAN: Final = "InactiveExitTimestampMonotonic"
+_RAN = "ActiveExitTimestampMonotonic"
+_BEGAN = "InactiveExitTimestampMonotonic"
 _prefix: Final = attrgetter("family", "network", "prefix_length")
 
 

@@ -40,13 +40,11 @@ if TYPE_CHECKING:
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is
 #: left.
-_SIBLING_SECONDS: Final = 60.0
+_SIBLING_SECONDS = 60.0
 #: The kind of the change of a unit that its gate held before the run.
 RELEASED: Final = "released"
-_WORSE: Final = (
-    "refused, since these addresses leave right without this config, and would not with it:"
-)
-_FORCE: Final = "correct the config, or use --force if this is meant"
+_WORSE = "refused, since these addresses leave right without this config, and would not with it:"
+_FORCE = "correct the config, or use --force if this is meant"
 
 
 class _Pipeline(NamedTask, ABC):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: Before the change that makes an address worse.
-_BY: Final = ", by the change '"
+_BY = ", by the change '"
 
 
 class Forecast(NamedTuple):

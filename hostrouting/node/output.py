@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import HostFileError
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 #: Of syslog(3).
-_PRIORITIES: Final = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+_PRIORITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 #: The outcomes of tasks that the error at the end repeats.
-_REPEATED: Final = ("failed", "cancelled")
+_REPEATED = ("failed", "cancelled")
 #: Of the JSON of all commands; another one for another meaning of a key, or for one less.
-_VERSION: Final = 1
+_VERSION = 1
 #: The lines on stderr of a command that fails, besides two for its waits.
-_MOST_LINES: Final = 10
+_MOST_LINES = 10
 
 
 def printable(text: str) -> str:

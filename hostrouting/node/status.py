@@ -5,7 +5,7 @@ It is based on the findings of `hostrouting check` under the installed config.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-_AHEAD: Final = "unknown, since its time is later than that of this clock"
+_AHEAD = "unknown, since its time is later than that of this clock"
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.azure.probe_snat.keeper import ProbeKeeper
 from hostrouting.azure.probe_snat.ruleset import template
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
 
 #: The modules that a watch loads late.
-_LATE: Final = (
+_LATE = (
     "hostrouting.host.imds",
     "hostrouting.host.netlink.batches",
     "hostrouting.host.netlink.events",

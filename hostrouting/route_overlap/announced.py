@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
 #: The prefix length that the agent gives to each address.
-_LENGTH: Final = 16
+_LENGTH = 16
 #: No device has a name with a slash, so this one never has the name of a device.
 FABRIC: Final = "the/fabric"
 #: A network and its prefix length.

@@ -10,7 +10,7 @@ import os
 import sys
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from hostrouting.host import RouteBackend
 
-_BAR_WIDTH: Final = 64
+_BAR_WIDTH = 64
 #: Background colours that differ clearly with black letters on them.
-_COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)
+_COLOURS = (42, 46, 43, 45, 44, 47, 41)
 
 
 @attrs.frozen

@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 CONFIGURATION: Final = "/etc/waagent.conf"
 POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
 
-_SWITCHES: Final = ("OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver")
+_SWITCHES = ("OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver")
 #: Bytes of a line of the configuration; a longer one sets nothing that matters here.
-_LONGEST_LINE: Final = 1024
+_LONGEST_LINE = 1024
 
 #: Bytes of a key and of a value in the pool.
-_KEY: Final = 512
-_RECORD: Final = _KEY + 2048
-_DATA: Final = b"IPoIB_Data"
-_DRIVER: Final = b"NdDriverVersion"
+_KEY = 512
+_RECORD = _KEY + 2048
+_DATA = b"IPoIB_Data"
+_DRIVER = b"NdDriverVersion"
 
 #: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the
 #: configuration.
-_LARGEST: Final = 256 * 1024
+_LARGEST = 256 * 1024
 #: How often the pool is read if it is empty or ends within a record: its daemon empties it, and
 #: writes it anew.
-_READINGS: Final = 3
+_READINGS = 3
 
-_NUMBER_OF_PAIRS: Final = re.compile(rb"NUMPAIRS:([0-9]+)")
-_PAIR: Final = re.compile(rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)")
-_AGENT_MAC: Final = re.compile(rb"[0-9A-F]{12}")
-_IPOIB_NAME: Final = re.compile(r"ib\w", re.ASCII)
+_NUMBER_OF_PAIRS = re.compile(rb"NUMPAIRS:([0-9]+)")
+_PAIR = re.compile(rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)")
+_AGENT_MAC = re.compile(rb"[0-9A-F]{12}")
+_IPOIB_NAME = re.compile(r"ib\w", re.ASCII)
 
 
 class _NothingError(Exception):

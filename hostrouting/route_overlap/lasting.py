@@ -7,7 +7,7 @@ ones in /proc alone: in a dump they look like those of networkd, NetworkManager 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.exceptions import HostFileError
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.parts import Part
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
-_ROUTES: Final = "/proc/net/ipv6_route"
-_ACCEPTS: Final = "/proc/sys/net/ipv6/conf/{}/accept_ra"
+_ROUTES = "/proc/net/ipv6_route"
+_ACCEPTS = "/proc/sys/net/ipv6/conf/{}/accept_ra"
 #: How to end a default route of advertisements, if the kernel follows these, and if a program does.
-_OF_KERNEL: Final = """\
+_OF_KERNEL = """\
 The kernel follows the router advertisements on {dev}. To end that, and what it brought:
   sysctl -w net.ipv6.conf.{name}.accept_ra_defrtr=0    # and in a file of /etc/sysctl.d
   ip -6 route del {route}
 """
-_OF_DAEMON: Final = """\
+_OF_DAEMON = """\
 A program keeps the default route of advertisements on {dev}. To end it, one of these:
   networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then \
 networkctl reload; networkctl reconfigure {dev}
@@ -39,9 +39,9 @@ networkctl reload; networkctl reconfigure {dev}
 nmcli device reapply {dev}
 """
 #: RTF_ADDRCONF.
-_BY_KERNEL: Final = 0x40000
+_BY_KERNEL = 0x40000
 #: The fields of a line: destination, length, ..., gateway, metric, ..., flags, device.
-_FIELDS: Final = 10
+_FIELDS = 10
 
 
 def deciding_and_warnings(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-_TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
+_TEMPLATE = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 #: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"

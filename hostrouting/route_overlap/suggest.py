@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import attrs
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from hostrouting.route_overlap.parts import DecidedPart
 
-_MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
+_MENDABLE_KINDS = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
 
 #: A network and its prefix length.

@@ -45,11 +45,11 @@ _logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: A daemon writes the pool in less.
-_SECONDS_TO_WRITE: Final = 0.1
+_SECONDS_TO_WRITE = 0.1
 #: The kinds of findings that a lease, a driver or a carrier resolves.
-_TRANSIENT: Final = frozenset({"no-route", "dead-end"})
+_TRANSIENT = frozenset({"no-route", "dead-end"})
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
-_MOST_LINES: Final = 100
+_MOST_LINES = 100
 
 
 class CheckRouteOverlap(PairTask):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.static_routes.reconcile import Reconciliation, Routes, Unresolved
 
 #: The refusals that a lease, an address or a carrier may end.
-_MAY_END: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
+_MAY_END = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
 
 
 def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedRoute]) -> Routes:

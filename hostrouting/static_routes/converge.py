@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: Refusals that another program's change may cause.
-_CONFLICTS: Final = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
+_CONFLICTS = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
 #: The number of readings after which a program that keeps changing the same places has won.
-_READINGS: Final = 24
+_READINGS = 24
 
 
 def converge(

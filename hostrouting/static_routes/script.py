@@ -11,7 +11,7 @@ from hostrouting.net.roots import roots_of
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
 
-_TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", __file__)
+_TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 
 #: The files that the script may leave on a running machine: the seconds waited, and its last

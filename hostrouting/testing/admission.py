@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from itertools import starmap
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.fib.model import Decision
 from hostrouting.fib.rules import Packet
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
 #: RTA_METRICS, and the most that the kernel keeps of its mtu, advmss and hop limit.
-_METRICS: Final = 8
-_MOST: Final = {2: 65520, 8: 65495, 10: 255}
+_METRICS = 8
+_MOST = {2: 65520, 8: 65495, 10: 255}
 
 
 def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:

@@ -10,7 +10,7 @@ nft's own checks of a script are left to nft.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.ebtables_rules import (
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: Comments, and any other end of a line.
-_END: Final = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)
-_CHAIN: Final = re.compile(r"\s*chain (\S+) \{\n((?:.*\n)*?)\s*\}\n")
-_STATEMENT: Final = re.compile(
+_END = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)
+_CHAIN = re.compile(r"\s*chain (\S+) \{\n((?:.*\n)*?)\s*\}\n")
+_STATEMENT = re.compile(
     rf"^(delete )?table (\w+) (\S+)(?: \{{\n((?:{_CHAIN.pattern}|(?!\s*\}}$).*\n)*)\s*\}})?$"
     r"|^(.+)$",
     re.MULTILINE,
 )
-_HOOK: Final = re.compile(r"type (filter) hook (\w+) priority (-?\d+)(?:; policy (\w+))?")
-_EXPRESSION: Final = re.compile(
+_HOOK = re.compile(r"type (filter) hook (\w+) priority (-?\d+)(?:; policy (\w+))?")
+_EXPRESSION = re.compile(
     r'([io]ifname) "([^"]+)"|icmpv6 type \{ ([^}]+) \}|ip6 ([sd]addr) (set )?(\S+)'
     r"|\b(counter|accept|drop|return)\b"
 )
@@ -173,7 +173,7 @@ def _refused(statement: str) -> BackendError:
     return BackendError(f"the nft in memory refuses {statement!r}: it supports probes only")
 
 
-_DENIED: Final = (
+_DENIED = (
     "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
 )
 

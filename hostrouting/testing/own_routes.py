@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, DeviceAddress
 
 #: The metric of the kernel's IPv6 routes to the networks of a device.
-_CONNECTED: Final = 256
+_CONNECTED = 256
 
 
 def own_routes(device: Device) -> list[ObservedRoute]:

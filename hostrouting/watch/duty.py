@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: The share of a core that a keeper may take for long.
-_SHARE: Final = 0.03
+_SHARE = 0.03
 #: Seconds that may be spent at once, before the share counts.
-_SAVINGS: Final = 0.3
+_SAVINGS = 0.3
 #: The longest pause: one repair of a node with a million routes takes seconds.
-_LONGEST: Final = 5.0
+_LONGEST = 5.0
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class Pace:
         return Pace(now, max(left, -_LONGEST * _SHARE), self.least)
 
 
-_SECONDS_AFTER_A_FAILURE: Final = 5.0
+_SECONDS_AFTER_A_FAILURE = 5.0
 
 
 @attrs.define(eq=False)

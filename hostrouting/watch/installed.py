@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-_SECONDS_BETWEEN_LOOKS: Final = 1.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def wait_for_installed(

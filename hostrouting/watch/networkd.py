@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from phases import Context
 
 DROP_IN_PATH: Final = f"{NETWORKD_FOLDER}/{DROP_IN_NAME}"
-_UNIT: Final = "systemd-networkd.service"
+_UNIT = "systemd-networkd.service"
 #: The folders of its configuration; a file of an earlier one replaces those of the same name.
-_FOLDERS: Final = (
+_FOLDERS = (
     "/etc/systemd",
     "/run/systemd",
     "/usr/local/lib/systemd",
     "/usr/lib/systemd",
     "/lib/systemd",
 )
-_SECTION: Final = "Network"
-_KEY: Final = "ManageForeignRoutes"
+_SECTION = "Network"
+_KEY = "ManageForeignRoutes"
 #: Known since systemd 249; an older one ignores it with a warning.
-_KEY_OF_RULES: Final = "ManageForeignRoutingPolicyRules"
+_KEY_OF_RULES = "ManageForeignRoutingPolicyRules"
 #: How systemd writes a switch, in any case; it ignores any other text.
-_SWITCHES: Final = {
+_SWITCHES = {
     **dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True),
     **dict.fromkeys(("0", "no", "n", "false", "f", "off"), False),
 }
 #: The states of a device that has a .network file.
-_MANAGED: Final = frozenset({"configuring", "configured", "failed"})
-_LATER: Final = "at its next start, or when it reconfigures the device"
+_MANAGED = frozenset({"configuring", "configured", "failed"})
+_LATER = "at its next start, or when it reconfigures the device"
 
 
 class ForeignRoutes(NamedTuple):

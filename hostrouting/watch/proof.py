@@ -6,7 +6,7 @@ import time
 from itertools import compress
 from logging import ERROR, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import attrs
 
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 Findings: TypeAlias = "tuple[tuple[Finding, ...], ...]"
 
 #: Events that come within this time have one proof: a daemon that starts changes many routes.
-_SECONDS_TOGETHER: Final = 0.05
+_SECONDS_TOGETHER = 0.05
 #: The time between two readings that count: a change that ends within it raises no alarm.
-_WINDOW: Final = 1.0
+_WINDOW = 1.0
 #: Before a marker that cannot be written is tried again.
-_SECONDS_AFTER_A_FAILURE: Final = 5.0
+_SECONDS_AFTER_A_FAILURE = 5.0
 #: Other findings wait for a second for each finding that was logged, at most for so long: the
 #: routes of a daemon may change all the time. The end of an alarm does not wait, and neither does
 #: an alarm for another CIDR.
-_LONGEST_SILENCE: Final = 600.0
+_LONGEST_SILENCE = 600.0
 #: The share of a core that proofs without an event may take: one among 500,000 routes takes half a
 #: second.
-_SHARE: Final = 0.005
+_SHARE = 0.005
 #: The state names so many CIDRs.
-_MOST_NAMED: Final = 3
+_MOST_NAMED = 3
 
 
 @attrs.define(eq=False)

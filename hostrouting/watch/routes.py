@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from logging import ERROR, INFO, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 #: After so many replacements or deletions of a configured route within the time, each retake
 #: waits, longer and longer.
-_MOST_RETAKES: Final = 3
-_SECONDS_OF_A_CONTEST: Final = 3600.0
-_LONGEST_PAUSE: Final = 600.0
-_CONTESTED: Final = (
+_MOST_RETAKES = 3
+_SECONDS_OF_A_CONTEST = 3600.0
+_LONGEST_PAUSE = 600.0
+_CONTESTED = (
     f"route '%s' was replaced or deleted {_MOST_RETAKES + 1} times within an hour: it comes back "
     f"after pauses of 1 s to {_LONGEST_PAUSE / 60:.0f} min from now on; stop the program that "
     "takes its place, or remove the route from the config"
 )
 #: The most changes that are logged one by one.
-_MOST_LINES: Final = 8
+_MOST_LINES = 8
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 #: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
-_SECONDS_TO_END: Final = 0.5
+_SECONDS_TO_END = 0.5
 #: Between two looks, also those that agree on an object before it is reported: a pod that goes
 #: leaves its objects to azure-vnet for a moment. A sweep holds the run lock for seconds, and
 #: another run, which tries it every tenth of a second, gets it in between.
-_SECONDS_BETWEEN_LOOKS: Final = 1.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 @contextmanager

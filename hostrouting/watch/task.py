@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -173,7 +173,7 @@ class KeepNode(NodeTask):
 
 
 #: Events within this time are delivered together: a flush deletes a thousand routes in it.
-_SECONDS_TOGETHER: Final = 0.003
+_SECONDS_TOGETHER = 0.003
 
 
 def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:

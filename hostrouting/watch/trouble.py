@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -57,7 +57,7 @@ class Trouble:
 
 
 #: A program that changes a route without end must not fill the log: it causes ten repairs a second.
-_MOST_LINES_A_MINUTE: Final = 60
+_MOST_LINES_A_MINUTE = 60
 
 
 class Lines:

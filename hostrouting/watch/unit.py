@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 #: The unit of each mode.
 UNIT_OF: Final = {"timer": "hostrouting-watch.timer", "service": "hostrouting-watch.service"}
 #: The detail of the change that runs the unit, and of one that runs it anew.
-_STARTED: Final = "started"
-_RESTARTED: Final = "restarted"
-_COMMAND: Final = "hostrouting"
-_IDLE: Final = (
+_STARTED = "started"
+_RESTARTED = "restarted"
+_COMMAND = "hostrouting"
+_IDLE = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, "
     "routeOverlap and probeSnat, and mode 'service' keeps staleCni as well"
 )
-_NO_SWEEP: Final = (
+_NO_SWEEP = (
     "nothing is swept after an apply, because the timer does not sweep; set "
     "hostRouting.watch.mode to 'service'"
 )
-_NO_COUNT: Final = (
+_NO_COUNT = (
     "each run of the timer gives its verdict at once, and only mode 'service' counts bad "
     "readings; set hostRouting.watch.mode to 'service', or take this one out"
 )
-_NO_COMMAND: Final = "or set hostRouting.watch.mode to 'timer', which needs no command"
-_COPY: Final = "copy it to /usr/local/bin/hostrouting and run that"
+_NO_COMMAND = "or set hostRouting.watch.mode to 'timer', which needs no command"
+_COPY = "copy it to /usr/local/bin/hostrouting and run that"
 #: The folders whose files no service can count on; the unit has PrivateTmp=yes.
-_PASSING: Final = {
+_PASSING = {
     "/tmp/": "lies in a folder that the service does not see",  # noqa: S108 - no file is made there
     "/var/tmp/": "lies in a folder that the service does not see",  # noqa: S108
     "/run/": "lies in a folder that is empty after a boot",
@@ -59,7 +59,7 @@ _PASSING: Final = {
     "/dev/shm/": "lies in a folder that is empty after a boot",  # noqa: S108
 }
 #: systemd refuses a program with one of them in its path, even if it is escaped.
-_REFUSED: Final = frozenset("\"'\\\n\t")
+_REFUSED = frozenset("\"'\\\n\t")
 
 
 def has_duties(config: HostRoutingConfig) -> bool:
@@ -135,23 +135,23 @@ def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
     }
 
 
-_WITHOUT_PROBES: Final = """\
+_WITHOUT_PROBES = """\
 # It changes routes and packet rules.
 CapabilityBoundingSet=CAP_NET_ADMIN
 RestrictAddressFamilies=AF_NETLINK AF_UNIX
 IPAddressDeny=any
 """
-_WITH_PROBES: Final = """\
+_WITH_PROBES = """\
 # It changes routes and packet rules, and asks on the link for pods.
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW
 RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6
 """
-_WRITES_STATE: Final = """\
+_WRITES_STATE = """\
 # The run lock is made in /run itself.
 ProtectSystem=strict
 ReadWritePaths=/run
 """
-_WRITES_RECORDS: Final = """\
+_WRITES_RECORDS = """\
 # The folder of a sweep's record may be missing, and anywhere but in /etc and /usr.
 ProtectSystem=full
 """

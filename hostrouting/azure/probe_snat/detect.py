@@ -10,7 +10,7 @@ Obstacle     wanted, but the node is not (yet) ready for them
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.
-_SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
+_SAME_JOB = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
 #: When a device comes up, the kernel adds its link-local address, waits a second, and solicits
 #: routers three times, 4 s apart (router_solicitation_delay, router_solicitations,
 #: router_solicitation_interval): together 13 s.
-_SECONDS_FOR_ROUTERS: Final = 15.0
-_DEV: Final = "hostRouting.probeSnat.dev"
+_SECONDS_FOR_ROUTERS = 15.0
+_DEV = "hostRouting.probeSnat.dev"
 
 
 @attrs.frozen

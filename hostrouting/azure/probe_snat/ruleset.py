@@ -32,21 +32,21 @@ RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
 #: A drop-in for AgentBaker's unit, which fills the same table; those of gates have another name.
 AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
 
-_REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
-_OPTIONAL: Final = (
+_REQUIRED = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
+_OPTIONAL = (
     "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
     "WantedBy=hostrouting-ready.service\n",
 )
-_TEMPLATE: Final = BootTemplate(
+_TEMPLATE = BootTemplate(
     "probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"}
 )
 DEPARTURE: Final = _TEMPLATE.departure
 
-_HOOKS: Final = ("prerouting", "postrouting")
+_HOOKS = ("prerouting", "postrouting")
 #: Without these IPv6 fails sooner or later, even if all other packets are right.
-_NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
+_NEEDED = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
 #: ICMPv6 130 to 137, and 143.
-_OF_THE_LINK: Final = _NEEDED | {
+_OF_THE_LINK = _NEEDED | {
     "mld-listener-query",
     "mld-listener-report",
     "mld-listener-done",
@@ -56,7 +56,7 @@ _OF_THE_LINK: Final = _NEEDED | {
 }
 
 #: The line of a script that has all values.
-_REWRITING: Final = re.compile(
+_REWRITING = re.compile(
     r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) (?:counter )?'
     r"ip6 saddr set (?P<address>\S+)",
     re.MULTILINE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hostrouting.azure.probe_snat.detect import (
     Loaded,
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: The whole wait for router advertisements.
-_WAIT_SECONDS: Final = 30
-_SECONDS_BETWEEN_LOOKS: Final = 0.5
+_WAIT_SECONDS = 30
+_SECONDS_BETWEEN_LOOKS = 0.5
 #: The wait for the cloud's answer in plan and check, which wait for nothing else.
-_SECONDS_FOR_A_LOOK: Final = 5
+_SECONDS_FOR_A_LOOK = 5
 
 
 class ConfigureProbeSNAT(SectionTask):

@@ -26,7 +26,7 @@ POD_DEVICE: Final = "azv"
 TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
 
 #: The locks of azure-vnet and of its IPAM plugin; their names differ between versions.
-_LOCKS: Final = (
+_LOCKS = (
     "/var/run/azure-vnet.json.lock",
     "/var/run/azure-vnet.lock",
     "/var/run/azure-vnet-ipam.json.lock",
@@ -37,13 +37,13 @@ _LOCKS: Final = (
     "/var/run/azure-vnet/azure-vnet-ipam.lock",
 )
 #: The locks of version 1.4.5.
-_LOCK_FOLDER: Final = "/var/lock/azure-vnet"
-_CONFIGURATION: Final = "/etc/cni/net.d"
+_LOCK_FOLDER = "/var/lock/azure-vnet"
+_CONFIGURATION = "/etc/cni/net.d"
 #: Container runtimes read only these names; they ignore a `.cilium_bak`.
-_SUFFIXES: Final = (".conflist", ".conf", ".json")
+_SUFFIXES = (".conflist", ".conf", ".json")
 #: The prefix of its programs: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
-_PLUGIN: Final = "azure-vnet"
-_LONGEST_PID: Final = 10
+_PLUGIN = "azure-vnet"
+_LONGEST_PID = 10
 
 T = TypeVar("T")
 

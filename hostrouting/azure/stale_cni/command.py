@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.azure.stale_cni.report import sweep_node
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, Answer
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
 
 #: Enough to wait for another run.
-_SECONDS: Final = 120.0
+_SECONDS = 120.0
 
 
 def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> Answer:

@@ -33,7 +33,7 @@ Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
 #: The errors of readers for JSON in another form than ours, such as brackets that are nested too
 #: deeply.
-_DAMAGE: Final = (
+_DAMAGE = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -43,8 +43,8 @@ _DAMAGE: Final = (
 )
 
 #: The parent of the usual folder of sweeps; no other program uses it.
-_OWN_FOLDER: Final = "/var/lib/hostrouting"
-_NAME: Final = re.compile(r"sweep-(.*)-([1-9][0-9]*)\.json", re.ASCII)
+_OWN_FOLDER = "/var/lib/hostrouting"
+_NAME = re.compile(r"sweep-(.*)-([1-9][0-9]*)\.json", re.ASCII)
 
 
 @attrs.frozen(kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import islice
 from logging import ERROR, INFO, WARNING
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: An object is left after so many sweeps within the time: another program adds it again and again.
-_MOST_SWEEPS: Final = 3
-_SECONDS_OF_A_CONTEST: Final = 3600.0
+_MOST_SWEEPS = 3
+_SECONDS_OF_A_CONTEST = 3600.0
 #: Each object has a separate line, if one look finds no more than these.
-_MOST_LINES: Final = 100
+_MOST_LINES = 100
 
 
 @attrs.define(eq=False)

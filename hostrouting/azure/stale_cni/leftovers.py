@@ -45,13 +45,13 @@ def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
 
 
 #: The words in the forms below that stand for any value.
-_FREE: Final = frozenset({"address", "mac", "uplink"})
-_FOR_POD: Final = _forms(
+_FREE = frozenset({"address", "mac", "uplink"})
+_FOR_POD = _forms(
     "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst address -j arpreply --arpreply-mac mac",
     "-A PREROUTING -p IPv4 -i uplink --ip-dst address -j dnat --to-dst mac",
     "-A PREROUTING -p IPv6 -i uplink --ip6-dst address -j dnat --to-dst mac",
 )
-_FOR_NODE: Final = _forms(
+_FOR_NODE = _forms(
     "-A POSTROUTING -s unicast -o uplink -j snat --to-src mac --snat-arp",
     "-A PREROUTING -p ARP -i uplink --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff",
     # Tunnel mode sends all traffic of pods and bridge to the fabric.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: More objects of unknown kind than this are only counted.
-_MOST_SHOWN: Final = 10
+_MOST_SHOWN = 10
 
 
 class Reading(NamedTuple):

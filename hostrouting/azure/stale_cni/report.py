@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-_KINDS: Final = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
+_KINDS = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
 
 
 @attrs.frozen(kw_only=True)

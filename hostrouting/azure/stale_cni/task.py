@@ -46,7 +46,7 @@ SECONDS_BETWEEN_READINGS: Final = 1.0
 #: does not prove that the pod lives.
 READINGS_FOR_DOWN_LINKS: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
-_SECONDS_TO_RESTORE: Final = 60.0
+_SECONDS_TO_RESTORE = 60.0
 
 
 @attrs.define(eq=False)

@@ -9,7 +9,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LockHeldError
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 #: Directly in /run, so that nothing stays in an image.
-_PATH: Final = "/run/hostrouting.lock"
+_PATH = "/run/hostrouting.lock"
 #: flock cannot wait for a context. A tenth of a second is short compared with a run.
-_SECONDS_BETWEEN_TRIES: Final = 0.1
+_SECONDS_BETWEEN_TRIES = 0.1
 #: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing
 #: else would end.
-_LONGEST_WAIT: Final = 600.0
-_LONGEST_PID: Final = 20
+_LONGEST_WAIT = 600.0
+_LONGEST_PID = 20
 
 _logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
-_FOLDER_MODE: Final = 0o755
+_FOLDER_MODE = 0o755
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import re
 import stat
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 #: Stands between a dot with the file's name and a random end, and so makes the name of a file under
 #: way. systemd ignores names that begin with a dot, so it never takes a leftover for a unit or a
 #: drop-in.
-_UNDER_WAY: Final = ".hostrouting-"
+_UNDER_WAY = ".hostrouting-"
 #: The folder is not empty, or a file system is mounted on it.
-_NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EROFS})
+_NOT_TO_BE_REMOVED = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EROFS})
 #: Flags to open a file to read: a fifo must not wait for its writer.
-_FILE: Final = os.O_RDONLY | os.O_NONBLOCK
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+_FILE = os.O_RDONLY | os.O_NONBLOCK
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 _Answer = TypeVar("_Answer")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 #: The refusals of a kernel without IPv6 (`ipv6.disable=1`).
-_NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EOPNOTSUPP})
+_NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EOPNOTSUPP})
 
 
 class NetlinkBackend(Adapter):

@@ -18,24 +18,24 @@ from hostrouting.host.netlink.frames import Request, attributes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_GETTFILTER: Final = 46
+_GETTFILTER = 46
 _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
 #: The directions of the qdisc clsact.
 _INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
 #: The number of bpf(2); on other machines only the filters of tc are seen.
-_BPF: Final = {"x86_64": 321, "aarch64": 280}
+_BPF = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16
 _TCX_INGRESS, _TCX_EGRESS = 46, 47
 #: The kernel takes no more for one device and direction.
-_MOST_PROGRAMS: Final = 64
+_MOST_PROGRAMS = 64
 #: Ids, revision and links of attached programs: `union bpf_attr` for BPF_PROG_QUERY.
 _query: Final = struct.Struct("=IIIIQIIQQQQ")
 #: The length of the part of `struct bpf_prog_info` that has the name, and the position and length
 #: of the name.
 _INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
 #: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
-_NOTHING_THERE: Final = frozenset(
+_NOTHING_THERE = frozenset(
     {errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP}
 )
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_CLONE_NEWNET: Final = 0x40000000
-_SO_RCVBUFFORCE: Final = 33
-_NAMED_NAMESPACES: Final = "/run/netns"
+_CLONE_NEWNET = 0x40000000
+_SO_RCVBUFFORCE = 33
+_NAMED_NAMESPACES = "/run/netns"
 
 
 def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
@@ -89,18 +89,18 @@ def call_libc(name: str, *arguments: object) -> int:
 #: while their changes are made all the same.
 BATCH: Final = 200
 
-_SOL_NETLINK: Final = 270
+_SOL_NETLINK = 270
 #: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter
 #: by table.
 _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
 
-_RECEIVE_BYTES: Final = 1 << 17
+_RECEIVE_BYTES = 1 << 17
 #: The barrier's sequence number; those of a batch's messages start at 1.
-_BARRIER: Final = 0
+_BARRIER = 0
 #: No attribute is longer than this.
-_LONGEST_ANSWER: Final = 1 << 16
+_LONGEST_ANSWER = 1 << 16
 #: How often a table that changes while it is read is read again.
-_READINGS: Final = 20
+_READINGS = 20
 
 
 class Adapter:

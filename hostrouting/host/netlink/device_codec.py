@@ -45,12 +45,12 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_IN
     1,
 )
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
-_NO_HARDWARE: Final = (4, 16)
+_NO_HARDWARE = (4, 16)
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
 #: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a
 #: second.
-_ADDED_AT: Final = 8
-_TICKS: Final = 100
+_ADDED_AT = 8
+_TICKS = 100
 _SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08, 0x20, 0x40
 
 
@@ -155,7 +155,7 @@ def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> f
 
 NEWNEIGH: Final = 28
 DELNEIGH: Final = 29
-_AF_BRIDGE: Final = 7
+_AF_BRIDGE = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
 # Requests for dumps; the family 0 stands for both.
@@ -167,7 +167,7 @@ _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4,
 #: Reachable, stale, delay, probe, permanent: only these states have a hardware address.
 KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 #: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
-_EXT_SHIFT: Final = 8
+_EXT_SHIFT = 8
 
 
 class NeighbourTable(NamedTuple):

@@ -43,7 +43,7 @@ GROUPS: Final = {
 _NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
 #: The families of each kind of message about something new; the number of its removal is one more.
 #: Left out are links of the family AF_BRIDGE, whose removal means that a port left its bridge.
-_FAMILIES: Final = {
+_FAMILIES = {
     _NEWLINK: (0,),
     **dict.fromkeys((_NEWADDR, NEWROUTE, _NEWRULE, _NEWNETCONF), (IPV4, IPV6)),
 }
@@ -54,7 +54,7 @@ _kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
 
 #: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever
 #: the request had.
-_PLACING: Final = 0xF00
+_PLACING = 0xF00
 _VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
     0x600: "add",
     0x400: "prepend",

@@ -8,7 +8,7 @@ import select
 import socket
 from contextlib import ExitStack, contextmanager
 from threading import RLock, Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError, EventsLostError
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 #: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds
 #: 20,000.
-_SOCKET_BYTES: Final = 8 << 20
+_SOCKET_BYTES = 8 << 20
 #: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
-_MOST_BYTES: Final = 8 << 20
+_MOST_BYTES = 8 << 20
 #: In a storm the socket is emptied so often, not for each announcement: that would take three times
 #: the time.
-_MILLISECONDS_TOGETHER: Final = 5
+_MILLISECONDS_TOGETHER = 5
 #: No announcement is longer; that of a link has two kilobytes.
-_LONGEST: Final = 1 << 16
+_LONGEST = 1 << 16
 
 
 class NetlinkEvents(Adapter):

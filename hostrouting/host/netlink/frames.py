@@ -51,8 +51,8 @@ message_start: Callable[..., tuple[Any, ...]] = struct.Struct("=IHH").unpack_fro
 
 _attribute = struct.Struct("=HH")
 _next_hop = struct.Struct("=HBBI")
-_NLMSGERR_ATTR_MSG: Final = 1
-_ACK_TLVS: Final = 0x200
+_NLMSGERR_ATTR_MSG = 1
+_ACK_TLVS = 0x200
 
 
 class Request(NamedTuple):

@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 _SECONDS_TO_RESOLVE, _SECONDS_BETWEEN_READINGS = 2.5, 0.05
 _SECONDS_BETWEEN_DATAGRAMS = 1.25
 #: The length of a hardware address as text.
-_ETHERNET: Final = len("02:00:00:00:00:01")
+_ETHERNET = len("02:00:00:00:00:01")
 
 
 class NetlinkLinkLayer(Adapter):

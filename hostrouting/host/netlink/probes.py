@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for answers to the first request, and to the second, which is sent because a
 #: frame may be lost.
-_PATIENCE: Final = (0.3, 0.7)
+_PATIENCE = (0.3, 0.7)
 #: Seconds between two checks of the context while waiting; seconds until a failed send is tried
 #: again.
 _STEP, _BREATH = 0.05, 0.005
 #: A request that cannot be sent in this time is an error: silence means nothing if the request was
 #: never sent.
-_SENDING_PATIENCE: Final = 1.0
+_SENDING_PATIENCE = 1.0
 #: Requests sent between two readings of answers; answers read at a time.
 _CHUNK, _MOUTHFUL = 64, 1024
-_RECEIVE_BYTES: Final = 8 << 20
-_LONGEST_FRAME: Final = 2048
+_RECEIVE_BYTES = 8 << 20
+_LONGEST_FRAME = 2048
 
-_DISCARD_PORT: Final = 9
+_DISCARD_PORT = 9
 _ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
-_SO_ATTACH_FILTER: Final = 26
-_GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
-_FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
+_SO_ATTACH_FILTER = 26
+_GONE = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
+_FULL = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _ethernet = struct.Struct("!6s6sH")
 #: Types and lengths of both kinds of address, the operation, then the two addresses of the sender
@@ -52,23 +52,23 @@ _ipv6 = struct.Struct("!IHBB16s16s")
 #: Type, code, checksum, flags, target; options follow.
 _discovery = struct.Struct("!BBHI16s")
 _SOLICITATION, _ADVERTISEMENT = 135, 136
-_IPV6_START: Final = _ethernet.size
-_DISCOVERY_START: Final = _IPV6_START + _ipv6.size
-_OPTIONS_START: Final = _DISCOVERY_START + _discovery.size
+_IPV6_START = _ethernet.size
+_DISCOVERY_START = _IPV6_START + _ipv6.size
+_OPTIONS_START = _DISCOVERY_START + _discovery.size
 #: The hop limit of a packet that no router has forwarded: each would have decreased it.
-_ON_LINK: Final = 255
-_SOLICITED_NODE: Final = bytes.fromhex("ff0200000000000000000001ff")
+_ON_LINK = 255
+_SOLICITED_NODE = bytes.fromhex("ff0200000000000000000001ff")
 #: The destination of IPv6 answers. It is not the device's own address: the kernel would receive the
 #: answers too, forward or refuse them, and resolve the pod's address to do so; later the pod would
 #: check that we are still reachable. Every bridge drops this group address (of pause frames, IEEE
 #: 802.3) at its port, and the kernel neither forwards nor refuses packets to a group. The packet
 #: socket receives them before all that.
-_ASKER_MAC: Final = bytes.fromhex("0180c2000001")
+_ASKER_MAC = bytes.fromhex("0180c2000001")
 #: The link-local address that belongs to that hardware address (RFC 4291, modified EUI-64). No
 #: device has either, so no entry of a real neighbour changes.
-_ASKER: Final = bytes.fromhex("fe800000000000000380c2fffe000001")
+_ASKER = bytes.fromhex("fe800000000000000380c2fffe000001")
 #: "Source link-layer address", one unit of eight bytes.
-_ASKER_OPTION: Final = b"\x01\x01" + _ASKER_MAC
+_ASKER_OPTION = b"\x01\x01" + _ASKER_MAC
 
 
 # --- packets
@@ -317,8 +317,8 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
 # Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if
 # not, operand).
 _BYTE, _HALF, _IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06
-_PACKET_KIND: Final = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
-_ANSWERS_ONLY: Final = (
+_PACKET_KIND = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
+_ANSWERS_ONLY = (
     (_BYTE, 0, 0, _PACKET_KIND),
     (_IF_EQUAL, 9, 0, 4),  # PACKET_OUTGOING
     (_HALF, 0, 0, 12),

@@ -59,27 +59,27 @@ _RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE,
 _RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30
 #: Attributes that have a field, and those that only answers carry (requested source, incoming
 #: device, cache info, mark, expiry, user). The rest are `extra`.
-_NOT_EXTRA: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 30})
+_NOT_EXTRA = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 30})
 #: The kernel shows it for every IPv6 route without a high or low preference, so it need not be
 #: carried.
-_MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
+_MEDIUM_PREFERENCE = (_RTA_PREF, b"\0")
 #: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the
 #: kernel's HZ.
-_EXPIRES_AT: Final = 8
-_TICKS: Final = 100
+_EXPIRES_AT = 8
+_TICKS = 100
 #: A route that the kernel only caches.
-_CLONED: Final = 0x200
+_CLONED = 0x200
 #: An answer to a lookup is the route that decides, and not one packet's path.
 FIB_MATCH: Final = 0x2000
 #: Stands in the byte of a table number that is too big for it; the attribute has the whole number.
-_TABLE_COMPAT: Final = 252
+_TABLE_COMPAT = 252
 #: The bit of an attribute that holds attributes.
-_NESTED: Final = 0x8000
+_NESTED = 0x8000
 
 #: A route message before and after its destination, without the header.
 Signature = tuple[bytes, bytes]
 #: The flags of a route and its next hop that are kept; those of IPv6 have others, about a packet.
-_KEPT_FLAGS: Final = {IPV4: 0xFFFFFFFF, IPV6: FLAG_DEAD | FLAG_ONLINK | FLAG_LINKDOWN}
+_KEPT_FLAGS = {IPV4: 0xFFFFFFFF, IPV6: FLAG_DEAD | FLAG_ONLINK | FLAG_LINKDOWN}
 #: The networks of routes by their signature.
 Echoes = dict[Signature, set[int]]
 #: Device names by interface index, and the reverse.

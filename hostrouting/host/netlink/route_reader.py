@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-_TABLE_HEADER: Final = struct.pack("=HH", 8, RTA_TABLE)
+_TABLE_HEADER = struct.pack("=HH", 8, RTA_TABLE)
 #: The part of a message before the destination, without its header, and the destination.
 _to_destination: Final = struct.Struct(">16x24sI").unpack_from
 #: How many routes in a row must have one signature before a stretch is tried, and how long the
 #: first one is.
-_ALIKE_ENOUGH: Final = 2
-_SHORTEST_STRETCH: Final = 16
+_ALIKE_ENOUGH = 2
+_SHORTEST_STRETCH = 16
 #: The limit of each cache: in some tables every route has another metric, for example.
-_MOST_SIGNATURES: Final = 4096
+_MOST_SIGNATURES = 4096
 _cached: Final = lru_cache(_MOST_SIGNATURES)
 
 

@@ -59,10 +59,10 @@ AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
 _up_to_network = struct.Struct(">8sI4x24sI")
 
 #: A batch ends when it has grown to this many bytes, too: multipath routes are long.
-_BATCH_BYTES: Final = 1 << 15
+_BATCH_BYTES = 1 << 15
 
 #: An answer to a lookup has the table that decided.
-_FLAG_LOOKUP_TABLE: Final = 0x1000
+_FLAG_LOOKUP_TABLE = 0x1000
 
 
 class RouteWriter:

@@ -39,9 +39,9 @@ _FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORT
 )
 #: The rest are attributes that hostrouting does not understand, and that may select.
 KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
-_RULE_INVERTED: Final = 0x2
+_RULE_INVERTED = 0x2
 #: Stands for a suppressor that is off.
-_NO_NUMBER: Final = 0xFFFFFFFF
+_NO_NUMBER = 0xFFFFFFFF
 RULE_ACTIONS: Final = {
     1: "lookup",
     2: "goto",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Final
 
 __all__ = ["with_sbin"]
 
 #: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without
 #: a folder. The PATH of users, of cron and of su lacks these folders.
-_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def with_sbin() -> dict[str, str]:

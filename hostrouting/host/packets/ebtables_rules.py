@@ -22,16 +22,14 @@ BACKENDS: Final = ("nft", "legacy")
 
 #: The words that ebtables-restore reads: blanks and tabs separate them, except between double
 #: quotes.
-_WORDS: Final = re.compile(r'(?:"[^"]*"|[^ \t])+')
+_WORDS = re.compile(r'(?:"[^"]*"|[^ \t])+')
 #: Counters in every printed form: before a rule as iptables prints them, after it with
 #: EBTABLES_SAVE_COUNTER=yes, and as the legacy program lists them. No alternative begins with a
 #: repetition, which would make a search quadratic.
-_COUNTERS_BEFORE: Final = re.compile(r"\[[0-9]+:[0-9]+\] ")
-_COUNTERS_BEHIND: Final = re.compile(
-    r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z"
-)
+_COUNTERS_BEFORE = re.compile(r"\[[0-9]+:[0-9]+\] ")
+_COUNTERS_BEHIND = re.compile(r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z")
 #: The most characters of a line that an error shows.
-_MOST_CHARACTERS: Final = 100
+_MOST_CHARACTERS = 100
 
 
 class EbtablesRule(NamedTuple):
@@ -284,7 +282,7 @@ def _protocol(value: str) -> str:
     return _PROTOCOLS.get(value.lower(), value)
 
 
-_PROTOCOLS: Final = {
+_PROTOCOLS = {
     "0x0800": "IPv4",
     "ipv4": "IPv4",
     "0x0806": "ARP",
@@ -293,7 +291,7 @@ _PROTOCOLS: Final = {
     "ipv6": "IPv6",
 }
 #: Some versions print the default of a target, some leave it out.
-_TARGET_DEFAULTS: Final = {
+_TARGET_DEFAULTS = {
     "arpreply": ("--arpreply-target", "DROP"),
     "dnat": ("--dnat-target", "ACCEPT"),
     "snat": ("--snat-target", "ACCEPT"),

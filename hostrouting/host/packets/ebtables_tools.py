@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: With `yes`, ebtables-save prints counters, and no two readings are the same.
-_ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}
+_ENVIRONMENT = {"EBTABLES_SAVE_COUNTER": "no"}
 
 
 class Command(NamedTuple):

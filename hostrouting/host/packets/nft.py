@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 Listing = list[dict[str, Any]]
 
 #: The most characters of nft's words that an error shows: the first mistake comes first.
-_MOST_WORDS: Final = 2000
+_MOST_WORDS = 2000
 #: nft reads its arguments as one line of its language, and would read any other character in a name
 #: as more of it.
-_FAMILY: Final = re.compile(r"ip6?|inet|arp|bridge|netdev")
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_FAMILY = re.compile(r"ip6?|inet|arp|bridge|netdev")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 #: nft's whole answer for an absent table; newer versions go on `; did you mean table ...`.
-_NO_SUCH_TABLE: Final = re.compile(
+_NO_SUCH_TABLE = re.compile(
     r"^Error: (Could not process rule: )?No such file or directory", re.MULTILINE
 )
-_NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", re.IGNORECASE)
+_NO_PRIVILEGE = re.compile(r"Operation not permitted|you must be root", re.IGNORECASE)
 
 
 @attrs.frozen

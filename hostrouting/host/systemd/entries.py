@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 #: Characters of a value: the kernel refuses a datagram of some 200 kB.
-_LONGEST: Final = 2000
+_LONGEST = 2000
 
 
 def entry(**fields: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 #: The longest wait for a reader whose queue is full.
-_SECONDS_TO_SEND: Final = 1.0
+_SECONDS_TO_SEND = 1.0
 #: A sign in half of the time that the manager waits for it: systemd advises so.
-_SIGNS_IN_TIME: Final = 2
+_SIGNS_IN_TIME = 2
 #: Of a number that systemd writes: 64 bits.
-_MOST_DIGITS: Final = 20
+_MOST_DIGITS = 20
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-_PROPERTIES: Final = (
+_PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
 )
 #: systemctl does not show a template. So an unused instance is queried, which systemd loads for the

@@ -19,14 +19,14 @@ UNIT_FOLDERS: Final = (
     "/lib/systemd/system",
 )
 #: The unit that a boot starts, a link.
-_DEFAULT: Final = "default.target"
+_DEFAULT = "default.target"
 #: The settings that start other units.
-_STARTS: Final = ("Wants", "Requires", "BindsTo", "Upholds")
+_STARTS = ("Wants", "Requires", "BindsTo", "Upholds")
 #: Every service waits for these, unless it has DefaultDependencies=no.
-_EARLIEST: Final = frozenset({"sysinit.target", "basic.target"})
-_UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
+_EARLIEST = frozenset({"sysinit.target", "basic.target"})
+_UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
 #: For a file; the folder of a unit's drop-ins has two characters more.
-_LONGEST_NAME: Final = 253
+_LONGEST_NAME = 253
 
 
 class _Order(NamedTuple):

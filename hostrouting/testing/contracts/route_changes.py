@@ -66,10 +66,10 @@ REFUSED: Final = {
     ],
 }
 #: By the family, routes for the tests of both.
-_OWN: Final = {IPV4: OWN, IPV6: IPV6_OWN}
-_NEAR: Final = {IPV4: ON_LINK, IPV6: "fd00:9::/32 dev eth0 proto 142"}
-_OFF_LINK: Final = {IPV4: OFF_LINK, IPV6: IPV6_OFF_LINK}
-_FOREIGN: Final = {
+_OWN = {IPV4: OWN, IPV6: IPV6_OWN}
+_NEAR = {IPV4: ON_LINK, IPV6: "fd00:9::/32 dev eth0 proto 142"}
+_OFF_LINK = {IPV4: OFF_LINK, IPV6: IPV6_OFF_LINK}
+_FOREIGN = {
     IPV4: [
         route("9.1.0.0/16 via 10.224.0.9 dev eth0 metric 77 proto bgp"),
         route("unreachable 9.3.0.0/16 table 99"),

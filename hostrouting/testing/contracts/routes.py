@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
     from hostrouting.testing.node import Node
 
-_PROTOCOLS: Final = {name: number for number, name in PROTOCOL_NAMES.items()}
+_PROTOCOLS = {name: number for number, name in PROTOCOL_NAMES.items()}
 IB0: Final = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 DEFAULT: Final = "default via 10.224.0.1 dev eth0"
 IPV6_DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
@@ -100,7 +100,7 @@ DECIDED: Final = {
     ),
 }
 #: By the family, routes of the table main in the kernel's order.
-_ORDERED: Final = {
+_ORDERED = {
     IPV4: [
         "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp",
         "10.0.0.0/16 via 10.224.0.9 dev eth0 proto bgp metric 77",
