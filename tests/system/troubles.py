@@ -200,7 +200,9 @@ TROUBLES: Final = (
     ),
     Trouble(
         name="/run is full",
-        said="No space left on device",
+        # "No space left on device"; or, if something in /run has meanwhile ended, systemd 252.39
+        # refuses to reload: "not enough space available".
+        said=" space ",
         # systemd reads no unit files then, so nothing replaces a config.
         promise=Promise(Outcome(3, "the new", "the new", "open", "started"), REFUSED.again),
         commands=_RUN_FULL,
