@@ -133,7 +133,7 @@ def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
         return item
     metrics = attributes(payload)
     for kind in _MOST.keys() & metrics:
-        metrics[kind] = word.pack(min(number_of(metrics[kind]), _MOST[kind]))
+        metrics[kind] = word.pack(min(number_of(metrics, kind), _MOST[kind]))
     return number, b"".join(starmap(attribute, metrics.items()))
 
 

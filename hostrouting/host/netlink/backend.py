@@ -8,6 +8,7 @@ pyroute2 takes about ninety times as long to encode a route as the kernel takes 
 from __future__ import annotations
 
 import errno
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -101,20 +102,40 @@ class NetlinkBackend(Adapter):
                 f"{len(sources)} sources for {len(destinations)} destinations: "
                 "give one for each, or none"
             )
-        batch = BATCH
+        command = f"ip -{4 if family == IPV4 else 6} route get"
+
+        def read(kernel: Conversation, size: int) -> list[Lookup]:
+            reader = RouteReader(kernel.names())
+            answers: list[Lookup] = []
+            for start in range(0, len(destinations), size):
+                batch = destinations[start : start + size]
+                batch_sources = None if sources is None else sources[start : start + size]
+                packed = pack_lookups(batch, batch_sources, resolve=resolve, family=family)
+                received = kernel.ask_many(packed, len(batch), command)
+                decided = reader.read_answers(memoryview(received))
+                if len(decided) != len(batch):
+                    raise ValueError(f"{len(decided)} answers to {len(batch)} lookups")
+                if family == IPV6:
+                    decided = [_of_ipv6(answer, resolve=resolve) for answer in decided]
+                routes = [None if isinstance(answer, int) else answer for answer in decided]
+                refusals = [answer if isinstance(answer, int) else 0 for answer in decided]
+                # Lookup(destination, route, refusal) for each, without a Python call for each.
+                fields = zip(batch, routes, refusals, strict=True)
+                answers += map(tuple.__new__, repeat(Lookup), fields)
+            return answers
+
+        size = BATCH
         while True:
             try:
                 with self._open() as kernel, collector_paused():
-                    return _lookup(
-                        kernel, destinations, sources, batch, resolve=resolve, family=family
-                    )
+                    return kernel.consistently(partial(read, kernel, size))
             except AnswersLostError as error:
-                if batch == 1:
+                if size == 1:
                     raise BackendError(
                         "the kernel's answer to a lookup was lost", errno=errno.ENOBUFS
                     ) from error
                 # A lookup changes nothing: repeat it with smaller batches.
-                batch //= 2
+                size //= 2
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
@@ -153,24 +174,19 @@ class _KernelTransport(Transport):
         carrier, with two changes of one route), the routes are parsed and compared.
         """
         if IPV6 not in self._families and all(verb != "remove" for verb, _, _ in steps):
-            self._strike_seen()
+            table, protocol = map(_only, (self._writer.tables, self._writer.protocols))
+            dump = self._kernel.receive_dump(dump_request(table=table, protocol=protocol))
+            try:
+                # A disturbed dump leaves the rest of the echoes there.
+                while not strike_seen(next(dump), self._echoes):
+                    pass
+            except FileNotFoundError:  # no such table, so nothing is there
+                pass
+            except (InterruptedError, *UNREADABLE):
+                self._kernel.discard_queued()
             if not any(self._echoes.values()):
                 return {}
         return missing_after(steps, self.present())
-
-    def _strike_seen(self) -> None:
-        """Remove each route in a dump from the echoes; a disturbed dump leaves the rest there."""
-        request = dump_request(
-            table=_only(self._writer.tables), protocol=_only(self._writer.protocols)
-        )
-        try:
-            for received in self._kernel.receive_dump(request):
-                if strike_seen(received, self._echoes):
-                    return
-        except FileNotFoundError:  # no such table, so nothing is there
-            pass
-        except (InterruptedError, *UNREADABLE):
-            self._kernel.discard_queued()
 
 
 def _routes(kernel: Conversation, family: int, protocol: int | None = None) -> list[ObservedRoute]:
@@ -186,39 +202,6 @@ def _routes(kernel: Conversation, family: int, protocol: int | None = None) -> l
             if reader.read_dump(received, routes):
                 break
         return routes
-
-    return kernel.consistently(read)
-
-
-def _lookup(
-    kernel: Conversation,
-    destinations: Sequence[int],
-    sources: Sequence[int | None] | None,
-    size: int,
-    *,
-    resolve: bool,
-    family: int,
-) -> list[Lookup]:
-    def read() -> list[Lookup]:
-        reader = RouteReader(kernel.names())
-        answers: list[Lookup] = []
-        for start in range(0, len(destinations), size):
-            batch = destinations[start : start + size]
-            batch_sources = None if sources is None else sources[start : start + size]
-            packed = pack_lookups(batch, batch_sources, resolve=resolve, family=family)
-            received = kernel.ask_many(
-                packed, len(batch), f"ip -{4 if family == IPV4 else 6} route get"
-            )
-            decided = reader.read_answers(memoryview(received))
-            if len(decided) != len(batch):
-                raise ValueError(f"{len(decided)} answers to {len(batch)} lookups")
-            if family == IPV6:
-                decided = [_of_ipv6(answer, resolve=resolve) for answer in decided]
-            routes = [None if isinstance(answer, int) else answer for answer in decided]
-            refusals = [answer if isinstance(answer, int) else 0 for answer in decided]
-            # Lookup(destination, route, refusal) for each, without a Python call for each.
-            answers += map(tuple.__new__, repeat(Lookup), zip(batch, routes, refusals, strict=True))
-        return answers
 
     return kernel.consistently(read)
 

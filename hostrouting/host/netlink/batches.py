@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 
-_dev = attrgetter("dev")
-
-
 def commit_routes(
     transport: Transport,
     changes: Sequence[RouteChange],
@@ -43,7 +40,7 @@ def commit_routes(
     parts = _route_parts(changes)
     only_adds = all(change.before is None and change.verb == "add" for change in changes)
     before: Sequence[AnyRoute] = () if only_adds else [*transport.present()]
-    batch = Batch(transport, lambda position: str(changes[position]), before=before)
+    batch = Batch(transport, changes, before)
     failures = _wrong_removals(changes, parts, before)
     if failures:
         raise batch.rejection(failures)
@@ -126,7 +123,7 @@ def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> No
     """Raise LinkNotFoundError for every device that does not exist, before anything is sent."""
     routes: list[AnyRoute] = [change.after for change in changes if change.after is not None]
     routes += [change.before for change in changes if change.before is not None]
-    used = set(map(_dev, routes))
+    used = set(map(attrgetter("dev"), routes))
     if None in used:
         # The devices of a multipath route are those of its next hops; a blackhole has none.
         used |= {hop.dev for route in routes if route.dev is None for hop in route.nexthops}

@@ -10,7 +10,7 @@ import errno
 import os
 import platform
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink.conversation import call_libc
 from hostrouting.host.netlink.frames import Request, attributes
@@ -30,7 +30,7 @@ _TCX_INGRESS, _TCX_EGRESS = 46, 47
 #: The kernel takes no more for one device and direction.
 _MOST_PROGRAMS = 64
 #: Ids, revision and links of attached programs: `union bpf_attr` for BPF_PROG_QUERY.
-_query: Final = struct.Struct("=IIIIQIIQQQQ")
+_query = struct.Struct("=IIIIQIIQQQQ")
 #: The length of the part of `struct bpf_prog_info` that has the name, and the position and length
 #: of the name.
 _INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16

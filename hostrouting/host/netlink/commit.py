@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import attrs
@@ -84,10 +84,9 @@ class Batch:
     """One batch of changes on its way through a transport."""
 
     transport: Transport
-    #: The changes in words, by their position.
-    describe: Callable[[int], str]
+    changes: Sequence[object]
     #: The routes that existed before; a batch that only adds to empty places needs none of them.
-    before: Iterable[AnyRoute] = ()
+    before: Iterable[AnyRoute]
 
     def commit(self, parts: Iterable[Steps], *, verify: bool) -> None:
         """Send the parts in their order, and roll all of them back as soon as one is refused."""
@@ -107,8 +106,8 @@ class Batch:
         refused = self._refused(part)
         if refused is None:
             return part, self.transport.unfulfilled([*done, *part])
-        all_refused = not done and len(refused) == len(part)
-        if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
+        errnos = [refusal.errno for refusal in refused.values()]
+        if not done and errnos == [errno.EPERM] * len(part):
             raise PermissionDeniedError(
                 "changing routes needs root or CAP_NET_ADMIN; nothing was changed",
                 errno=errno.EPERM,
@@ -120,16 +119,11 @@ class Batch:
             if number in refused
         }
 
-    def rejection(
-        self,
-        failures: Failures,
-        *,
-        left_behind: Sequence[str] = (),
-    ) -> RouteRejectedError:
+    def rejection(self, failures: Failures, left_behind: Sequence[str] = ()) -> RouteRejectedError:
         """Return the error for these failures, by the change's position."""
         return RouteRejectedError(
             [
-                Refusal(self.describe(position), *failure)
+                Refusal(str(self.changes[position]), *failure)
                 for position, failure in sorted(failures.items())
             ],
             rolled_back=not left_behind,
@@ -141,24 +135,26 @@ class Batch:
             # A reading of all routes would cost seconds on some nodes.
             return self.rejection(failures)
         before = _near(done, self.before)
-        back = _inverse(done, _firsts(before))
+        # The routes that came first in their places before.
+        firsts = {place(route): key for key, route in reversed(before.items())}
+        back = _inverse(done, firsts.values())
         refused = self._refused(back)
         doubtful = [
             step for number, step in enumerate(back) if refused is None or number in refused
         ]
         unsure = {identity(route) for _, route, _ in doubtful}
         present = _near(done, self.transport.present())
-        expected = {key: wanted for key, wanted in _expectations(back).items() if key in unsure}
-        left_behind = _unmet(expected, present.values())
+        wrong = _unmet([step for step in back if identity(step[1]) in unsure], present.values())
         repairs = _changed_forms(doubtful, before, present)
         if repairs:
             self._refused(repairs)
-            left_behind += _unmet(_expectations(repairs), self.transport.present())
+            wrong += _unmet(repairs, self.transport.present())
         words = [
-            f"{'missing' if wrong.there else 'still there'}: {wrong.route}" for wrong in left_behind
+            f"{'still there' if verb == 'remove' else 'missing'}: {route}"
+            for verb, route, _ in wrong
         ]
         words += [f"now the last of its place: {route}" for route in _moved(back, before, present)]
-        return self.rejection(failures, left_behind=words)
+        return self.rejection(failures, words)
 
     def _refused(self, steps: Steps) -> Failures | None:
         """Send the steps; return the refusals by the step's number, None if answers were lost."""
@@ -201,26 +197,18 @@ def _form(route: AnyRoute) -> Hashable:
 def missing_after(steps: Steps, present: Iterable[AnyRoute]) -> Failures:
     """Return which changes are not in force in `present`, by their position."""
     return {
-        wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
-        if wrong.there
-        else Failure(
-            errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there"
+        position: Failure(
+            errno.EEXIST, f"not refused, but on reading back '{route}' is still there"
         )
-        for wrong in _unmet(_expectations(steps), present)
+        if verb == "remove"
+        else Failure(errno.ENOENT, "not refused, but not there on reading back")
+        for verb, route, position in _unmet(steps, present)
     }
 
 
 def identity(route: AnyRoute) -> Hashable:
     """Return the part of a route that stays the same from reading to reading."""
     return route.network, signature(route)
-
-
-def _firsts(before: Mapping[Hashable, AnyRoute]) -> set[Hashable]:
-    """Return the identities of the routes that came first in their places before."""
-    firsts: dict[Hashable, Hashable] = {}
-    for key, route in before.items():
-        firsts.setdefault(place(route), key)
-    return set(firsts.values())
 
 
 def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[Step]:
@@ -252,27 +240,12 @@ def _moved(
     return [appended[key] for key in moved if key in appended]
 
 
-class _Expectation(NamedTuple):
-    position: int
-    route: object
-    there: bool
-
-
-def _expectations(steps: Steps) -> dict[Hashable, _Expectation]:
-    """Return the routes that must and must not exist after the steps, by each route's last."""
-    return {
-        identity(route): _Expectation(position, route, there=verb != "remove")
-        for verb, route, position in steps
-    }
-
-
-def _unmet(
-    expected: dict[Hashable, _Expectation], present: Iterable[AnyRoute]
-) -> list[_Expectation]:
-    """Return which expectations `present` does not meet; `expected` is used up."""
+def _unmet(steps: Steps, present: Iterable[AnyRoute]) -> list[Step]:
+    """Return the steps that are not in force in `present`, of each route only the last."""
+    last = {identity(step[1]): step for step in steps}
     unmet = []
     for route in present:
-        expectation = expected.pop(identity(route), None)
-        if expectation is not None and not expectation.there:
-            unmet.append(expectation)
-    return unmet + [expectation for expectation in expected.values() if expectation.there]
+        step = last.pop(identity(route), None)
+        if step is not None and step[0] == "remove":
+            unmet.append(step)
+    return unmet + [step for step in last.values() if step[0] != "remove"]

@@ -31,7 +31,7 @@ _ifaddrmsg = struct.Struct("=BBBBI")
 # An ifinfomsg that leaves out the statistics, which are most of a link's message.
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(
-    18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link"
+    18, bytes(16) + attribute(_IFLA_EXT_MASK, word.pack(_SKIP_STATISTICS)), "ip -d link"
 )
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
@@ -47,9 +47,7 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_IN
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE = (4, 16)
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
-#: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a
-#: second.
-_ADDED_AT = 8
+#: The ticks in a second of the times in `ifa_cacheinfo`.
 _TICKS = 100
 _SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08, 0x20, 0x40
 
@@ -93,10 +91,10 @@ def parse_device(payload: bytes, names: Names) -> Device:
         up=bool(flags & _IFF_UP),
         mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",
         kind=info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
-        master=names.get(number_of(fields.get(_IFLA_MASTER))),
+        master=names.get(number_of(fields, _IFLA_MASTER)),
         carrier=bool(flags & _IFF_LOWER_UP),
         loopback=bool(flags & _IFF_LOOPBACK),
-        group=number_of(fields.get(_IFLA_GROUP)),
+        group=number_of(fields, _IFLA_GROUP),
     )
 
 
@@ -115,13 +113,13 @@ def _link_name(link: bytes) -> str:
 def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
     """Return the index of the device, and its address."""
     (family, prefix_length, flags, scope, index), fields = parsed(payload, _ifaddrmsg)
-    peer = address_of(fields.get(_IFA_ADDRESS), family)
-    local = address_of(fields.get(_IFA_LOCAL), family)
+    peer = address_of(fields, _IFA_ADDRESS, family)
+    local = address_of(fields, _IFA_LOCAL, family)
     return index, DeviceAddress(
         local=(peer or 0) if local is None else local,
         prefix_length=checked_length(prefix_length, family),
         peer=(local or 0) if peer is None else peer,
-        broadcast=address_of(fields.get(_IFA_BROADCAST), family),
+        broadcast=address_of(fields, _IFA_BROADCAST, family),
         scope=scope,
         # The same bit marks a temporary IPv6 address.
         secondary=family == IPV4 and bool(flags & _SECONDARY),
@@ -146,7 +144,8 @@ def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> f
         (family, *_, index), fields = parsed(payload, _ifaddrmsg)
         info = fields.get(_IFA_CACHEINFO)
         if (family, index) == (IPV6, dev) and info:
-            (added,) = struct.unpack_from("=I", info, _ADDED_AT)
+            # The third word is the time at which the address was added.
+            (added,) = struct.unpack_from("=8xI", info)
             # The counter wraps every 497 days, and may be a tick ahead.
             age = (int(now * _TICKS) - added) % 2**32
             ages.append(age / _TICKS if age < 2**32 - _TICKS else 0.0)
@@ -192,8 +191,8 @@ def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
                     dev,
                     fields[_NDA_LLADDR].hex(":"),
                     permanent=bool(state & _NUD_PERMANENT),
-                    flags=flags | number_of(fields.get(_NDA_FLAGS_EXT)) << _EXT_SHIFT,
-                    protocol=number_of(fields.get(_NDA_PROTOCOL), size=1),
+                    flags=flags | number_of(fields, _NDA_FLAGS_EXT) << _EXT_SHIFT,
+                    protocol=number_of(fields, _NDA_PROTOCOL, size=1),
                 )
             )
         elif not state or state & (_NUD_INCOMPLETE | _NUD_FAILED):
@@ -233,7 +232,7 @@ def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list
     stations = []
     for payload in payloads:
         (_, index, state, _, _), fields = parsed(payload, _ndmsg)
-        if _NDA_MASTER in fields and names.get(number_of(fields[_NDA_MASTER])) == bridge:
+        if _NDA_MASTER in fields and names.get(number_of(fields, _NDA_MASTER)) == bridge:
             stations.append(
                 Station(
                     fields[_NDA_LLADDR].hex(":"),
@@ -241,7 +240,7 @@ def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list
                     # A station that was added is `permanent` (taken for the node itself) or
                     # `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
-                    vlan=number_of(fields.get(_NDA_VLAN), size=2),
+                    vlan=number_of(fields, _NDA_VLAN, size=2),
                 )
             )
     return sorted(stations)

@@ -47,10 +47,10 @@ _FAMILIES = {
     _NEWLINK: (0,),
     **dict.fromkeys((_NEWADDR, NEWROUTE, _NEWRULE, _NEWNETCONF), (IPV4, IPV6)),
 }
-_nhmsg: Final = struct.Struct("=8x")
-_netconfmsg: Final = struct.Struct("=4x")
+_nhmsg = struct.Struct("=8x")
+_netconfmsg = struct.Struct("=4x")
 _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
-_kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
+_kind_and_family = struct.Struct("=4xH10xB").unpack_from
 
 #: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever
 #: the request had.
@@ -102,7 +102,7 @@ class EventReader:
             return RuleEvent("remove" if is_gone else "add", parse_rule(payload))
         if new == _NEWNEXTHOP:
             _, fields = parsed(payload, _nhmsg)
-            return NexthopEvent("remove" if is_gone else "set", number_of(fields.get(_NHA_ID)))
+            return NexthopEvent("remove" if is_gone else "set", number_of(fields, _NHA_ID))
         _, fields = parsed(payload, _netconfmsg)
         # A new device shows all its settings at once, and a removed one none.
         is_changed = _NETCONFA_IGNORE_LINKDOWN in fields and _NETCONFA_FORWARDING not in fields

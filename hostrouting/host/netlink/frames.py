@@ -106,18 +106,15 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += length + 3 & ~3
 
 
-def address_of(payload: bytes | None, family: int) -> int | None:
+def address_of(fields: Attributes, number: int, family: int) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
-    return (
-        None
-        if payload is None
-        else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
-    )
+    size = address_bits(family) // 8
+    return int.from_bytes(_whole(fields[number], size), "big") if number in fields else None
 
 
-def number_of(payload: bytes | None, *, size: int = 4) -> int:
+def number_of(fields: Attributes, number: int, *, size: int = 4) -> int:
     """Return the number in an attribute of this size; 0 if the attribute is absent."""
-    return 0 if payload is None else int.from_bytes(_whole(payload, size), sys.byteorder)
+    return int.from_bytes(_whole(fields[number], size), sys.byteorder) if number in fields else 0
 
 
 def _whole(payload: bytes, size: int) -> bytes:

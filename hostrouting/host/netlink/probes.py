@@ -10,7 +10,7 @@ import time
 from array import array
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink.conversation import enlarge, in_namespace
@@ -46,7 +46,7 @@ _ethernet = struct.Struct("!6s6sH")
 #: Types and lengths of both kinds of address, the operation, then the two addresses of the sender
 #: and of the target.
 _arp = struct.Struct("!HHBBH6s4s6s4s")
-_arp_kinds: Final = (1, 0x0800, 6, 4)
+_arp_kinds = (1, 0x0800, 6, 4)
 _ARP_REQUEST, _ARP_REPLY = 1, 2
 _ipv6 = struct.Struct("!IHBB16s16s")
 #: Type, code, checksum, flags, target; options follow.

@@ -63,9 +63,7 @@ _NOT_EXTRA = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 
 #: The kernel shows it for every IPv6 route without a high or low preference, so it need not be
 #: carried.
 _MEDIUM_PREFERENCE = (_RTA_PREF, b"\0")
-#: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the
-#: kernel's HZ.
-_EXPIRES_AT = 8
+#: The ticks in a second, whatever the kernel's HZ.
 _TICKS = 100
 #: A route that the kernel only caches.
 _CLONED = 0x200
@@ -196,29 +194,27 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
         raise ValueError(f"a route has the address family {family}")
     fields = attributes(payload, rtmsg.size)
     route = ObservedRoute(
-        network=address_of(fields.get(RTA_DST), family) or 0,
+        network=address_of(fields, RTA_DST, family) or 0,
         prefix_length=checked_length(length, family),
         gateway=gateway_of(fields, family),
-        dev=device_of(number_of(fields[_RTA_OIF]), names) if _RTA_OIF in fields else None,
-        metric=number_of(fields.get(_RTA_PRIORITY)),
-        table=number_of(fields.get(RTA_TABLE)) or small_table,
+        dev=device_of(number_of(fields, _RTA_OIF), names) if _RTA_OIF in fields else None,
+        metric=number_of(fields, _RTA_PRIORITY),
+        table=number_of(fields, RTA_TABLE) or small_table,
         protocol=protocol,
         kind=KINDS[kind],
         scope=scope,
-        source=address_of(fields.get(_RTA_PREFSRC), family),
+        source=address_of(fields, _RTA_PREFSRC, family),
         tos=tos,
         flags=flags & _KEPT_FLAGS[family],
-        nexthops=tuple(_next_hops(fields[_RTA_MULTIPATH], names, family))
-        if _RTA_MULTIPATH in fields
-        else (),
+        nexthops=tuple(_next_hops(fields.get(_RTA_MULTIPATH, b""), names, family)),
         extra=_extra(fields),
-        nexthop_id=number_of(fields.get(_RTA_NH_ID)),
+        nexthop_id=number_of(fields, _RTA_NH_ID),
         encapsulation=encapsulation_of(fields),
     )
     if family == IPV4:
         return route
     source = Prefix(
-        IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, checked_length(source_length, IPV6)
+        IPV6, address_of(fields, RTA_SRC, IPV6) or 0, checked_length(source_length, IPV6)
     )
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
@@ -227,7 +223,7 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
         nexthops=tuple(sorted(route.nexthops, key=str)),
         family=IPV6,
         from_prefix=source if source_length else None,
-        expires=_expiry(fields.get(_RTA_CACHEINFO)),
+        expires=_expiry(fields[_RTA_CACHEINFO]) if _RTA_CACHEINFO in fields else 0,
     )
 
 
@@ -240,7 +236,7 @@ def device_of(index: int, names: Names) -> str:
 
 
 #: The address of some bytes: one object for each gateway of a big table.
-_address: Final = lru_cache(4096)(Address.unpack)
+_address = lru_cache(4096)(Address.unpack)
 
 
 def gateway_of(fields: Attributes, family: int) -> Address | None:
@@ -260,13 +256,12 @@ def encapsulation_of(fields: Attributes) -> Encapsulation | None:
     """Return the encapsulation among the attributes of a route or next hop."""
     if _RTA_ENCAP_TYPE not in fields:
         return None
-    return Encapsulation(number_of(fields[_RTA_ENCAP_TYPE], size=2), fields.get(_RTA_ENCAP, b""))
+    return Encapsulation(number_of(fields, _RTA_ENCAP_TYPE, size=2), fields.get(_RTA_ENCAP, b""))
 
 
-def _expiry(cache_info: bytes | None) -> int:
-    if cache_info is None:
-        return 0
-    ticks: int = struct.unpack_from("=i", cache_info, _EXPIRES_AT)[0]
+def _expiry(cache_info: bytes) -> int:
+    # The third word of `rta_cacheinfo` is the time that is left.
+    ticks: int = struct.unpack_from("=8xi", cache_info)[0]
     # Away from 0, which is never.
     return -(-ticks // _TICKS) if ticks > 0 else ticks // _TICKS
 

@@ -10,7 +10,7 @@ import struct
 from functools import lru_cache
 from itertools import repeat
 from operator import add
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hostrouting.host.netlink.frames import (
     DUMP_INTERRUPTED,
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 _TABLE_HEADER = struct.pack("=HH", 8, RTA_TABLE)
 #: The part of a message before the destination, without its header, and the destination.
-_to_destination: Final = struct.Struct(">16x24sI").unpack_from
+_to_destination = struct.Struct(">16x24sI").unpack_from
 #: How many routes in a row must have one signature before a stretch is tried, and how long the
 #: first one is.
 _ALIKE_ENOUGH = 2
 _SHORTEST_STRETCH = 16
 #: The limit of each cache: in some tables every route has another metric, for example.
 _MOST_SIGNATURES = 4096
-_cached: Final = lru_cache(_MOST_SIGNATURES)
+_cached = lru_cache(_MOST_SIGNATURES)
 
 
 class RouteReader:

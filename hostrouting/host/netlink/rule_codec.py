@@ -6,7 +6,14 @@ import struct
 from typing import Final
 
 from hostrouting.host.netlink.device_codec import device_name
-from hostrouting.host.netlink.frames import Request, address_of, checked_length, number_of, parsed
+from hostrouting.host.netlink.frames import (
+    Attributes,
+    Request,
+    address_of,
+    checked_length,
+    number_of,
+    parsed,
+)
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.rules import Range, Rule
 
@@ -57,35 +64,31 @@ def parse_rule(payload: bytes) -> Rule:
     (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(
         payload, _fib_rule
     )
-
-    def number(attribute: int, size: int = 4) -> int:
-        return number_of(fields.get(attribute), size=size)
-
     return Rule(
-        priority=number(_FRA_PRIORITY),
+        priority=number_of(fields, _FRA_PRIORITY),
         action=RULE_ACTIONS.get(action, f"action {action}"),
-        table=number(_FRA_TABLE) or table,
-        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, family)),
+        table=number_of(fields, _FRA_TABLE) or table,
+        source=(address_of(fields, _FRA_SRC, family) or 0, checked_length(from_length, family)),
         destination=(
-            address_of(fields.get(_FRA_DST), family) or 0,
+            address_of(fields, _FRA_DST, family) or 0,
             checked_length(to_length, family),
         ),
         inverted=bool(flags & _RULE_INVERTED),
-        goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
+        goto=number_of(fields, _FRA_GOTO) if _FRA_GOTO in fields else None,
         tos=tos,
-        mark=number(_FRA_MARK),
-        mark_mask=number(_FRA_MARK_MASK),
+        mark=number_of(fields, _FRA_MARK),
+        mark_mask=number_of(fields, _FRA_MARK_MASK),
         iif=device_name(fields.get(_FRA_IIF, b"")),
         oif=device_name(fields.get(_FRA_OIF, b"")),
-        ip_protocol=number(_FRA_IP_PROTOCOL, 1),
+        ip_protocol=number_of(fields, _FRA_IP_PROTOCOL, size=1),
         source_ports=_range("=HH", fields.get(_FRA_SPORTS)),
         destination_ports=_range("=HH", fields.get(_FRA_DPORTS)),
         uids=_range("=II", fields.get(_FRA_UIDS)),
         tun_id=int.from_bytes(fields.get(_FRA_TUN_ID, b""), "big"),
-        l3mdev=bool(number(_FRA_L3MDEV, 1)),
-        suppress_prefix_length=_unless_off(fields.get(_FRA_SUPPRESS_LENGTH)),
-        suppress_group=_unless_off(fields.get(_FRA_SUPPRESS_GROUP)),
-        protocol=number(_FRA_PROTOCOL, 1),
+        l3mdev=bool(number_of(fields, _FRA_L3MDEV, size=1)),
+        suppress_prefix_length=_unless_off(fields, _FRA_SUPPRESS_LENGTH),
+        suppress_group=_unless_off(fields, _FRA_SUPPRESS_GROUP),
+        protocol=number_of(fields, _FRA_PROTOCOL, size=1),
         family=family,
         unknown=tuple(item for item in fields.items() if item[0] not in KNOWN),
     )
@@ -95,6 +98,6 @@ def _range(layout: str, packed: bytes | None) -> Range | None:
     return None if packed is None else Range(*struct.unpack(layout, packed))
 
 
-def _unless_off(packed: bytes | None) -> int | None:
-    number = _NO_NUMBER if packed is None else number_of(packed)
+def _unless_off(fields: Attributes, attribute: int) -> int | None:
+    number = number_of(fields, attribute) if attribute in fields else _NO_NUMBER
     return None if number == _NO_NUMBER else number
