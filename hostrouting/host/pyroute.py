@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
-from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.conversation import Conversation, errors_of
 from hostrouting.host.netlink.frames import (
     ACK,
-    DUMP,
     ERROR,
     HEADER_LENGTH,
     Request,
@@ -60,13 +59,8 @@ class Pyroute2Backend(NetlinkBackend):
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
-        with self._lock:
-            try:
-                yield _Pyroute2Conversation(self._ipr)
-            except OSError as error:
-                raise BackendError(
-                    f"pyroute2: {error.strerror or error}", errno=error.errno
-                ) from error
+        with self._lock, errors_of("pyroute2"):
+            yield _Pyroute2Conversation(self._ipr)
 
 
 class _Pyroute2Conversation(Conversation):
@@ -82,7 +76,7 @@ class _Pyroute2Conversation(Conversation):
 
         self._command = request.command
         try:
-            yield from self._request(memoryview(request.packed(DUMP)))
+            yield from self._request(memoryview(request.packed()))
         except NetlinkDumpInterrupted as error:
             raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
         except NetlinkError as error:

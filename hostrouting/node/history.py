@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import MESSAGE_ID
 from hostrouting.boot import installed_checksum
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.systemd.entries import entry
-from hostrouting.host.systemd.notify import send
+from hostrouting.host.systemd.notify import entry, send
 
 if TYPE_CHECKING:
     from argparse import Namespace

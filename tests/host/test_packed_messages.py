@@ -114,7 +114,7 @@ def test_a_dump_can_be_of_one_table_and_protocol() -> None:
     """The kernel filters a dump by table and protocol, so that a verification does not read all
     foreign routes.
     """
-    request = rtmsg(dump_request(table=1000, protocol=142).packed(frames.DUMP))
+    request = rtmsg(dump_request(table=1000, protocol=142).packed())
     request.decode()
     assert (request["header"]["flags"], request["proto"], request.get_attr("RTA_TABLE")) == (
         0x301,

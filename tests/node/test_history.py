@@ -12,7 +12,7 @@ from support.documents import ROOT
 
 from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import BackendError
-from hostrouting.host.systemd.entries import entry
+from hostrouting.host.systemd.notify import entry
 from hostrouting.node.history import recorded
 from hostrouting.testing import MemoryFiles
 

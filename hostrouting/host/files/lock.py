@@ -69,16 +69,13 @@ class WaitingLock(ABC):
                 extra = {"holder": holder, "waits": True}
                 _logger.info("waiting for another run of hostrouting (%s)", holder, extra=extra)
                 announced = holder
-            self._wait(waiting, holder)
-
-    def _wait(self, ctx: Context, holder: str) -> None:
-        try:
-            ctx.sleep(_SECONDS_BETWEEN_TRIES)
-        except DeadlineExceededError as error:
-            raise LockHeldError(
-                f"another run of hostrouting ({holder}) holds {self.shown} and did not end in "
-                f"time; try again when it has, or allow more time"
-            ) from error
+            try:
+                waiting.sleep(_SECONDS_BETWEEN_TRIES)
+            except DeadlineExceededError as error:
+                raise LockHeldError(
+                    f"another run of hostrouting ({holder}) holds {self.shown} and did not end in "
+                    f"time; try again when it has, or allow more time"
+                ) from error
 
 
 @contextmanager

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
 _FOLDER_MODE = 0o755
+#: O_PATH needs only the right to pass through.
+_PASS = os.O_PATH | os.O_DIRECTORY
 
 
 @contextmanager
@@ -43,7 +45,8 @@ def open_parent(
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not an absolute path")
     with ExitStack() as opened:
-        folders = [_open_folder(root, opened, dir_fd=None)]
+        # The caller may reach the root over links; only below it none is followed by the kernel.
+        folders = [opened.enter_context(open_file(None, f"{root}/.", _PASS))]
         passing(folders[0])
         ahead = path_parts(path)
         links = 0
@@ -71,12 +74,12 @@ def open_parent(
             else:
                 if create:
                     _make_folder(part, folders[-1])
-                folders.append(_open_folder(part, opened, dir_fd=folders[-1]))
+                folders.append(opened.enter_context(open_file(folders[-1], part, _PASS)))
                 passing(folders[-1])
 
 
 @contextmanager
-def open_file(folder: int, name: str, flags: int, mode: int = 0) -> Iterator[int]:
+def open_file(folder: int | None, name: str, flags: int, mode: int = 0) -> Iterator[int]:
     """Yield the descriptor of a file or folder, for this process alone; refuse a symbolic link."""
     descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
@@ -129,16 +132,6 @@ def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
 def path_parts(path: str) -> list[str]:
     """Return the components of a path, the first one last, so that pop() takes them in order."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
-
-
-def _open_folder(name: str, opened: ExitStack, *, dir_fd: int | None) -> int:
-    # The caller may reach the root over links; only below it none is followed by the kernel.
-    nofollow = 0 if dir_fd is None else os.O_NOFOLLOW
-    # O_PATH needs only the right to pass through.
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | nofollow
-    descriptor = os.open(name, flags, dir_fd=dir_fd)
-    opened.callback(os.close, descriptor)
-    return descriptor
 
 
 def link_text(folder: int, name: str) -> str | None:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +24,7 @@ from hostrouting.host.files.rooted import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 #: Stands between a dot with the file's name and a random end, and so makes the name of a file under
 #: way. systemd ignores names that begin with a dot, so it never takes a leftover for a unit or a
@@ -86,17 +86,13 @@ class RootedFiles:
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
-        status = self._find("look at", path, _status, follow=True)
-        return (
-            stat.S_IMODE(status.st_mode)
-            if status is not None and stat.S_ISREG(status.st_mode)
-            else None
-        )
+        status = self._find("look at", path, _status_of_file, follow=True)
+        return status and stat.S_IMODE(status.st_mode)
 
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""
-        status = self._find("look at", path, _status, follow=True)
-        return status.st_mtime if status is not None and stat.S_ISREG(status.st_mode) else None
+        status = self._find("look at", path, _status_of_file, follow=True)
+        return status and status.st_mtime
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
@@ -198,6 +194,11 @@ def _status(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
+def _status_of_file(folder: int, name: str) -> os.stat_result | None:
+    status = _status(folder, name)
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
 def _read(folder: int, name: str, *, limit: int | None = None) -> bytes:
     with (
         open_file(folder, name, _FILE) as descriptor,
@@ -246,30 +247,39 @@ def _rename(new: str, folder: int, name: str) -> bool:
 
 def _inspect(folder: int, name: str, content: bytes) -> int | None:
     """Return the mode of the file if it holds exactly `content`, else None."""
-    try:
-        status = _status(folder, name)
+    with suppress(FileNotFoundError):
+        status = _status_of_file(folder, name)
         # The size avoids reading a large file of another program.
-        if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
-            return None
-        return stat.S_IMODE(status.st_mode) if _read(folder, name) == content else None
-    except FileNotFoundError:
-        return None
+        if status and status.st_size == len(content) and _read(folder, name) == content:
+            return stat.S_IMODE(status.st_mode)
+    return None
 
 
 def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
-    with _successor(folder, name) as (descriptor, successor):
-        try:
-            # closefd: only the rename may end the lock.
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(content)
-            os.fchmod(descriptor, mode)
-            # Before the rename: after a loss of power the name may otherwise lead to an empty file.
-            os.fsync(descriptor)
-            os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(successor, dir_fd=folder)
-            raise
+    while True:
+        successor = _successor_name(name)
+        # Until the file gets its final mode no other user can open it, so none can hold the lock.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open_file(folder, successor, flags, 0o600) as descriptor:
+            # Locked against another writer's sweep, which may have come between the two steps, and
+            # have removed the name.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not os.fstat(descriptor).st_nlink:
+                continue
+            try:
+                # closefd: only the rename may end the lock.
+                with open(descriptor, "wb", closefd=False) as file:
+                    file.write(content)
+                os.fchmod(descriptor, mode)
+                # Before the rename: after a loss of power the name may otherwise lead to an empty
+                # file.
+                os.fsync(descriptor)
+                os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(successor, dir_fd=folder)
+                raise
+        return
 
 
 def _replace_by_link(folder: int, name: str, target: str) -> None:
@@ -286,22 +296,6 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
                 os.unlink(successor, dir_fd=folder)
             raise
         return
-
-
-@contextmanager
-def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
-    """Create the new file under a temporary name, locked against another writer's sweep."""
-    while True:
-        successor = _successor_name(name)
-        # Until the file gets its final mode no other user can open it, so none can hold the lock.
-        with open_file(
-            folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
-        ) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # A sweep may have come between the two steps, and have removed the name.
-            if os.fstat(descriptor).st_nlink:
-                yield descriptor, successor
-                return
 
 
 def _sweep(folder: int) -> None:

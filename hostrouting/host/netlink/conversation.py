@@ -7,16 +7,17 @@ import os
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hostrouting.exceptions import BackendError
+from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import device_codec, frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from hostrouting.host.netlink.device_codec import NeighbourTable
     from hostrouting.host.netlink.frames import Request
@@ -25,7 +26,6 @@ _Result = TypeVar("_Result")
 
 _CLONE_NEWNET = 0x40000000
 _SO_RCVBUFFORCE = 33
-_NAMED_NAMESPACES = "/run/netns"
 
 
 def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
@@ -36,7 +36,7 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
     """
     if not netns:
         return function()
-    path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
+    path = netns if "/" in netns else f"/run/netns/{netns}"
     outcome: list[_Result | OSError] = []
 
     def enter() -> None:
@@ -103,6 +103,22 @@ _LONGEST_ANSWER = 1 << 16
 _READINGS = 20
 
 
+@contextmanager
+def errors_of(what: str, *, forbidden: str = "", denied: str = "") -> Iterator[None]:
+    """Raise a `BackendError` that names `what`, for an OSError in the block.
+
+    `forbidden` follows where the address family of a socket is not supported. `denied` is the whole
+    text of the `PermissionDeniedError` for a PermissionError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if denied and isinstance(error, PermissionError):
+            raise PermissionDeniedError(denied, errno=error.errno) from error
+        step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
+        raise BackendError(f"{what}: {error.strerror or error}{step}", errno=error.errno) from error
+
+
 class Adapter:
     """The kernel of this process's network namespace, or of `netns` (a name, or a path)."""
 
@@ -118,20 +134,13 @@ class Adapter:
         with self._translated(), in_namespace(self._netns, open_here) as opened:
             yield Conversation(opened)
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self) -> AbstractContextManager[None]:
         """Raise a `BackendError` that names the namespace, for an OSError in the block."""
-        try:
-            yield
-        except OSError as error:
-            where = f" in network namespace {self._netns}" if self._netns else ""
-            forbidden = (
-                "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
-            )
-            step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
-            raise BackendError(
-                f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno
-            ) from error
+        return errors_of(
+            f"rtnetlink in network namespace {self._netns}" if self._netns else "rtnetlink",
+            forbidden="; a sandbox forbids it: "
+            "allow AF_NETLINK (RestrictAddressFamilies= of the unit)",
+        )
 
 
 class Conversation:
@@ -173,12 +182,17 @@ class Conversation:
             for answer in frames.messages(received):
                 if frames.is_end_of_dump(answer):
                     return
-                yield frames.payload_of(answer, request.kind)
+                _, kind, _ = frames.message_start(answer)
+                # RTM_GETLINK, for example, is RTM_NEWLINK + 2.
+                wanted = request.kind - 2
+                if kind != wanted:
+                    raise ValueError(f"a message has the type {kind} where {wanted} was requested")
+                yield bytes(answer[frames.HEADER_LENGTH :])
 
     def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the request and yield each receive, until the caller stops at the dump's end."""
         self._command = request.command
-        self._socket.send(request.packed(frames.DUMP))
+        self._socket.send(request.packed())
         while True:
             length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
             if length > len(self._buffer):
@@ -209,18 +223,14 @@ class Conversation:
         missing at the end, replies were lost. A reply that cannot be read counts as lost.
         """
         failures: Failures = {}
-        lost = False
-        for batch in batches:
-            self._socket.send(batch)
-            lost |= not self._drain(failures)
+        complete = True
         # It does nothing and is acknowledged: its answer follows those of all messages before it.
-        self._socket.send(
-            frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER)
-        )
-        if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
-            raise AnswersLostError
-        del failures[_BARRIER - 1]
-        if failures and max(failures) >= count:
+        barrier = frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER)
+        for batch in chain(batches, [barrier]):
+            self._socket.send(batch)
+            complete &= self._drain(failures)
+        answer = failures.pop(_BARRIER - 1, None)
+        if not complete or answer is None or max(failures, default=-1) >= count:
             raise AnswersLostError
         return failures
 
@@ -261,10 +271,9 @@ class Conversation:
                 complete = False
                 continue
             answer = bytes(self._buffer[:length])
+            position = int.from_bytes(answer[8:12], "big") - 1
             try:
-                failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(
-                    *frames.error_of(answer)
-                )
+                failures[position] = Failure(*frames.error_of(answer))
             except frames.UNREADABLE:
                 complete = False
 

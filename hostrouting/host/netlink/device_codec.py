@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.host.netlink.frames import (
@@ -71,13 +72,13 @@ def parse_devices(
             own[index].append(assigned)
     links = list(links)
     names = parse_names(links)
-    devices = [
+    devices = (parse_device(payload, names) for payload in links)
+    return [
         device._replace(
             addresses=tuple(own[device.ifindex]), neighbours=tuple(sorted(known[device.name]))
         )
-        for device in (parse_device(payload, names) for payload in links)
+        for device in sorted(devices, key=attrgetter("ifindex"))
     ]
-    return sorted(devices, key=lambda device: device.ifindex)
 
 
 def parse_device(payload: bytes, names: Names) -> Device:
@@ -152,8 +153,7 @@ def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> f
     return min(ages, default=None)
 
 
-NEWNEIGH: Final = 28
-DELNEIGH: Final = 29
+NEWNEIGH, DELNEIGH = 28, 29
 _AF_BRIDGE = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
@@ -170,7 +170,7 @@ _EXT_SHIFT = 8
 
 
 class NeighbourTable(NamedTuple):
-    """The neighbours with a hardware address, and the (address, device) of those without."""
+    """The neighbours with a hardware address, and the (device, address) of those without."""
 
     known: list[Neighbour]
     unresolved: set[tuple[str, str]]
@@ -196,7 +196,7 @@ def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
                 )
             )
         elif not state or state & (_NUD_INCOMPLETE | _NUD_FAILED):
-            table.unresolved.add((address, dev))
+            table.unresolved.add((dev, address))
     table.known.sort(key=neighbour_order)
     return table
 
@@ -208,13 +208,8 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
     relies on it.
     """
     address = Address.parse(neighbour.address)
-    packed = _ndmsg.pack(
-        address.family,
-        index,
-        _NUD_PERMANENT if neighbour.permanent else _NUD_STALE,
-        neighbour.flags & 0xFF,
-        0,
-    )
+    state = _NUD_PERMANENT if neighbour.permanent else _NUD_STALE
+    packed = _ndmsg.pack(address.family, index, state, neighbour.flags & 0xFF, 0)
     packed += attribute(_NDA_DST, address.packed)
     packed += attribute(_NDA_LLADDR, bytes.fromhex(neighbour.mac.replace(":", "")))
     if neighbour.protocol:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from hostrouting.host.netlink.device_codec import parse_address, parse_device
 from hostrouting.host.netlink.frames import (
@@ -28,10 +28,6 @@ from hostrouting.net.events import (
     SettingEvent,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
 #: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of
 #: each.
 GROUPS: Final = {
@@ -52,10 +48,11 @@ _netconfmsg = struct.Struct("=4x")
 _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
 _kind_and_family = struct.Struct("=4xH10xB").unpack_from
 
+_Placing = Literal["add", "prepend", "append", "replace"]
 #: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever
 #: the request had.
 _PLACING = 0xF00
-_VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
+_VERBS: dict[int, _Placing] = {
     0x600: "add",
     0x400: "prepend",
     0xC00: "append",
@@ -121,7 +118,7 @@ class EventReader:
         return DeviceEvent("set", device, before if before != device.name else "")
 
 
-def _placed(flags: int, *, family: int) -> Literal["add", "prepend", "append", "replace"]:
+def _placed(flags: int, *, family: int) -> _Placing:
     if family == IPV6:
         # The rest of the flags are those of the request.
         return "replace" if flags & REPLACE else "add" if flags & EXCLUSIVE else "append"

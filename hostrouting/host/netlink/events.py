@@ -127,9 +127,9 @@ class NetlinkListener(Adapter):
     def empty(self, end: int, notify: Callable[[], None]) -> None:
         """Store announcements, and call `notify` for them, until `end` (an eventfd) is written."""
         any_of_both, the_end = select.poll(), select.poll()
-        for descriptor in self._socket.fileno(), end:
-            any_of_both.register(descriptor, select.POLLIN)
-        the_end.register(end, select.POLLIN)
+        any_of_both.register(self._socket, select.POLLIN)
+        for poll in any_of_both, the_end:
+            poll.register(end, select.POLLIN)
         try:
             while end not in dict(any_of_both.poll()):
                 self._receive()

@@ -18,15 +18,9 @@ from hostrouting.net.addresses import address_bits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-REQUEST: Final = 0x1
-ACK: Final = 0x4
-DUMP: Final = 0x300
+REQUEST, ACK, DUMP_INTERRUPTED, DUMP = 0x1, 0x4, 0x10, 0x300
 REPLACE, EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
-DUMP_INTERRUPTED: Final = 0x10
-
-NOOP: Final = 1
-ERROR: Final = 2
-DONE: Final = 3
+NOOP, ERROR, DONE = 1, 2, 3
 
 #: The errors that decoding raises for bytes that no kernel writes.
 UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
@@ -62,9 +56,9 @@ class Request(NamedTuple):
     payload: bytes
     command: str
 
-    def packed(self, flags: int = 0) -> bytes:
-        """Return the complete message."""
-        return message(self.kind, REQUEST | flags, self.payload)
+    def packed(self) -> bytes:
+        """Return the complete message that requests a dump."""
+        return message(self.kind, REQUEST | DUMP, self.payload)
 
 
 def attribute(number: int, payload: bytes) -> bytes:
@@ -146,17 +140,6 @@ def messages(received: memoryview) -> Iterator[memoryview]:
         length = checked_message_length(message_start(received, offset)[0], left=end - offset)
         yield received[offset : offset + length]
         offset += length + 3 & ~3
-
-
-def payload_of(answer: memoryview, request: int) -> bytes:
-    """Return a message without its header.
-
-    Raise ValueError if it does not answer such a request (RTM_GETLINK is RTM_NEWLINK + 2).
-    """
-    _, kind, _ = message_start(answer)
-    if kind != request - 2:
-        raise ValueError(f"a message has the type {kind} where {request - 2} was requested")
-    return bytes(answer[HEADER_LENGTH:])
 
 
 def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> bytes:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec
-from hostrouting.host.netlink.commit import AnswersLostError
-from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
+from hostrouting.host.netlink.commit import AnswersLostError, Failures
+from hostrouting.host.netlink.conversation import BATCH, Adapter, errors_of, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.host.ports import LinkAddress
     from hostrouting.net.links import Device, Neighbour, Station
@@ -73,10 +73,11 @@ class NetlinkLinkLayer(Adapter):
         """Make the kernel resolve each (device, IPv4 address); return those without an answer."""
         ctx.check()
         known = {(neighbour.dev, neighbour.address) for neighbour in self.neighbours()}
-        if known.issuperset(addresses):
-            return frozenset()
+        waiting = frozenset(addresses) - known
+        if not waiting:
+            return waiting
         wired = {device.name for device in self._devices() if device.carrier}
-        waiting = frozenset(pair for pair in addresses if pair not in known and pair[0] in wired)
+        waiting = frozenset(pair for pair in waiting if pair[0] in wired)
         from hostrouting.host.netlink import (
             probes,
         )  # hardly ever: a node has resolved the neighbours to which it sends
@@ -84,30 +85,24 @@ class NetlinkLinkLayer(Adapter):
         probes.touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
         again = ctx.clock.monotonic() + _SECONDS_BETWEEN_DATAGRAMS
-        while waiting := self._unresolved(waiting):
+        while True:
+            with self._open() as kernel:
+                waiting &= kernel.neighbours().unresolved
             now = ctx.clock.monotonic()
-            if now >= until:
-                break
+            if not waiting or now >= until:
+                return waiting
             if now >= again:
                 # For the first datagram the kernel may have been at the end of an earlier
                 # resolution.
                 probes.touch(waiting, netns=self._netns)
                 again = until
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
-        return waiting
 
     def _devices(self) -> list[Device]:
         with self._open() as kernel:
             return kernel.consistently(
                 lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), ())
             )
-
-    def _unresolved(self, addresses: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
-        with self._open() as kernel:
-            unresolved = kernel.neighbours().unresolved
-        return frozenset(
-            (dev, address) for dev, address in addresses if (address, dev) in unresolved
-        )
 
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""
@@ -132,18 +127,18 @@ class NetlinkLinkLayer(Adapter):
         return tuple(sorted(names | self._programs(index)))
 
     def _programs(self, index: int) -> frozenset[str]:
-        try:
-            return in_namespace(self._netns, lambda: classifiers.program_names(index))
-        except PermissionError:
-            # A watch reads them twice for each repair of the rules for IPv6 probes.
-            if not self._has_logged_tcx:
-                _logger.info(
-                    "which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"
-                )
-            self._has_logged_tcx = True
-        except OSError as error:
-            raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
-        return frozenset()
+        with errors_of("bpf"):
+            try:
+                return in_namespace(self._netns, lambda: classifiers.program_names(index))
+            except PermissionError:
+                # A watch reads them twice for each repair of the rules for IPv6 probes.
+                if not self._has_logged_tcx:
+                    _logger.info(
+                        "which BPF programs are attached by tcx cannot be told without "
+                        "CAP_SYS_ADMIN"
+                    )
+                self._has_logged_tcx = True
+                return frozenset()
 
     def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
         """Remove neighbours, each by its full description."""
@@ -163,7 +158,7 @@ class NetlinkLinkLayer(Adapter):
             packed = []
             for number, neighbour in enumerate(neighbours):
                 # An entry without a known hardware address need not hinder an addition.
-                is_free = (neighbour.address, neighbour.dev) not in table.unresolved
+                is_free = (neighbour.dev, neighbour.address) not in table.unresolved
                 flags = (
                     CHANGE_FLAGS[verb]
                     if verb == "remove" or is_free
@@ -175,9 +170,8 @@ class NetlinkLinkLayer(Adapter):
             batches = (
                 b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH)
             )
-            try:
+            failures: Failures = {}
+            # After lost answers the reading decides.
+            with suppress(AnswersLostError):
                 failures = kernel.deliver(batches, len(packed))
-            except AnswersLostError:
-                # The reading decides.
-                failures = {}
             check_changes(verb, neighbours, failures, kernel.neighbours().known)

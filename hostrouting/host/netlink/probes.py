@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.conversation import enlarge, in_namespace
+from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink.conversation import enlarge, errors_of, in_namespace
 from hostrouting.net.addresses import Address
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ _STEP, _BREATH = 0.05, 0.005
 #: A request that cannot be sent in this time is an error: silence means nothing if the request was
 #: never sent.
 _SENDING_PATIENCE = 1.0
-#: Requests sent between two readings of answers; answers read at a time.
-_CHUNK, _MOUTHFUL = 64, 1024
+#: Answers read at a time.
+_MOUTHFUL = 1024
 _RECEIVE_BYTES = 8 << 20
 _LONGEST_FRAME = 2048
 
@@ -103,11 +103,11 @@ def question(mac: bytes, address: bytes) -> bytes:
         packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
         return _ethernet.pack(b"\xff" * 6, mac, _ETH_P_ARP) + packet
     group = _SOLICITED_NODE + address[13:]
-    length = _discovery.size + len(_ASKER_OPTION)
-    ipv6 = _ipv6.pack(6 << 28, length, socket.IPPROTO_ICMPV6, _ON_LINK, _ASKER, group)
-    checksum = _checksum(ipv6, _discovery.pack(_SOLICITATION, 0, 0, 0, address) + _ASKER_OPTION)
-    packet = ipv6 + _discovery.pack(_SOLICITATION, 0, checksum, 0, address) + _ASKER_OPTION
-    return _ethernet.pack(b"\x33\x33" + group[12:], mac, _ETH_P_IPV6) + packet
+    body = _discovery.pack(_SOLICITATION, 0, 0, 0, address) + _ASKER_OPTION
+    ipv6 = _ipv6.pack(6 << 28, len(body), socket.IPPROTO_ICMPV6, _ON_LINK, _ASKER, group)
+    checksum = _checksum(ipv6, body).to_bytes(2, "big")
+    frame = _ethernet.pack(b"\x33\x33" + group[12:], mac, _ETH_P_IPV6) + ipv6
+    return frame + body[:2] + checksum + body[4:]
 
 
 def answered_address(frame: bytes) -> bytes | None:
@@ -126,15 +126,9 @@ def _advertised(frame: bytes) -> bytes | None:
     kind, code, _, _, address = _discovery.unpack_from(frame, _DISCOVERY_START)
     # A short frame may have been padded: bytes after the end of the packet do not belong to it.
     body = frame[_DISCOVERY_START : _DISCOVERY_START + length]
-    if (first >> 28, protocol, hops, kind, code) != (
-        6,
-        socket.IPPROTO_ICMPV6,
-        _ON_LINK,
-        _ADVERTISEMENT,
-        0,
-    ):
-        return None
-    if len(body) != length or not _are_options(body[_discovery.size :]) or length < _discovery.size:
+    found = first >> 28, protocol, hops, kind, code, len(body)
+    expected = 6, socket.IPPROTO_ICMPV6, _ON_LINK, _ADVERTISEMENT, 0, length
+    if found != expected or length < _discovery.size or not _are_options(body[_discovery.size :]):
         return None
     ipv6 = frame[_IPV6_START:_DISCOVERY_START]
     return address if _checksum(ipv6, body) == 0 else None
@@ -185,25 +179,18 @@ def ask(
 def touch(pairs: Iterable[LinkAddress], *, netns: str | None) -> None:
     """Send an empty datagram to each (device, IPv4 address), so that the kernel resolves it."""
     for dev, address in pairs:
-        try:
-            made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-            with in_namespace(netns, made) as opened:
-                opened.setblocking(False)
-                opened.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode(errors="surrogateescape")
-                )
-                opened.sendto(b"", (address, _DISCARD_PORT))
-        except PermissionError as error:
-            raise PermissionDeniedError(
-                f"no datagram to {address} may be sent by {dev}; its answer is unknown",
-                errno=error.errno,
-            ) from error
-        except OSError as error:
-            if error.errno not in _GONE:
-                raise BackendError(
-                    f"a datagram to {address} by {dev}: {error.strerror or error}",
-                    errno=error.errno,
-                ) from error
+        made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        denied = f"no datagram to {address} may be sent by {dev}; its answer is unknown"
+        name = dev.encode(errors="surrogateescape")
+        with errors_of(f"a datagram to {address} by {dev}", denied=denied):
+            try:
+                with in_namespace(netns, made) as opened:
+                    opened.setblocking(False)
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+                    opened.sendto(b"", (address, _DISCARD_PORT))
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
 
 
 class _Inquiry:
@@ -223,19 +210,15 @@ class _Inquiry:
     def run(self, ctx: Context) -> None:
         """Send the requests, and once more those without an answer."""
         for patience in _PATIENCE:
-            self._ask(ctx)
+            for place in tuple(self._waiting):
+                ctx.check()
+                self._hear(0)
+                if place in self._waiting:
+                    self._send(ctx, *place)
             until = time.monotonic() + patience
             while self._waiting and (left := until - time.monotonic()) > 0:
                 ctx.check()
                 self._hear(min(left, _STEP))
-
-    def _ask(self, ctx: Context) -> None:
-        for number, place in enumerate(tuple(self._waiting)):
-            if number % _CHUNK == 0:
-                ctx.check()
-                self._hear(0)
-            if place in self._waiting:
-                self._send(ctx, *place)
 
     def _send(self, ctx: Context, dev: str, address: bytes) -> None:
         frame = question(self._macs[dev], address)
@@ -279,39 +262,33 @@ class _Inquiry:
 def _tap(netns: str | None) -> Iterator[socket.socket]:
     """Open a socket for every device of the namespace; OSError becomes a `BackendError`."""
     where = f" in network namespace {netns}" if netns else ""
-    try:
-        # The bridge takes the frames of its ports before a socket of ETH_P_ARP sees them: such a
-        # socket would see only those to the node itself, as if they came from the bridge. A socket
-        # of ETH_P_ALL comes first. Answers to a group (those of IPv6) need no membership: a veth
-        # receives everything from its other end, and the port of a bridge is promiscuous. Multicast
-        # snooping comes later, too.
-        made = partial(
-            socket.socket,
-            socket.AF_PACKET,
-            socket.SOCK_RAW | socket.SOCK_CLOEXEC,
-            socket.htons(_ETH_P_ALL),
+    what = f"asking for addresses on the link{where}"
+    # The bridge takes the frames of its ports before a socket of ETH_P_ARP sees them: such a socket
+    # would see only those to the node itself, as if they came from the bridge. A socket of
+    # ETH_P_ALL comes first. Answers to a group (those of IPv6) need no membership: a veth receives
+    # everything from its other end, and the port of a bridge is promiscuous. Multicast snooping
+    # comes later, too.
+    made = partial(
+        socket.socket,
+        socket.AF_PACKET,
+        socket.SOCK_RAW | socket.SOCK_CLOEXEC,
+        socket.htons(_ETH_P_ALL),
+    )
+    with (
+        errors_of(what, denied=f"{what} needs root or CAP_NET_RAW; nothing was asked"),
+        in_namespace(netns, made) as opened,
+    ):
+        opened.setblocking(False)
+        # It receives only answers, and many of them.
+        program = array(
+            "B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY)
         )
-        with in_namespace(netns, made) as opened:
-            opened.setblocking(False)
-            # It receives only answers, and many of them.
-            program = array(
-                "B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY)
-            )
-            # The kernel has read the program when setsockopt returns.
-            address, _ = program.buffer_info()
-            attached = struct.pack("@HP", len(_ANSWERS_ONLY), address)
-            opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
-            enlarge(opened, _RECEIVE_BYTES)
-            yield opened
-    except PermissionError as error:
-        raise PermissionDeniedError(
-            f"asking for addresses on the link{where} needs root or CAP_NET_RAW; nothing was asked",
-            errno=error.errno,
-        ) from error
-    except OSError as error:
-        raise BackendError(
-            f"asking for addresses on the link{where}: {error.strerror or error}", errno=error.errno
-        ) from error
+        # The kernel has read the program when setsockopt returns.
+        address, _ = program.buffer_info()
+        attached = struct.pack("@HP", len(_ANSWERS_ONLY), address)
+        opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
+        enlarge(opened, _RECEIVE_BYTES)
+        yield opened
 
 
 # Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import starmap
 from typing import Final
 
 from hostrouting.host.netlink.frames import (
@@ -41,9 +42,7 @@ from hostrouting.net.routes import (
     Route,
 )
 
-NEWROUTE: Final = 24
-DELROUTE: Final = 25
-GETROUTE: Final = 26
+NEWROUTE, DELROUTE, GETROUTE = 24, 25, 26
 
 rtmsg: struct.Struct = struct.Struct("=8BI")
 RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
@@ -117,40 +116,35 @@ def pack_signature(route: Route | ObservedRoute, indexes: Indexes) -> Signature:
     )
     before += attribute(RTA_TABLE, word.pack(route.table))
     before += struct.pack("=HH", 4 + address_bits(route.family) // 8, RTA_DST)
-    after = (
-        b"" if source is None else attribute(RTA_SRC, Address(route.family, source.network).packed)
-    )
+    after = b""
+    if source is not None:
+        after += attribute(RTA_SRC, Address(route.family, source.network).packed)
     if isinstance(route, ObservedRoute) and route.expires:
         # A route that has ended and is not yet removed must not become one that never ends.
         after += attribute(_RTA_EXPIRES, word.pack(max(1, route.expires)))
-    return before, after + _pack_attributes(route, indexes)
-
-
-def _pack_attributes(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
-    packed = [attribute(_RTA_PRIORITY, word.pack(route.metric))] if route.metric else []
-    packed += [attribute(number, payload) for number, payload in route.extra]
+    if route.metric:
+        after += attribute(_RTA_PRIORITY, word.pack(route.metric))
+    after += b"".join(starmap(attribute, route.extra))
     if route.source is not None:
-        packed.append(attribute(_RTA_PREFSRC, Address(route.family, route.source).packed))
+        after += attribute(_RTA_PREFSRC, Address(route.family, route.source).packed)
     if route.nexthop_id:
         # A nexthop object names its own gateway and device; the kernel refuses a route that names
         # them again.
-        return b"".join([*packed, attribute(_RTA_NH_ID, word.pack(route.nexthop_id))])
-    packed.append(_pack_gateway(route.gateway, route.family))
+        return before, after + attribute(_RTA_NH_ID, word.pack(route.nexthop_id))
+    after += _pack_gateway(route.gateway, route.family)
     dev = "lo" if route.family == IPV6 and route.kind in DEVICELESS_KINDS else route.dev
     if dev is not None:
-        packed.append(attribute(_RTA_OIF, word.pack(indexes[dev])))
-    packed.append(_pack_encapsulation(route.encapsulation))
+        after += attribute(_RTA_OIF, word.pack(indexes[dev]))
+    after += _pack_encapsulation(route.encapsulation)
     if route.nexthops:
         hops = [_pack_next_hop(hop, route.family, indexes) for hop in route.nexthops]
-        packed.append(attribute(_RTA_MULTIPATH, b"".join(hops)))
-    return b"".join(packed)
+        after += attribute(_RTA_MULTIPATH, b"".join(hops))
+    return before, after
 
 
 def _pack_next_hop(hop: NextHop, family: int, indexes: Indexes) -> bytes:
-    parts = [attribute(number, payload) for number, payload in hop.extra]
-    tail = b"".join(
-        [*parts, _pack_gateway(hop.gateway, family), _pack_encapsulation(hop.encapsulation)]
-    )
+    tail = b"".join(starmap(attribute, hop.extra))
+    tail += _pack_gateway(hop.gateway, family) + _pack_encapsulation(hop.encapsulation)
     flags = FLAG_ONLINK if hop.onlink else 0
     return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, indexes[hop.dev]) + tail
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from functools import cache
 from socket import htonl
 from typing import TYPE_CHECKING, Final
 
@@ -55,9 +54,6 @@ DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
 AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
 
-#: The head, the sequence number, all before the network, and the network.
-_up_to_network = struct.Struct(">8sI4x24sI")
-
 #: A batch ends when it has grown to this many bytes, too: multipath routes are long.
 _BATCH_BYTES = 1 << 15
 
@@ -93,7 +89,7 @@ class RouteWriter:
                 networks = [route.network for route in routes]
                 echoes.setdefault(parts, set()).update(networks)
                 before, after = parts
-                blank = _up_to_network.pack(_head(verbs[0], len(after)), 0, before, 0) + after
+                blank = _change(verbs[0], before + bytes(4) + after, 0)
                 sequences = range(start + 1, start + 1 + len(networks))
                 # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes
                 # that are alike.
@@ -110,7 +106,6 @@ class RouteWriter:
         length = 0
         for number, (verb, route, key) in enumerate(changes, sequence):
             if route.family == IPV6:
-                kind = DELROUTE if verb == "remove" else NEWROUTE
                 # The kernel compares the protocol with that of each next hop that is named, and may
                 # find some alone.
                 named = (
@@ -119,15 +114,11 @@ class RouteWriter:
                     else route
                 )
                 payload = pack_route(named, self._indexes)
-                packed.append(message(kind, CHANGE_FLAGS[verb], payload, sequence=htonl(number)))
             else:
                 parts = self._signatures.get(key) or self._pack_signature(key, route)
-                before, after = parts
                 echoes.setdefault(parts, set()).add(route.network)
-                packed.append(
-                    _up_to_network.pack(_head(verb, len(after)), number, before, route.network)
-                    + after
-                )
+                payload = parts[0] + route.network.to_bytes(4, "big") + parts[1]
+            packed.append(_change(verb, payload, number))
             length += len(packed[-1])
             if length > _BATCH_BYTES:
                 yield b"".join(packed)
@@ -143,10 +134,9 @@ class RouteWriter:
         return parts
 
 
-@cache
-def _head(verb: str, length_after: int) -> bytes:
+def _change(verb: str, payload: bytes, number: int) -> bytes:
     kind = DELROUTE if verb == "remove" else NEWROUTE
-    return struct.pack("=IHH", AFTER_DST + length_after, kind, CHANGE_FLAGS[verb])
+    return message(kind, CHANGE_FLAGS[verb], payload, sequence=htonl(number))
 
 
 def dump_request(

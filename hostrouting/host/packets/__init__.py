@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["with_sbin"]
-
 #: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without
 #: a folder. The PATH of users, of cron and of su lacks these folders.
 _FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")

@@ -29,7 +29,7 @@ from hostrouting.host.packets.ebtables_tools import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from phases import Context
 
@@ -73,87 +73,74 @@ class EbtablesCommand:
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
-        change = _Change(ctx, self.prefix, rules, "deleted")
         # In the order of the chain: the program searches from its beginning, and so finds each rule
         # at once.
-        change.make([Command("-D", rule) for rule in matches(change.before, rules)])
+        self._change(
+            ctx,
+            rules,
+            "deleted",
+            lambda before: [Command("-D", rule) for rule in matches(before, rules)],
+        )
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
-        change = _Change(ctx, self.prefix, rules, "inserted")
-        change.make(insertions(change.before, rules))
+        self._change(ctx, rules, "inserted", lambda before: insertions(before, rules))
 
-
-class _Change:
-    """One call of `delete` or `insert`: the rules before it, and its commands."""
-
-    def __init__(
-        self, ctx: Context, prefix: Sequence[str], rules: Sequence[EbtablesRule], done: str
+    def _change(
+        self,
+        ctx: Context,
+        rules: Sequence[EbtablesRule],
+        word: str,
+        plan: Callable[[list[EbtablesRule]], list[Command]],
     ) -> None:
+        """Make the change, batch by batch; log each batch with its `progress`: (done, total)."""
         ctx.check()
         for rule in rules:
             if reason := why_unsafe(rule):
-                raise BackendError(f"{rule.line}: {reason}; nothing was {done}, do it by hand")
-        self._ctx = ctx
-        self._word = done
-        self._tools = {
-            name: find(ctx, prefix, name)
-            for name in BACKENDS
-            if any(r.backend == name for r in rules)
-        }
-        self.before = self._read(ctx)
+                raise BackendError(f"{rule.line}: {reason}; nothing was {word}, do it by hand")
+        changed = {rule.backend for rule in rules}
+        programs = {name: find(ctx, self.prefix, name) for name in BACKENDS if name in changed}
 
-    def make(self, commands: Sequence[Command]) -> None:
-        """Make the change, batch by batch; log each batch with its `progress`: (done, total)."""
+        def read() -> list[EbtablesRule]:
+            return [
+                rule
+                for backend, tools in programs.items()
+                for rule in parse_save(tools.save(ctx), backend=backend)
+            ]
+
+        before = read()
+        commands = plan(before)
         done = 0
-        for tools, batch in self._batches(commands):
+        for tools, batch in _batches(programs.items(), commands):
             try:
-                tools.change(self._ctx, batch)
+                tools.change(ctx, batch)
             except RefusedError as error:
                 culprit = error.rule.line if error.rule else f"one of these: {_titles(batch)}"
-                before = (
-                    f"{done} rules were {self._word} before it"
-                    if done
-                    else f"nothing was {self._word}"
-                )
-                raise BackendError(f"not {self._word}: {culprit}: {error}\n{before}") from error
+                so_far = f"{done} rules were {word} before it" if done else f"nothing was {word}"
+                raise BackendError(f"not {word}: {culprit}: {error}\n{so_far}") from error
             done += len(batch)
             fields = {"progress": (done, len(commands))}
-            _logger.info(
-                "%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields
-            )
-        if undone := self._undone(commands):
-            words = f"{_titles(undone)} was {self._word}, and at once it was not"
-            raise BackendError(f"{words}: something alive undoes it; find and stop that first")
-
-    def _undone(self, commands: Sequence[Command]) -> list[Command]:
-        """Return the commands that are not in force, by the rules that are there now."""
-        before, after = (
-            Counter(map(identity, self.before)),
-            Counter(map(identity, self._read(self._ctx))),
-        )
+            _logger.info("%d of %d ebtables rules %s", done, len(commands), word, extra=fields)
+        then, now = (Counter(map(identity, rules)) for rules in (before, read()))
         # How often each rule was in fact deleted or inserted: there are identical ones.
-        times = before - after if self._word == "deleted" else after - before
+        times = then - now if word == "deleted" else now - then
         undone: list[Command] = []
         for command in commands:
             times[identity(command.rule)] -= 1
             if times[identity(command.rule)] < 0:
                 undone.append(command)
-        return undone
+        if undone:
+            words = f"{_titles(undone)} was {word}, and at once it was not"
+            raise BackendError(f"{words}: something alive undoes it; find and stop that first")
 
-    def _read(self, ctx: Context) -> list[EbtablesRule]:
-        """Return the rules of the backends that the change is about."""
-        return [
-            rule
-            for backend, tools in self._tools.items()
-            for rule in parse_save(tools.save(ctx), backend=backend)
-        ]
 
-    def _batches(self, commands: Sequence[Command]) -> Iterator[tuple[Tools, list[Command]]]:
-        for backend, tools in self._tools.items():
-            mine = [command for command in commands if command.rule.backend == backend]
-            for start in range(0, len(mine), tools.most):
-                yield tools, mine[start : start + tools.most]
+def _batches(
+    programs: Iterable[tuple[str, Tools]], commands: Sequence[Command]
+) -> Iterator[tuple[Tools, list[Command]]]:
+    for backend, tools in programs:
+        mine = [command for command in commands if command.rule.backend == backend]
+        for start in range(0, len(mine), tools.most):
+            yield tools, mine[start : start + tools.most]
 
 
 def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:

@@ -83,9 +83,10 @@ class EbtablesRule(NamedTuple):
         """
         pairs = [(option, _value(option, value)) for option, value in _pairs(self.spec)]
         named = dict(pairs)
-        option, default = _TARGET_DEFAULTS.get(named.get("-j", ""), ("", ""))
-        if option and option not in named:
-            pairs.append((option, default))
+        target = named.get("-j", "")
+        option = f"--{target}-target"
+        if target in _TARGET_DEFAULTS and option not in named:
+            pairs.append((option, _TARGET_DEFAULTS[target]))
         return tuple(sorted(pairs))
 
 
@@ -290,13 +291,13 @@ _PROTOCOLS = {
     "0x86dd": "IPv6",
     "ipv6": "IPv6",
 }
-#: Some versions print the default of a target, some leave it out.
+#: The default of the option `--TARGET-target`: some versions print it, some leave it out.
 _TARGET_DEFAULTS = {
-    "arpreply": ("--arpreply-target", "DROP"),
-    "dnat": ("--dnat-target", "ACCEPT"),
-    "snat": ("--snat-target", "ACCEPT"),
-    "redirect": ("--redirect-target", "ACCEPT"),
-    "mark": ("--mark-target", "ACCEPT"),
+    "arpreply": "DROP",
+    "dnat": "ACCEPT",
+    "snat": "ACCEPT",
+    "redirect": "ACCEPT",
+    "mark": "ACCEPT",
 }
 _SPELLINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "-p": _protocol,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-#: With `yes`, ebtables-save prints counters, and no two readings are the same.
-_ENVIRONMENT = {"EBTABLES_SAVE_COUNTER": "no"}
-
-
 class Command(NamedTuple):
     """One command in the table `nat`: `-D`, `-A`, or `-I` at a position."""
 
@@ -36,11 +32,8 @@ class Command(NamedTuple):
     @property
     def words(self) -> list[str]:
         """The command without the rule's description."""
-        return [
-            self.verb,
-            self.rule.chain,
-            *([str(self.position)] if self.position is not None else []),
-        ]
+        position = [] if self.position is None else [str(self.position)]
+        return [self.verb, self.rule.chain, *position]
 
 
 class UnsupportedError(BackendError):
@@ -60,31 +53,19 @@ class RefusedError(Exception):
 
 
 @attrs.frozen
-class Tools:
+class _Tools:
     """The programs of one backend; `name` is the program to call."""
 
     prefix: Sequence[str]
     name: str
 
     backend: ClassVar[str]
-    #: Debian's name; other distributions use similar ones.
-    package: ClassVar[str]
-    #: The most commands for one process, which does all of them or nothing.
-    most: ClassVar[int]
-
-    def save(self, ctx: Context) -> str:
-        """Return the rules as ebtables-save prints them; raise one of `UNSEEN` on failure."""
-        raise NotImplementedError
-
-    def change(self, ctx: Context, commands: Sequence[Command]) -> None:
-        """Run up to `most` commands, or raise RefusedError and run none of them."""
-        raise NotImplementedError
 
     def _read(self, ctx: Context, *argv: str) -> str:
+        # With `yes`, ebtables-save prints counters, and no two readings are the same.
+        environment = {**with_sbin(), "EBTABLES_SAVE_COUNTER": "no"}
         try:
-            return run_command(
-                ctx, [*self.prefix, *argv], env={**with_sbin(), **_ENVIRONMENT}
-            ).stdout
+            return run_command(ctx, [*self.prefix, *argv], env=environment).stdout
         except CommandFailedError as error:
             words = _words(error)
             if re.search(r"Permission denied|right permissions|Operation not permitted", words):
@@ -100,21 +81,22 @@ class Tools:
             ) from error
 
 
-class NftTools(Tools):
+class NftTools(_Tools):
     """ebtables-nft: a file of up to a thousand commands is one transaction of the kernel."""
 
     backend = "nft"
+    #: Debian's name; other distributions use similar ones.
     package = "iptables"
-    # One process takes 10,000 as well, but reports no progress then, and one refusal costs the
-    # whole time.
+    #: The most commands for one process, which does all of them or nothing. One process takes
+    #: 10,000 as well, but reports no progress then, and one refusal costs the whole time.
     most = 1000
 
     def save(self, ctx: Context) -> str:
-        """See `Tools.save`."""
+        """Return the rules as ebtables-save prints them; raise one of `UNSEEN` on failure."""
         return self._read(ctx, f"{self.name}-save")
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
-        """See `Tools.change`."""
+        """Run up to `most` commands, or raise RefusedError and run none of them."""
         lines = [" ".join([*command.words, *command.rule.spec]) for command in commands]
         # Without --noflush the program would first empty the table.
         argv = [*self.prefix, f"{self.name}-restore", "--noflush"]
@@ -132,7 +114,7 @@ class NftTools(Tools):
             ) from error
 
 
-class LegacyTools(Tools):
+class LegacyTools(_Tools):
     """The legacy ebtables: a process for each rule.
 
     It could change a file and commit that (`--atomic-commit`), but would lose the rules that
@@ -146,12 +128,12 @@ class LegacyTools(Tools):
     most = 1
 
     def save(self, ctx: Context) -> str:
-        """See `Tools.save`."""
+        """See `NftTools.save`."""
         # Not ebtables-legacy-save: it calls /usr/sbin/ebtables, which may be ebtables-nft.
         return listing_to_save(self._read(ctx, self.name, "-t", "nat", "-L"))
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
-        """See `Tools.change`."""
+        """See `NftTools.change`."""
         for command in commands:
             words = [*command.words, *arguments(command.rule)]
             try:
@@ -162,6 +144,9 @@ class LegacyTools(Tools):
                 )
             except CommandFailedError as error:
                 raise RefusedError(_words(error), command.rule) from error
+
+
+Tools: TypeAlias = NftTools | LegacyTools
 
 
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:

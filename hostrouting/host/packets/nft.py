@@ -55,9 +55,7 @@ class NftCommand:
             return _objects(listing, what)
         except BackendError:
             # As text, nft prints flags correctly.
-            if not self._shows(
-                ctx, "list", "table", family, name, beginning=f"table {family} {name} "
-            ):
+            if not self._shows(ctx, f"table {family} {name} ", "list", "table", family, name):
                 raise
         return [{"table": {"family": family, "name": name, "unreadable": True}}]
 
@@ -75,22 +73,19 @@ class NftCommand:
         try:
             self._run(ctx, *options, "-f", "-", text=ruleset)
         except CommandFailedError as error:
-            raise self._refused(ctx, error, what) from error
+            report = _translated(error, what)
+            # nft reports an owned table in the same words as missing privilege. Without privilege
+            # it lists no tables, either.
+            if isinstance(report, PermissionDeniedError) and self._shows(ctx, "", "list", "tables"):
+                first, *_ = error.stderr.strip().splitlines()
+                report = BackendError(
+                    f"cannot {what}: another process owns the table, and only this process may "
+                    "change it while it runs; "
+                    f"`nft list ruleset` shows the table's `flags owner` and the process\n{first}"
+                )
+            raise report from error
 
-    def _refused(self, ctx: Context, error: CommandFailedError, what: str) -> BackendError:
-        translated = _translated(error, what)
-        # nft reports an owned table in the same words as missing privilege. Without privilege it
-        # lists no tables, either.
-        if isinstance(translated, PermissionDeniedError) and self._shows(ctx, "list", "tables"):
-            first, *_ = error.stderr.strip().splitlines()
-            return BackendError(
-                f"cannot {what}: another process owns the table, and only this process may "
-                "change it while it runs; "
-                f"`nft list ruleset` shows the table's `flags owner` and the process\n{first}"
-            )
-        return translated
-
-    def _shows(self, ctx: Context, *arguments: str, beginning: str = "") -> bool:
+    def _shows(self, ctx: Context, beginning: str, *arguments: str) -> bool:
         try:
             return self._run(ctx, *arguments).startswith(beginning)
         except CommandFailedError:
@@ -130,25 +125,23 @@ def normalised(value: Any) -> Any:
         return value
     kept = {}
     for key, part in value.items():
+        shown = part
         if key == "counter" and isinstance(part, dict):
             # Only the name stays, of an object of the table or in a rule's reference to it.
             named = {name: item for name, item in part.items() if name not in {"packets", "bytes"}}
-            kept[key] = normalised(named) or None
+            shown = named or None
         elif key in {"table", "chain"} and isinstance(part, dict):
             # nft prints the comment of a table or chain only since 1.1; it has always printed those
             # of rules.
-            kept[key] = normalised({name: item for name, item in part.items() if name != "comment"})
-        elif (
-            key == "right"
-            and isinstance(part, dict)
-            and isinstance(part.get("set"), list)
-            and len(part["set"]) == 1
-        ):
+            shown = {name: item for name, item in part.items() if name != "comment"}
+        elif key == "right" and isinstance(part, dict):
             # A comparison with a set of one equals a comparison with its element, which newer
             # releases print.
-            kept[key] = normalised(part["set"][0])
-        elif key != "handle":
-            kept[key] = normalised(part)
+            elements = part.get("set")
+            if isinstance(elements, list) and len(elements) == 1:
+                [shown] = elements
+        if key != "handle":
+            kept[key] = normalised(shown)
     return kept
 
 

@@ -106,11 +106,11 @@ class Systemctl:
         shown = self._run(ctx, "show", f"--property={properties}", *options, "--", *units)
         blocks = []
         for block in filter(str.strip, shown.split("\n\n")):
-            properties_of_unit: dict[str, list[str]] = {}
+            unit: dict[str, str] = {}
             for line in block.splitlines():
                 key, _, value = line.partition("=")
-                properties_of_unit.setdefault(key, []).append(value)
-            blocks.append({key: "\n".join(values) for key, values in properties_of_unit.items()})
+                unit[key] = f"{unit[key]}\n{value}" if key in unit else value
+            blocks.append(unit)
         return blocks
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:

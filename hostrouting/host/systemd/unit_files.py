@@ -82,12 +82,8 @@ class UnitFiles:
         As systemd does, follow the orders in all unit files of a boot, and that of a target after
         the units that it starts.
         """
-        waiting = self._waiting(unit)
-        return reach(unit, lambda ring: {after for name in ring for after in waiting.get(name, ())})
-
-    def _waiting(self, unit: str) -> dict[str, set[str]]:
-        """Return the units that wait for each of those that a boot loads, and this one."""
         loaded = self._loaded(unit)
+        # The units that wait for each of those that a boot loads, and this one.
         waiting: dict[str, set[str]] = {name: set() for name in loaded}
         for name, order in loaded.items():
             waiting[name] |= order.before
@@ -98,7 +94,7 @@ class UnitFiles:
                 for started in order.starts - order.before:
                     if loaded[started].is_default and name not in loaded[started].after:
                         waiting[started].add(name)
-        return waiting
+        return reach(unit, lambda ring: {after for name in ring for after in waiting.get(name, ())})
 
     def _loaded(self, unit: str) -> dict[str, _Order]:
         """Return the order of this unit, and of all units that it or another unit requires."""
