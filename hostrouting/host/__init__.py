@@ -17,7 +17,7 @@ import.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
 
 import attrs
 
@@ -54,9 +54,6 @@ from hostrouting.net.events import (
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
 from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Rule
-
-if TYPE_CHECKING:
-    import os
 
 __all__ = [
     "IPV4",
@@ -124,18 +121,12 @@ class Host:
     def live(cls) -> Host:
         """Return this machine: its current network namespace, systemd and files."""
         # Imported here, so that a program with other backends does not load these.
-        import os
-
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.netlink import NetlinkBackend
+        from hostrouting.host.systemd.notify import supervisor_of
         from hostrouting.host.systemd.systemctl import Systemctl
 
-        supervisor: Supervisor = NoSupervisor()
-        if "NOTIFY_SOCKET" in os.environ:
-            from hostrouting.host.systemd.notify import supervisor_of
-
-            supervisor = supervisor_of(os.environ)
         return cls(
             routes=NetlinkBackend(),
             services=Systemctl(),
@@ -147,7 +138,7 @@ class Host:
             nftables=late("packets.nft", "NftCommand"),
             ebtables=late("packets.ebtables", "EbtablesCommand"),
             metadata=late("imds", "InstanceMetadataClient"),
-            supervisor=supervisor,
+            supervisor=supervisor_of(os.environ),
         )
 
     @classmethod

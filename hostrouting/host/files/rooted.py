@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError
@@ -138,22 +138,18 @@ def link_text(folder: int, name: str) -> str | None:
     """Return the text of a symbolic link; None for anything else and for an absent name."""
     try:
         return os.readlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return None
     except OSError as error:
-        if error.errno != errno.EINVAL:  # the kernel's answer for anything but a link
+        if error.errno not in {errno.ENOENT, errno.EINVAL}:  # EINVAL: anything but a link
             raise
         return None
 
 
 def _make_folder(name: str, parent: int) -> None:
-    try:
+    with suppress(FileExistsError):
         os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
-    except FileExistsError:
-        return
-    # A strict umask must not make a folder that other daemons cannot look into.
-    os.chmod(name, _FOLDER_MODE, dir_fd=parent)
-    sync_folder(parent)
+        # A strict umask must not make a folder that other daemons cannot look into.
+        os.chmod(name, _FOLDER_MODE, dir_fd=parent)
+        sync_folder(parent)
 
 
 def sync_folder(folder: int) -> None:

@@ -59,18 +59,17 @@ def _programs(index: int, direction: int) -> list[int]:
     import ctypes
 
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
-    request = ctypes.create_string_buffer(_query.size)
-    _query.pack_into(
-        request, 0, index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0
+    packed = _query.pack(
+        index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0
     )
+    request = ctypes.create_string_buffer(packed)
     try:
         _bpf(_PROG_QUERY, request, _query.size)
     except OSError as error:
         if error.errno in _NOTHING_THERE:
             return []
         raise
-    count = _query.unpack_from(request)[5]
-    return list(ids[: min(count, _MOST_PROGRAMS)])
+    return ids[: _query.unpack_from(request)[5]]
 
 
 def _name(identity: int) -> str:
@@ -98,7 +97,7 @@ def filter_requests(index: int, dev: str) -> list[Request]:
     return [
         Request(
             _GETTFILTER,
-            struct.pack("=BxxxiIII", 0, index, 0, parent, 0),
+            struct.pack("=4xiIII", index, 0, parent, 0),
             f"tc filter show dev {dev} {direction}",
         )
         for parent, direction in ((_INGRESS, "ingress"), (_EGRESS, "egress"))
@@ -110,10 +109,8 @@ def parse_bpf_names(payloads: Iterable[bytes]) -> set[str]:
     names = set()
     for payload in payloads:
         fields = attributes(payload, 20)
-        if fields.get(_TCA_KIND) == b"bpf\0":
-            # A filter is shown twice: its priority by itself, without options, and each of its
-            # handles.
-            name = attributes(fields.get(_TCA_OPTIONS, b"")).get(_TCA_BPF_NAME)
-            if name:
-                names.add(name.rstrip(b"\0").decode(errors="replace"))
+        # A filter is shown twice: its priority by itself, without options, and each of its handles.
+        options = fields.get(_TCA_OPTIONS, b"") if fields.get(_TCA_KIND) == b"bpf\0" else b""
+        if name := attributes(options).get(_TCA_BPF_NAME):
+            names.add(name.rstrip(b"\0").decode(errors="replace"))
     return names

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from hostrouting.host.netlink.device_codec import NeighbourTable
-    from hostrouting.host.netlink.frames import Request
 
 _Result = TypeVar("_Result")
 
@@ -167,13 +165,13 @@ class Conversation:
         """Return the interface indexes by device name."""
         return {name: index for index, name in self.names().items()}
 
-    def neighbours(self) -> NeighbourTable:
+    def neighbours(self) -> device_codec.NeighbourTable:
         """Return the neighbours of both families."""
         return self.consistently(
             lambda: device_codec.parse_neighbours(self.dump(device_codec.NEIGHBOURS), self.names())
         )
 
-    def dump(self, request: Request) -> Iterator[bytes]:
+    def dump(self, request: frames.Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request, without the headers.
 
         The request is sent with the first `next`, so read one dump to its end before the next one.
@@ -189,7 +187,7 @@ class Conversation:
                     raise ValueError(f"a message has the type {kind} where {wanted} was requested")
                 yield bytes(answer[frames.HEADER_LENGTH :])
 
-    def receive_dump(self, request: Request) -> Iterator[memoryview]:
+    def receive_dump(self, request: frames.Request) -> Iterator[memoryview]:
         """Send the request and yield each receive, until the caller stops at the dump's end."""
         self._command = request.command
         self._socket.send(request.packed())

@@ -78,9 +78,8 @@ class NetlinkLinkLayer(Adapter):
             return waiting
         wired = {device.name for device in self._devices() if device.carrier}
         waiting = frozenset(pair for pair in waiting if pair[0] in wired)
-        from hostrouting.host.netlink import (
-            probes,
-        )  # hardly ever: a node has resolved the neighbours to which it sends
+        # Hardly ever: a node has resolved the neighbours to which it sends.
+        from hostrouting.host.netlink import probes
 
         probes.touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE

@@ -40,16 +40,16 @@ def refuse_impossible(
             number, reason = errno.EINVAL, "the kernel would make something else of it"
         elif verb == "add" and current:
             number, reason = errno.EEXIST, f"its place is taken by '{current}'"
-        elif verb == "remove" and current != neighbour:
-            number = errno.ENOENT
-            reason = (
-                f"the kernel would remove '{current}' instead" if current else os.strerror(number)
-            )
-        else:
-            in_place.pop(slot, None)
-            if verb == "add":
-                in_place[slot] = neighbour
+        elif verb == "add":
+            in_place[slot] = neighbour
             continue
+        elif current == neighbour:
+            del in_place[slot]
+            continue
+        elif current:
+            number, reason = errno.ENOENT, f"the kernel would remove '{current}' instead"
+        else:
+            number, reason = errno.ENOENT, os.strerror(errno.ENOENT)
         refusals.append(Refusal(_change(verb, neighbour), number, reason))
     if refusals:
         raise NeighbourRejectedError(refusals, ())

@@ -115,7 +115,11 @@ class EbtablesCommand:
             try:
                 tools.change(ctx, batch)
             except RefusedError as error:
-                culprit = error.rule.line if error.rule else f"one of these: {_titles(batch)}"
+                culprit = (
+                    error.rule.line
+                    if error.rule
+                    else f"one of these: {titles([command.rule for command in batch])}"
+                )
                 so_far = f"{done} rules were {word} before it" if done else f"nothing was {word}"
                 raise BackendError(f"not {word}: {culprit}: {error}\n{so_far}") from error
             done += len(batch)
@@ -124,13 +128,13 @@ class EbtablesCommand:
         then, now = (Counter(map(identity, rules)) for rules in (before, read()))
         # How often each rule was in fact deleted or inserted: there are identical ones.
         times = then - now if word == "deleted" else now - then
-        undone: list[Command] = []
-        for command in commands:
-            times[identity(command.rule)] -= 1
-            if times[identity(command.rule)] < 0:
-                undone.append(command)
+        undone = []
+        for _, rule, _ in commands:
+            times[identity(rule)] -= 1
+            if times[identity(rule)] < 0:
+                undone.append(rule)
         if undone:
-            words = f"{_titles(undone)} was {word}, and at once it was not"
+            words = f"{titles(undone)} was {word}, and at once it was not"
             raise BackendError(f"{words}: something alive undoes it; find and stop that first")
 
 
@@ -172,8 +176,3 @@ def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
             there -= 1
         else:
             yield Command("-I", rule, there + 1)
-
-
-def _titles(commands: Sequence[Command]) -> str:
-    """Return the first rule and the number of the rest."""
-    return titles([command.rule for command in commands])

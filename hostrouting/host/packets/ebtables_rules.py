@@ -26,7 +26,7 @@ _WORDS = re.compile(r'(?:"[^"]*"|[^ \t])+')
 #: Counters in every printed form: before a rule as iptables prints them, after it with
 #: EBTABLES_SAVE_COUNTER=yes, and as the legacy program lists them. No alternative begins with a
 #: repetition, which would make a search quadratic.
-_COUNTERS_BEFORE = re.compile(r"\[[0-9]+:[0-9]+\] ")
+_COUNTERS_BEFORE = re.compile(r"\A\[[0-9]+:[0-9]+\] ")
 _COUNTERS_BEHIND = re.compile(r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z")
 #: The most characters of a line that an error shows.
 _MOST_CHARACTERS = 100
@@ -55,10 +55,8 @@ class EbtablesRule(NamedTuple):
     @classmethod
     def parse(cls, line: str, *, backend: str, position: int = 1) -> EbtablesRule:
         """Parse a line that ebtables-save printed; raise ValueError for any other line."""
-        before = _COUNTERS_BEFORE.match(line)
-        bare = line[before.end() if before else 0 :].rstrip(" \t")
-        behind = _COUNTERS_BEHIND.search(bare)
-        words = _WORDS.findall(bare[: behind.start()] if behind else bare)
+        bare = _COUNTERS_BEFORE.sub("", line).rstrip(" \t")
+        words = _WORDS.findall(_COUNTERS_BEHIND.sub("", bare))
         if len(words) < 2 or words[0] != "-A":
             raise ValueError(
                 f"{line!r} is not a rule as ebtables-save prints it: "
@@ -265,14 +263,12 @@ def _address(value: str) -> str:
 
 
 def _length(mask: str) -> str:
-    """Return the length of a mask; raise ValueError for one with holes, which ebtables accepts."""
+    """Return the length of a mask; return one with holes, which ebtables accepts, unchanged."""
     if mask.isdecimal():
         return mask
     family, number = Address.parse(mask)
     length = number.bit_count()
-    if mask_of(family, length) != number:
-        raise ValueError(f"{mask} has holes")
-    return str(length)
+    return str(length) if mask_of(family, length) == number else mask
 
 
 def _protocol(value: str) -> str:
