@@ -161,15 +161,6 @@ def test_normal_forms(words: str, expected: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "-A", "COMMIT", ":PREROUTING ACCEPT", "-D PREROUTING -j DROP", "-p ARP -j DROP"]
-)
-def test_only_rules_are_parsed(line: str) -> None:
-    """Any other line is refused, and quoted."""
-    with pytest.raises(ValueError, match="is not a rule as ebtables-save prints it"):
-        EbtablesRule.parse(line, backend="nft")
-
-
-@pytest.mark.parametrize(
     "word", ['"a"b"', 'a"b', '"a\\b"', '"', "a\x07b", '"a\u2028b"', "a\ufffdb", ""]
 )
 def test_words_that_would_be_misread_are_unsafe(word: str) -> None:

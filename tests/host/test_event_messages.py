@@ -144,16 +144,6 @@ def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) ->
         assert len(listener.take()) == 1
 
 
-def test_a_removal_of_a_port_is_not_that_of_its_device() -> None:
-    """A bridge announces the ports that leave it as removed links, of the family AF_BRIDGE."""
-    assert [one[HEADER_LENGTH] for one in recorded("netlink-events/kernel-bridge")][-1:] == [7]
-    assert {header.unpack_from(one)[1] for one in recorded("netlink-events/kernel-bridge")} >= {
-        16,
-        17,
-    }
-    assert taken(*recorded("netlink-events/kernel-bridge")) == []
-
-
 def test_other_families_and_noise_are_passed_over() -> None:
     """Neighbours, an end or an acknowledgement mean nothing."""
     others = [

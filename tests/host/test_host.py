@@ -96,13 +96,6 @@ class TestOffline:
                 "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
             )
 
-    def test_it_has_no_events(self, tmp_path: Path) -> None:
-        """Nothing happens in an image; the error says which host has events."""
-        with pytest.raises(
-            BackendError, match=r"^this Host has no events; make it with Host.live\(\)"
-        ):
-            Host.offline(tmp_path).events.listen(Context())
-
 
 def test_a_host_is_a_value(tmp_path: Path) -> None:
     """A part can be exchanged in a copy, not in place."""

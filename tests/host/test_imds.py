@@ -57,7 +57,7 @@ def gone_threads() -> bool:
     """Return True when no thread of the client is left; wait a moment for it."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
-        if not any(thread.name.startswith("ask ") for thread in threading.enumerate()):
+        if not any(thread.name.startswith("request to ") for thread in threading.enumerate()):
             return True
         threading.Event().wait(0.005)
     return False
@@ -157,18 +157,6 @@ class TestTriesAgain:
             clock = ClockThatActs(3, lambda: stack.enter_context(FakeIMDS(WITHOUT, port=port)))
             assert client.network_interfaces(Context(clock=clock)) == WITHOUT
         assert clock.monotonic() == 3.5
-
-    @pytest.mark.parametrize(
-        "said",
-        [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999],
-    )
-    def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
-        """Bytes of another protocol are a documented error, not one of the HTTP library."""
-        client = InstanceMetadataClient(saying(said))
-        with pytest.raises(
-            BackendError, match="in 11 tries before the deadline; the last: no answer: "
-        ):
-            client.network_interfaces(hurried()[0])
 
 
 class TestRefusals:

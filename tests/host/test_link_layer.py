@@ -3,7 +3,6 @@ show.
 """
 
 import errno
-import json
 import struct
 import sys
 from collections.abc import Iterator
@@ -112,66 +111,6 @@ def variety(node: KernelLinks) -> None:
         "router",
     )
     node.kernel.ip("neigh", "add", "10.240.0.11", "lladdr", POD_MAC, "dev", "azv2", "nud", "stale")
-
-
-@needs_kernel
-class TestAgainstIproute2:
-    """The layer reads the same as `ip` and `bridge` print in one namespace."""
-
-    def test_devices_are_those_of_ip(self, node: KernelLinks) -> None:
-        """Names, indexes, addresses, kinds, masters and carrier are those that `ip` prints."""
-        shown = [
-            (
-                link["ifname"],
-                link["ifindex"],
-                "UP" in link["flags"],
-                "" if link["ifname"] == "lo" else link["address"],
-                link.get("linkinfo", {}).get("info_kind", ""),
-                link.get("master"),
-                tuple(f"{one['local']}/{one['prefixlen']}" for one in link["addr_info"]),
-                "LOWER_UP" in link["flags"],
-            )
-            for link in node.shown("-d", "address")
-        ]
-        links = NetlinkBackend(netns=node.name).links()
-        assert [
-            (*device[:6], tuple(map(str, device.addresses)), device.carrier) for device in links
-        ] == shown
-
-    def test_neighbours_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Neighbours with a hardware address are read in any state; failed and incomplete ones are
-        left out.
-        """
-        variety(node)
-        node.kernel.ip("neigh", "add", "10.240.0.12", "dev", "azure0", "nud", "failed")
-        node.kernel.ip("neigh", "add", "10.240.0.13", "dev", "azure0", "nud", "incomplete")
-        shown = {
-            (one["dst"], one["dev"], one["lladdr"], one["state"] == ["PERMANENT"])
-            for one in node.shown("-d", "neigh")
-            if "lladdr" in one
-        }
-        assert {tuple(neighbour)[:4] for neighbour in layer.neighbours()} == shown
-        assert len(shown) == 4
-        by_address = {neighbour.address: neighbour for neighbour in layer.neighbours()}
-        assert (by_address["10.240.0.10"].flags, by_address["10.240.0.10"].protocol) == (0x10, 44)
-        assert by_address["fd00:1::9"].flags == 0x80
-
-    def test_stations_are_those_of_bridge(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Stations with the bridge as master are read, in every VLAN in which `bridge` shows them."""
-        node.learn(POD_MAC, "azv1")
-        node.learn("02:00:00:00:00:07", "azv1", permanent=True)
-        shown = [
-            Station(
-                one["mac"],
-                one["ifname"],
-                one["state"] in {"permanent", "static"},
-                one.get("vlan", 0),
-            )
-            for one in json.loads(node.kernel.run("bridge", "-j", "fdb", "show"))
-            if one.get("master") == "azure0"
-        ]
-        assert layer.stations("azure0") == sorted(shown)
-        assert Station(POD_MAC, "azv1") in layer.stations("azure0")
 
 
 def test_a_station_has_its_vlan() -> None:

@@ -59,14 +59,6 @@ class TestNftCommand(NftablesContract):
         """See the contract."""
         return inside(node)
 
-    def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
-        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
-        before = loaded.table(Context(), "inet", "theirs")
-        loaded.load(Context(), "flush table inet theirs")
-        assert loaded.table(Context(), "inet", "theirs") == [
-            entry for entry in before or [] if "rule" not in entry
-        ]
-
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not
         ask for root.
@@ -257,13 +249,6 @@ class TestNftCommandAlone:
             nftables.load(Context(), "")
         with pytest.raises(ToolNotFoundError, match="to accept the ruleset, but not installed"):
             nftables.check(Context(), "")
-
-    def test_nft_is_not_on_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A machine without nft on PATH and in the sbin folders lacks the package."""
-        monkeypatch.setenv("PATH", "/nonexistent")
-        monkeypatch.setattr("hostrouting.host.packets._FOLDERS", ())
-        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
-            NftCommand().load(Context(), "")
 
     def test_a_file_that_is_no_programme(self, tmp_path: Path) -> None:
         """A file that exists and cannot be started does not lack a package."""

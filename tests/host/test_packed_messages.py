@@ -98,18 +98,6 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
     assert numbers == list(range(1, 451))
 
 
-@pytest.mark.parametrize(
-    ("verb", "kind", "flags"),
-    [("add", 24, 0x601), ("prepend", 24, 0x401), ("append", 24, 0xC01), ("remove", 25, 0x1)],
-)
-def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
-    """An addition is exclusive, others stand before or after the routes that are there; nothing
-    replaces (0x100).
-    """
-    message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")], verb)
-    assert struct.unpack_from("=HH", message, 4) == (kind, flags)
-
-
 def test_a_dump_can_be_of_one_table_and_protocol() -> None:
     """The kernel filters a dump by table and protocol, so that a verification does not read all
     foreign routes.
@@ -121,16 +109,6 @@ def test_a_dump_can_be_of_one_table_and_protocol() -> None:
         142,
         1000,
     )
-
-
-def refusal(number: int, flags: int, tail: bytes) -> bytes:
-    payload = struct.pack("=i", -number) + struct.pack("=IHHII", 36, 24, 1, 7, 0) + tail
-    return frames.message(frames.ERROR, flags, payload)
-
-
-def test_an_acknowledgement_is_no_refusal() -> None:
-    """A message with errno 0 is an acknowledgement."""
-    assert frames.error_of(refusal(0, 0x100, b"")) == (0, "")
 
 
 def test_an_interrupted_dump_is_read_again() -> None:
@@ -202,16 +180,3 @@ def test_a_refusal_is_told_in_the_kernels_words(
         if said is None
         else f"{said.removeprefix('Error: ')} ({os.strerror(number)})",
     )
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [b"", b"\0", struct.pack("=i", -errno.EINVAL), struct.pack("=i", -errno.EINVAL) + bytes(20)],
-)
-def test_a_refusal_that_is_cut_off_is_an_error_or_a_number(payload: bytes) -> None:
-    """Existing fields are read; missing ones are not made up."""
-    try:
-        number, reason = frames.error_of(frames.message(frames.ERROR, 0x200, payload))
-    except frames.UNREADABLE:
-        return
-    assert (number, reason) == (errno.EINVAL, os.strerror(errno.EINVAL))

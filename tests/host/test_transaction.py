@@ -94,15 +94,6 @@ def test_a_route_that_did_not_last_counts_as_refused() -> None:
     assert [route for route in node.routes() if route.protocol == 142] == []
 
 
-def test_without_verification_nothing_is_read_back() -> None:
-    """With `verify=False` the kernel's acceptance counts, and nothing is read back."""
-    node = with_eth0(Forgetful())
-    node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)], verify=False)
-    assert [str(route) for route in node.routes() if route.protocol == 142] == [
-        "8.0.0.0/8 dev eth0 proto 142 scope link"
-    ]
-
-
 def test_a_batch_is_verified_by_its_final_state(node: MemoryBackend) -> None:
     """A route that a batch adds, replaces and removes again is expected to be gone."""
     node.apply([RouteChange.add(NINE)])

@@ -19,7 +19,7 @@ from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import Adapter, Conversation
-from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, next_hops, word
+from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import RouteChange
@@ -212,11 +212,7 @@ def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
     """The rest of the hops was left out in silence, and a fabric among them would not have been
     seen.
     """
-    hop = struct.pack("=HBBI", 8, 0, 0, DEVICES["e0"])
-    assert [index for _, _, index, _ in next_hops(hop + hop)] == [DEVICES["e0"]] * 2
-    lying = hop + struct.pack("=HBBI", length, 0, 0, DEVICES["e0"])
-    with pytest.raises((ValueError, struct.error)):
-        list(next_hops(lying))
+    lying = b"".join(struct.pack("=HBBI", size, 0, 0, DEVICES["e0"]) for size in (8, length))
     route = (
         struct.pack("=8BI", 2, 0, 0, 0, 254, 3, 0, 1, 0)
         + attribute(15, word.pack(254))
