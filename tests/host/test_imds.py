@@ -53,6 +53,10 @@ def saying(said: bytes) -> str:
     return service.endpoint
 
 
+def asked(imds: FakeIMDS, ctx: Context | None = None) -> object:
+    return InstanceMetadataClient(imds.endpoint).network_interfaces(ctx or Context())
+
+
 def gone_threads() -> bool:
     """Return True when no thread of the client is left; wait a moment for it."""
     until = time.monotonic() + 5
@@ -70,7 +74,7 @@ class TestAnswers:
         cloud requires.
         """
         with FakeIMDS(IMDSAnswer.of(document)) as imds:
-            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == document
+            assert asked(imds) == document
         [request] = imds.requests
         assert request.path == PATH
         assert request.headers["metadata"] == "true"
@@ -81,7 +85,7 @@ class TestAnswers:
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
         with FakeIMDS(WITHOUT) as imds:
-            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == WITHOUT
+            assert asked(imds) == WITHOUT
 
     def test_the_adapter_loads_no_http_before_it_is_asked(self) -> None:
         """Making a `Host` does not import an HTTP library."""
@@ -115,14 +119,14 @@ class TestTriesAgain:
         """After two failures a good answer is returned; the pauses were half a second and a second."""
         ctx, clock = hurried()
         with FakeIMDS(bad, bad, WITH_IPV6) as imds:
-            assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITH_IPV6
+            assert asked(imds, ctx) == WITH_IPV6
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
     def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
         """The first failed try is logged for operators; later ones have a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
-            InstanceMetadataClient(imds.endpoint).network_interfaces(hurried()[0])
+            asked(imds, hurried()[0])
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
             ("INFO", "waiting for the cloud's metadata: 429 Too Many Requests"),
             ("DEBUG", "waiting for the cloud's metadata: 503 Service Unavailable"),
@@ -140,7 +144,7 @@ class TestTriesAgain:
                 match=r"in 11 tries .* the last: 503 Service Unavailable: 'maintenance'",
             ) as caught,
         ):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
+            asked(imds, ctx)
         assert f"at {imds.endpoint} gave no answer" in str(caught.value)
         assert f"curl --noproxy '*' -i -H Metadata:true '{imds.endpoint}{PATH}'" in str(
             caught.value
@@ -170,7 +174,7 @@ class TestRefusals:
             FakeIMDS(answer) as imds,
             pytest.raises(BackendError, match=f"answered with {status} ") as caught,
         ):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+            asked(imds)
         assert len(imds.requests) == 1
         assert "'no'" in str(caught.value) or status == 204
 
@@ -200,7 +204,7 @@ class TestRefusals:
                 FakeIMDS(answer) as imds,
                 pytest.raises(BackendError, match=r"302 Found, a redirect to 'http:.*not followed"),
             ):
-                InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+                asked(imds)
         assert (len(imds.requests), other.requests) == (1, [])
 
     @pytest.mark.parametrize(
@@ -222,7 +226,7 @@ class TestRefusals:
             FakeIMDS(IMDSAnswer(body=body)) as imds,
             pytest.raises(BackendError, match=f"answered with .*{shown}; is some"),
         ):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+            asked(imds)
         assert len(imds.requests) == 1
 
     def test_an_endless_answer_is_not_read(self) -> None:
@@ -232,7 +236,7 @@ class TestRefusals:
             FakeIMDS(IMDSAnswer(body=body)) as imds,
             pytest.raises(BackendError, match="answered with more than 256 KiB"),
         ):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+            asked(imds)
         assert len(imds.requests) == 1
 
 
@@ -275,7 +279,7 @@ class TestTime:
             FakeIMDS(IMDSAnswer(status=500)) as imds,
             pytest.raises(CancelledError, match="maintenance"),
         ):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
+            asked(imds, ctx)
         assert len(imds.requests) == 1
 
     def test_a_deadline_ends_the_first_try(self) -> None:
@@ -284,10 +288,10 @@ class TestTime:
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
             pytest.raises(BackendError, match=r"in 1 try .* not answered yet"),
         ):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.2))
+            asked(imds, Context(timeout=0.2))
 
     def test_a_context_that_is_over_asks_nothing(self) -> None:
         """A context that is over sends no request, and its error is raised unchanged."""
         with FakeIMDS() as imds, pytest.raises(DeadlineExceededError):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0))
+            asked(imds, Context(timeout=0))
         assert imds.requests == []

@@ -101,55 +101,6 @@ class TestOnTheKernel:
         assert (decided.route.nexthop_id, decided.route.dev) == (7, "ib0" if shown == "1" else None)
         assert (path.route.dev, str(path.route.gateway)) == ("ib0", "fe80::1")
 
-    def test_a_removal_spares_a_foreign_route_by_a_nexthop_object(
-        self, node: KernelLinks, backend: NetlinkBackend
-    ) -> None:
-        """The kernel would take it for any gateway, and it does not merge with one: the removal is
-        not sent.
-        """
-        node.kernel.ip("nexthop", "add", "id", "7", "via", "fd00:a::7", "dev", "ib0")
-        ip_route(node, "add", "fd00:7::/64", "nhid", "7", "metric", "1", "proto", "142")
-        ip_route(node, "append", *OURS.split())
-        theirs, ours = backend.routes_of(142, IPV6)
-        assert (theirs.nexthop_id, str(ours)) == (7, OURS)
-        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{theirs}' instead"):
-            backend.apply([RouteChange.remove(ours)])
-        assert backend.routes_of(142, IPV6) == [theirs, ours]
-        # So it does without us.
-        ip_route(node, "delete", *OURS.split())
-        assert backend.routes_of(142, IPV6) == [ours]
-
-    def test_a_merge_by_another_program_is_seen(
-        self, node: KernelLinks, backend: NetlinkBackend
-    ) -> None:
-        """It is one route with two next hops, of which ours is no more: neither is removed, and
-        none is added to it.
-        """
-        ours = Route.parse("fd00:7::/64", gateway="fd00:1::7", dev="eth0", metric=1)
-        backend.apply([RouteChange.add(ours)])
-        [alone] = backend.routes_of(142, IPV6)
-        ip_route(
-            node,
-            "append",
-            "fd00:7::/64",
-            "via",
-            "fd00:a::7",
-            "dev",
-            "ib0",
-            "metric",
-            "1",
-            "proto",
-            "142",
-        )
-        [merged] = backend.routes_of(142, IPV6)
-        assert merged.devs == ("eth0", "ib0")
-        with pytest.raises(RouteRejectedError, match="the kernel would remove"):
-            backend.apply([RouteChange.remove(alone)])
-        with pytest.raises(RouteRejectedError, match="File exists"):
-            backend.apply([RouteChange.add(ours)])
-        backend.apply([RouteChange.remove(merged)])
-        assert backend.routes_of(142, IPV6) == []
-
     def test_a_rollback_never_makes_one_route_of_two(
         self, node: KernelLinks, backend: NetlinkBackend
     ) -> None:

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError
+from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.neighbours import check_changes
 from hostrouting.net.links import Neighbour
@@ -50,11 +50,3 @@ def test_lost_answers_are_found_out_by_reading() -> None:
 def test_a_refusal_that_another_program_made_good() -> None:
     """What is as wanted in the end is no failure."""
     check_changes("remove", [POD], {0: Failure(errno.ENOENT, "No such file or directory")}, [])
-
-
-def test_without_privilege() -> None:
-    """If each change is refused for it, the error says so."""
-    with pytest.raises(
-        PermissionDeniedError, match="needs root or CAP_NET_ADMIN; nothing was changed"
-    ):
-        check_changes("remove", [POD], {0: Failure(errno.EPERM, "Operation not permitted")}, [POD])

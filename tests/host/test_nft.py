@@ -1,6 +1,5 @@
 """The nftables port: the fake and nft keep the same promises, with tests of each alone."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from hostrouting.host import Nftables
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode
 from hostrouting.testing.memory_packets import MemoryNftables
-from phases import CancelledError, Context, DeadlineExceededError
+from phases import Context
 
 
 def inside(node: KernelNode) -> NftCommand:
@@ -310,12 +309,3 @@ class TestNftCommandAlone:
             BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"
         ):
             self.ask("kill -ABRT $$")
-
-    def test_a_context_that_ends(self) -> None:
-        """A deadline or cancellation ends an nft that hangs, and its error is raised unchanged."""
-        with pytest.raises(DeadlineExceededError):
-            self.ask("sleep 60", Context(timeout=0.05))
-        ctx = Context()
-        threading.Timer(0.05, ctx.cancel, ["maintenance"]).start()
-        with pytest.raises(CancelledError, match="maintenance"):
-            self.ask("sleep 60", ctx)

@@ -136,17 +136,6 @@ def test_an_unknown_device_is_asked_for_again() -> None:
         RouteReader({}).read_answers(memoryview(message))
 
 
-def test_more_signatures_than_are_kept_are_read_all_the_same() -> None:
-    """A table in which every route has its own metric overflows the cache and nothing else."""
-    wanted = [
-        Route(network=9 << 24, prefix_length=8, dev="e0", metric=metric)
-        for metric in range(1, 5001)
-    ]
-    assert [o.metric for o in read(packed(wanted)) if isinstance(o, ObservedRoute)] == list(
-        range(1, 5001)
-    )
-
-
 #: Numbers far above those that any kernel has given away, with and without the bits for nesting and
 #: byte order.
 unknown = st.lists(

@@ -11,7 +11,6 @@ from support.needs import needs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.testing.node import KernelNode
 from phases import CancelledError, Context
 
@@ -105,21 +104,6 @@ class TestBatches:
         left = [rule.line for rule in ebtables.read(ctx).rules]
         ebtables.insert(ctx, [rule for rule in rules if rule.line not in left])
         assert saved(node.name) == before
-
-    def test_a_batch_that_fails_ends_an_insertion(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """The rules of the batches before it stay, and the error says so."""
-        more = [
-            EbtablesRule.parse(arp_rule(number), backend="nft", position=number)
-            for number in range(1000)
-        ]
-        bad = EbtablesRule.parse("-A PREROUTING -j arpreply", backend="nft", position=5000)
-        with pytest.raises(
-            BackendError, match=r"not inserted: .*\n1000 rules were inserted before it$"
-        ):
-            ebtables.insert(ctx, [*more, bad])
-        assert len(ebtables.read(ctx).rules) == 1000
 
     def test_a_context_that_ends_midway_ends_a_deletion(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
