@@ -175,11 +175,12 @@ class _KernelTransport(Transport):
         """
         if IPV6 not in self._families and all(verb != "remove" for verb, _, _ in steps):
             table, protocol = map(_only, (self._writer.tables, self._writer.protocols))
-            dump = self._kernel.receive_dump(dump_request(table=table, protocol=protocol))
             try:
                 # A disturbed dump leaves the rest of the echoes there.
-                while not strike_seen(next(dump), self._echoes):
-                    pass
+                request = dump_request(table=table, protocol=protocol)
+                for received in self._kernel.receive_dump(request):
+                    if strike_seen(received, self._echoes):
+                        break
             except FileNotFoundError:  # no such table, so nothing is there
                 pass
             except (InterruptedError, *UNREADABLE):
