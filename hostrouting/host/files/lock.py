@@ -106,7 +106,14 @@ class FileLock(WaitingLock):
         while True:
             # Whatever happens from here on, the file is closed, and the kernel ends the lock with
             # it.
-            with self._opened() as descriptor:
+            with ExitStack() as opened:
+                with file_errors("open the lock", self._root, _PATH):
+                    folder, name = opened.enter_context(open_parent(self._root, _PATH, create=True))
+                    # 0600, because any user with read access could lock it.
+                    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+                    descriptor = opened.enter_context(open_file(folder, name, flags, 0o600))
+                    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                        raise OSError(errno.EINVAL, "it is not a plain file; remove it")
                 taken = False
                 with suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,18 +133,6 @@ class FileLock(WaitingLock):
                     if taken:
                         self._remove(descriptor)
                 return
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        with ExitStack() as opened:
-            with file_errors("open the lock", self._root, _PATH):
-                folder, name = opened.enter_context(open_parent(self._root, _PATH, create=True))
-                # 0600, because any user with read access could lock it.
-                flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
-                descriptor = opened.enter_context(open_file(folder, name, flags, 0o600))
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise OSError(errno.EINVAL, "it is not a plain file; remove it")
-            yield descriptor
 
     def _remove(self, descriptor: int) -> None:
         """Remove the file while it is locked; a run that has it open sees that its name is gone."""

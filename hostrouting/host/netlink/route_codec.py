@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import starmap
-from typing import Final
+from typing import Any, Final
 
 from hostrouting.host.netlink.frames import (
     Attributes,
@@ -36,7 +36,6 @@ from hostrouting.net.routes import (
     KIND_NUMBERS,
     KINDS,
     Encapsulation,
-    Extra,
     NextHop,
     ObservedRoute,
     Route,
@@ -190,7 +189,6 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
     route = ObservedRoute(
         network=address_of(fields, RTA_DST, family) or 0,
         prefix_length=checked_length(length, family),
-        gateway=gateway_of(fields, family),
         dev=device_of(number_of(fields, _RTA_OIF), names) if _RTA_OIF in fields else None,
         metric=number_of(fields, _RTA_PRIORITY),
         table=number_of(fields, RTA_TABLE) or small_table,
@@ -201,9 +199,8 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
         tos=tos,
         flags=flags & _KEPT_FLAGS[family],
         nexthops=tuple(_next_hops(fields.get(_RTA_MULTIPATH, b""), names, family)),
-        extra=_extra(fields),
         nexthop_id=number_of(fields, _RTA_NH_ID),
-        encapsulation=encapsulation_of(fields),
+        **_way(fields, family),
     )
     if family == IPV4:
         return route
@@ -233,24 +230,25 @@ def device_of(index: int, names: Names) -> str:
 _address = lru_cache(4096)(Address.unpack)
 
 
-def gateway_of(fields: Attributes, family: int) -> Address | None:
-    """Return the gateway among the attributes of a route or next hop of this family."""
+def _way(fields: Attributes, family: int) -> dict[str, Any]:
+    """Return the fields that routes of this family share with their next hops."""
+    gateway = encapsulation = None
     if _RTA_VIA in fields:
         # The family comes first; it follows from the length, too.
-        return _address(fields[_RTA_VIA][2:])
-    if _RTA_GATEWAY not in fields:
-        return None
-    gateway = _address(fields[_RTA_GATEWAY])
-    if gateway.family != family:
-        raise ValueError(f"a gateway has the address family {gateway.family} instead of {family}")
-    return gateway
-
-
-def encapsulation_of(fields: Attributes) -> Encapsulation | None:
-    """Return the encapsulation among the attributes of a route or next hop."""
-    if _RTA_ENCAP_TYPE not in fields:
-        return None
-    return Encapsulation(number_of(fields, _RTA_ENCAP_TYPE, size=2), fields.get(_RTA_ENCAP, b""))
+        gateway = _address(fields[_RTA_VIA][2:])
+    elif _RTA_GATEWAY in fields:
+        gateway = _address(fields[_RTA_GATEWAY])
+        if gateway.family != family:
+            raise ValueError(
+                f"a gateway has the address family {gateway.family} instead of {family}"
+            )
+    if _RTA_ENCAP_TYPE in fields:
+        kind = number_of(fields, _RTA_ENCAP_TYPE, size=2)
+        encapsulation = Encapsulation(kind, fields.get(_RTA_ENCAP, b""))
+    extra = tuple(
+        item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE
+    )
+    return {"gateway": gateway, "encapsulation": encapsulation, "extra": extra}
 
 
 def _expiry(cache_info: bytes) -> int:
@@ -264,17 +262,9 @@ def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
     for flags, hops, index, packed in next_hops(payload):
         fields = attributes(packed)
         yield NextHop(
-            gateway=gateway_of(fields, family),
             dev=device_of(index, names) if index else "",
             weight=hops + 1,
             onlink=bool(flags & FLAG_ONLINK),
-            extra=_extra(fields),
-            encapsulation=encapsulation_of(fields),
             dead=bool(flags & FLAG_DEAD),
+            **_way(fields, family),
         )
-
-
-def _extra(fields: Attributes) -> Extra:
-    return tuple(
-        item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE
-    )

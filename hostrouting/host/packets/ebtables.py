@@ -23,13 +23,12 @@ from hostrouting.host.packets.ebtables_tools import (
     UNSEEN,
     Command,
     RefusedError,
-    Tools,
     find,
     legacy_may_have_rules,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from phases import Context
 
@@ -111,20 +110,20 @@ class EbtablesCommand:
         before = read()
         commands = plan(before)
         done = 0
-        for tools, batch in _batches(programs.items(), commands):
-            try:
-                tools.change(ctx, batch)
-            except RefusedError as error:
-                culprit = (
-                    error.rule.line
-                    if error.rule
-                    else f"one of these: {titles([command.rule for command in batch])}"
-                )
-                so_far = f"{done} rules were {word} before it" if done else f"nothing was {word}"
-                raise BackendError(f"not {word}: {culprit}: {error}\n{so_far}") from error
-            done += len(batch)
-            fields = {"progress": (done, len(commands))}
-            _logger.info("%d of %d ebtables rules %s", done, len(commands), word, extra=fields)
+        for backend, tools in programs.items():
+            own = [command for command in commands if command.rule.backend == backend]
+            for start in range(0, len(own), tools.most):
+                batch = own[start : start + tools.most]
+                try:
+                    tools.change(ctx, batch)
+                except RefusedError as error:
+                    one_of = f"one of these: {titles([command.rule for command in batch])}"
+                    culprit = error.rule.line if error.rule else one_of
+                    state = f"{done} rules were {word} before it" if done else f"nothing was {word}"
+                    raise BackendError(f"not {word}: {culprit}: {error}\n{state}") from error
+                done += len(batch)
+                fields = {"progress": (done, len(commands))}
+                _logger.info("%d of %d ebtables rules %s", done, len(commands), word, extra=fields)
         then, now = (Counter(map(identity, rules)) for rules in (before, read()))
         # How often each rule was in fact deleted or inserted: there are identical ones.
         times = then - now if word == "deleted" else now - then
@@ -138,15 +137,6 @@ class EbtablesCommand:
             raise BackendError(f"{words}: something alive undoes it; find and stop that first")
 
 
-def _batches(
-    programs: Iterable[tuple[str, Tools]], commands: Sequence[Command]
-) -> Iterator[tuple[Tools, list[Command]]]:
-    for backend, tools in programs:
-        mine = [command for command in commands if command.rule.backend == backend]
-        for start in range(0, len(mine), tools.most):
-            yield tools, mine[start : start + tools.most]
-
-
 def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
     """Return the commands that insert each rule at its position, or else at its chain's end.
 
@@ -155,6 +145,7 @@ def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -
     before, not the thousands that it has just inserted. To the first place and to the end it does
     not count at all.
     """
+    # By the chain; None is a rule that is already there.
     layouts: dict[tuple[str, str], list[EbtablesRule | None]] = {}
     for rule in present:
         layouts.setdefault((rule.backend, rule.chain), []).append(None)
@@ -163,16 +154,14 @@ def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -
     ):
         layout = layouts.setdefault((rule.backend, rule.chain), [])
         layout.insert(rule.position - 1 if 1 <= rule.position <= len(layout) else len(layout), rule)
-    return [command for layout in layouts.values() for command in _from_the_back(layout)]
-
-
-def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
-    """Yield the commands that give a chain this layout; None is a rule that is already there."""
-    there = layout.count(None)
-    end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
-    yield from (Command("-A", rule) for rule in layout[end:] if rule is not None)
-    for rule in reversed(layout[:end]):
-        if rule is None:
-            there -= 1
-        else:
-            yield Command("-I", rule, there + 1)
+    commands: list[Command] = []
+    for layout in layouts.values():
+        there = layout.count(None)
+        end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
+        commands += [Command("-A", rule) for rule in layout[end:] if rule is not None]
+        for place in reversed(layout[:end]):
+            if place is None:
+                there -= 1
+            else:
+                commands.append(Command("-I", place, there + 1))
+    return commands
