@@ -41,8 +41,7 @@ def commit_routes(
     only_adds = all(change.before is None and change.verb == "add" for change in changes)
     before: Sequence[AnyRoute] = () if only_adds else [*transport.present()]
     batch = Batch(transport, changes, before)
-    failures = _wrong_removals(changes, parts, before)
-    if failures:
+    if failures := _wrong_removals(changes, parts, before):
         raise batch.rejection(failures)
     batch.commit(parts, verify=verify)
 
@@ -85,8 +84,9 @@ def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict
         return {}
     keys = [key_of(change.route) for change in changes]
     counts = Counter(keys)
-    near = [route for route in before if key_of(route) in counts]
-    tables = Tables.of(route for route in near if isinstance(route, ObservedRoute))
+    tables = Tables.of(
+        route for route in before if isinstance(route, ObservedRoute) and key_of(route) in counts
+    )
     return {
         key: tables.bucket(key)
         for key, change in zip(keys, changes, strict=True)

@@ -76,7 +76,7 @@ def _name(identity: int) -> str:
     """Return the name of a program; empty if it is gone."""
     import ctypes
 
-    request = ctypes.create_string_buffer(struct.pack("=III", identity, 0, 0))
+    request = ctypes.create_string_buffer(struct.pack("=I8x", identity))
     try:
         descriptor = _bpf(_PROG_GET_FD_BY_ID, request, 12)
     except OSError as error:
@@ -97,7 +97,7 @@ def filter_requests(index: int, dev: str) -> list[Request]:
     return [
         Request(
             _GETTFILTER,
-            struct.pack("=4xiIII", index, 0, parent, 0),
+            struct.pack("=4xi4xI4x", index, parent),
             f"tc filter show dev {dev} {direction}",
         )
         for parent, direction in ((_INGRESS, "ingress"), (_EGRESS, "egress"))

@@ -29,7 +29,7 @@ import attrs
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import may_merge
-from hostrouting.net.routes import ObservedRoute, Route, place, signature
+from hostrouting.net.routes import ObservedRoute, Route, place, resting, signature
 
 _logger = logging.getLogger(__name__)
 
@@ -96,10 +96,8 @@ class Batch:
             done += accepted
             if failures:
                 raise self._roll_back(failures, done)
-        if verify and done:
-            failures = self.transport.unfulfilled(done)
-            if failures:
-                raise self._roll_back(failures, done)
+        if verify and done and (failures := self.transport.unfulfilled(done)):
+            raise self._roll_back(failures, done)
 
     def _send(self, part: Steps, done: Steps) -> tuple[Steps, Failures]:
         """Send one part; return the accepted steps, and the failures by the change's position."""
@@ -189,9 +187,7 @@ def _changed_forms(
 
 def _form(route: AnyRoute) -> Hashable:
     """Return the part of a route that the kernel keeps as sent; it limits metrics."""
-    if isinstance(route, ObservedRoute):
-        return identity(route._replace(extra=()))
-    return identity(attrs.evolve(route, extra=()))
+    return identity(resting(route)._replace(extra=()))
 
 
 def missing_after(steps: Steps, present: Iterable[AnyRoute]) -> Failures:

@@ -123,12 +123,9 @@ class NetlinkLinkLayer(Adapter):
             names = kernel.consistently(
                 lambda: classifiers.parse_bpf_names(chain.from_iterable(map(kernel.dump, requests)))
             )
-        return tuple(sorted(names | self._programs(index)))
-
-    def _programs(self, index: int) -> frozenset[str]:
         with errors_of("bpf"):
             try:
-                return in_namespace(self._netns, lambda: classifiers.program_names(index))
+                names |= in_namespace(self._netns, lambda: classifiers.program_names(index))
             except PermissionError:
                 # A watch reads them twice for each repair of the rules for IPv6 probes.
                 if not self._has_logged_tcx:
@@ -137,7 +134,7 @@ class NetlinkLinkLayer(Adapter):
                         "CAP_SYS_ADMIN"
                     )
                 self._has_logged_tcx = True
-                return frozenset()
+        return tuple(sorted(names))
 
     def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
         """Remove neighbours, each by its full description."""

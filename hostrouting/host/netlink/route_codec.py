@@ -204,6 +204,8 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
     )
     if family == IPV4:
         return route
+    # The third word of `rta_cacheinfo` is the time that is left.
+    [ticks] = struct.unpack_from("=8xi", fields.get(_RTA_CACHEINFO, bytes(12)))
     source = Prefix(
         IPV6, address_of(fields, RTA_SRC, IPV6) or 0, checked_length(source_length, IPV6)
     )
@@ -214,7 +216,8 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
         nexthops=tuple(sorted(route.nexthops, key=str)),
         family=IPV6,
         from_prefix=source if source_length else None,
-        expires=_expiry(fields[_RTA_CACHEINFO]) if _RTA_CACHEINFO in fields else 0,
+        # Away from 0, which is never.
+        expires=-(-ticks // _TICKS) if ticks > 0 else ticks // _TICKS,
     )
 
 
@@ -249,13 +252,6 @@ def _way(fields: Attributes, family: int) -> dict[str, Any]:
         item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE
     )
     return {"gateway": gateway, "encapsulation": encapsulation, "extra": extra}
-
-
-def _expiry(cache_info: bytes) -> int:
-    # The third word of `rta_cacheinfo` is the time that is left.
-    ticks: int = struct.unpack_from("=8xi", cache_info)[0]
-    # Away from 0, which is never.
-    return -(-ticks // _TICKS) if ticks > 0 else ticks // _TICKS
 
 
 def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:

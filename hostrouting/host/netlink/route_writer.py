@@ -106,14 +106,11 @@ class RouteWriter:
         length = 0
         for number, (verb, route, key) in enumerate(changes, sequence):
             if route.family == IPV6:
-                # The kernel compares the protocol with that of each next hop that is named, and may
-                # find some alone.
-                named = (
-                    resting(route)._replace(nexthops=())
-                    if verb == "remove" and route.nexthops
-                    else route
-                )
-                payload = pack_route(named, self._indexes)
+                if verb == "remove" and route.nexthops:
+                    # The kernel compares the protocol with that of each next hop that is named, and
+                    # may find some alone.
+                    route = resting(route)._replace(nexthops=())  # noqa: PLW2901
+                payload = pack_route(route, self._indexes)
             else:
                 parts = self._signatures.get(key) or self._pack_signature(key, route)
                 echoes.setdefault(parts, set()).add(route.network)

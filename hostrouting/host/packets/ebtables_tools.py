@@ -136,12 +136,9 @@ class LegacyTools(_Tools):
         """See `NftTools.change`."""
         for command in commands:
             words = [*command.words, *arguments(command.rule)]
+            argv = [*self.prefix, self.name, "--concurrent", "-t", "nat", *words]
             try:
-                run_command(
-                    ctx,
-                    [*self.prefix, self.name, "--concurrent", "-t", "nat", *words],
-                    env=with_sbin(),
-                )
+                run_command(ctx, argv, env=with_sbin())
             except CommandFailedError as error:
                 raise RefusedError(_words(error), command.rule) from error
 

@@ -61,15 +61,10 @@ class UnitFiles:
         """
         if not _UNIT_NAME.fullmatch(unit) or len(unit) > _LONGEST_NAME:
             return None
-        candidates = (f"{folder}/{name}" for name in _names(unit) for folder in UNIT_FOLDERS)
-        return next(
-            (
-                path
-                for path in candidates
-                if self._masks(path) or self._files.read(path) is not None
-            ),
-            None,
-        )
+        for path in (f"{folder}/{name}" for name in _names(unit) for folder in UNIT_FOLDERS):
+            if self._masks(path) or self._files.read(path) is not None:
+                return path
+        return None
 
     def is_masked(self, unit: str) -> bool:
         """Return True if the unit file is a link to /dev/null."""
