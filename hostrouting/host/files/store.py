@@ -9,7 +9,7 @@ import re
 import stat
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -172,19 +172,16 @@ class RootedFiles:
             return wanted in file.read().split()
 
     def _find(
-        self,
-        verb: str,
-        path: str,
-        act: Callable[[int, str], _Answer],
-        *,
-        follow: bool = False,
-        passing: Callable[[int], object] = lambda _: None,
+        self, verb: str, path: str, act: Callable[[int, str], _Answer], **options: Any
     ) -> _Answer | None:
-        """Call `act` with the path's folder and name there; return None if the path is absent."""
+        """Call `act` with the path's folder and name there; return None if the path is absent.
+
+        The options are those of `open_parent`.
+        """
         with (
             file_errors(verb, self.root, path),
             suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
-            open_parent(self.root, path, follow=follow, passing=passing) as place,
+            open_parent(self.root, path, **options) as place,
         ):
             return act(*place)
         return None
