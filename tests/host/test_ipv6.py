@@ -21,10 +21,10 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.netlink.frames import attribute, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.route_codec import pack_route, parse_ipv6_routes
-from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import Lookup, ObservedRoute, Route
+from hostrouting.net.routes import DEVICELESS_KINDS, KINDS, Lookup, ObservedRoute, Route
 from hostrouting.testing import KernelNode
 from phases import Context
 
@@ -60,6 +60,12 @@ def asked(backend: NetlinkBackend, *addresses: str, resolve: bool = False) -> li
     return backend.lookup(
         [Address.parse(text).number for text in addresses], resolve=resolve, family=IPV6
     )
+
+
+def _words(route: ObservedRoute) -> tuple[object, ...]:
+    source = None if route.source is None else str(Address(IPV6, route.source))
+    fields = route.metric, route.table, route.protocol, route.kind, source
+    return Prefix.parse(route.destination), route.dev, *fields
 
 
 def variety(node: KernelLinks) -> None:
@@ -143,6 +149,31 @@ class TestOnTheKernel:
             backend.apply([*map(RouteChange.remove, foreign), RouteChange.add(beyond)])
         assert caught.value.left_behind == []
         assert node.listed("-6", "-d", "route", "show", "table", "all") == before
+
+    def test_routes_are_those_of_ip(self, node: KernelLinks, backend: NetlinkBackend) -> None:
+        """Routes of every kind are read from all tables."""
+        variety(node)
+        shown = []
+        for one in node.shown("-6", "-d", "-N", "route", "show", "table", "all"):
+            kind = KINDS[int(one["type"])]
+            destination = "::/0" if one["dst"] == "default" else one["dst"]
+            fields = (
+                one["metric"],
+                int(one.get("table", 254)),
+                int(one["protocol"]),
+                kind,
+                one.get("prefsrc"),
+            )
+            dev = None if kind in DEVICELESS_KINDS else one.get("dev")
+            shown.append(
+                (
+                    Prefix.parse(destination if "/" in destination else f"{destination}/128"),
+                    dev,
+                    *fields,
+                )
+            )
+        assert sorted(shown, key=repr) == sorted(map(_words, backend.routes(IPV6)), key=repr)
+        assert len(shown) >= 11
 
     def test_a_route_that_ends_is_not_made_immortal(
         self, node: KernelLinks, backend: NetlinkBackend

@@ -258,9 +258,20 @@ def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend)
     ]  # fmt: skip
 
 
-def test_an_address_has_its_broadcast_and_scope(node: KernelNode, backend: NetlinkBackend) -> None:
-    """The kernel shows them in two further fields."""
+def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Over pyroute2's socket come the same links, addresses, rules and routes, in every field."""
+    from pyroute2 import NetNS
+
+    node.add_address("ib0", "10.3.0.1/32", peer="10.3.0.2")
     node.ip("address", "add", "10.5.0.1/24", "broadcast", "+", "dev", "ib0", "scope", "link")
+    node.ip("rule", "add", "priority", "10", "from", "10.224.0.4", "fwmark", "7", "lookup", "88")
+    with NetNS(node.name, flags=0) as netns:
+        plain = Pyroute2Backend(netns)
+        assert (plain.links(), plain.rules(), plain.routes()) == (
+            backend.links(),
+            backend.rules(),
+            backend.routes(),
+        )
     [own] = [own for link in backend.links() for own in link.addresses if str(own) == "10.5.0.1/24"]
     assert (own.broadcast, own.scope) == (parse_ipv4("10.5.0.255"), 253)
 
