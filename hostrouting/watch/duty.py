@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.watch.trouble import Trouble
-from phases import CancelledError, DeadlineExceededError
+from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     import logging
@@ -70,16 +70,11 @@ class Duty:
     #: On the monotonic clock of the context.
     due: float = attrs.field(default=-inf, init=False)
     _pace: Pace = attrs.field(factory=Pace, kw_only=True)
-    _trouble: Trouble = attrs.field(init=False)
+    #: The failure of the last `act`.
+    trouble: Trouble = attrs.field(init=False)
 
-    @_trouble.default
-    def _no_trouble(self) -> Trouble:
-        return Trouble(self._logger, self._keeper.failure)
-
-    @property
-    def trouble(self) -> str:
-        """The failure of the last `act`; empty if there was none."""
-        return str(self._trouble)
+    def __attrs_post_init__(self) -> None:
+        self.trouble = Trouble(self._logger, self._keeper.failure)
 
     def deliver(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Deliver events to the keeper."""
@@ -98,30 +93,33 @@ class Duty:
         self.due = -inf
 
     def act(self, ctx: Context) -> None:
-        """Let the keeper act; a failure is logged, and it acts again after some seconds."""
+        """Let the keeper act; it acts again after the seconds that it returns."""
         # Time on the processor: waiting for the run lock slows nothing down.
         started = time.thread_time()
         # Another thread may set an earlier time meanwhile.
         self.due = inf
-        seconds = _SECONDS_AFTER_A_FAILURE
         try:
             seconds = self._keeper.act(ctx)
-        except (CancelledError, DeadlineExceededError):
-            if not ctx.over:
-                raise
-        except HostRoutingError as error:
-            # The process lacks a privilege; root may be refused a file for a while.
-            lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
-            if lacks_root or isinstance(error, PermissionDeniedError):
-                raise
-            self._trouble.log(str(error))
-        else:
             if seconds:
                 # A keeper that goes on at once may fail next: each failure would be logged again.
-                self._trouble.end()
+                self.trouble.end()
+        except Exception as error:  # noqa: BLE001 - raised again, but for those of the keeper
+            seconds = self._after(error, ctx)
         now = ctx.clock.monotonic()
         self._pace = self._pace.after(time.thread_time() - started, now=now)
         self.due = max(min(self.due, now + seconds), self._pace.free)
+
+    def _after(self, error: Exception, ctx: Context) -> float:
+        """Log a failure, or raise it; return the seconds before the next try."""
+        if isinstance(error, HostRoutingError):
+            # The process lacks a privilege; root may be refused a file for a while.
+            lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
+            if lacks_root or isinstance(error, PermissionDeniedError):
+                raise error
+            self.trouble.log(str(error))
+        elif not (ctx.over and isinstance(error, CONTEXT_OVER)):
+            raise error
+        return _SECONDS_AFTER_A_FAILURE
 
 
 def act_if_due(ctx: Context, duties: Iterable[Duty]) -> None:

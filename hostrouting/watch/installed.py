@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +11,7 @@ from hostrouting.boot import INTENT_PATH, WATCH_TASK, read_intent
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.watch.trouble import Trouble
+from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     import logging
@@ -45,9 +46,8 @@ def wait_for_installed(
         if str(trouble) != before:
             host.supervisor.ready(str(trouble))
         # A file sends no event.
-        next_look = ctx.clock.monotonic() + _SECONDS_BETWEEN_LOOKS
-        deadline = inf if ctx.deadline is None else ctx.deadline
-        ctx.wait(lambda: ctx.cancelled, until=min(next_look, deadline))
+        with suppress(*CONTEXT_OVER):
+            ctx.sleep(_SECONDS_BETWEEN_LOOKS)
     host.supervisor.stopping()
     return None
 

@@ -106,7 +106,7 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     wants it. Changes nothing, needs no root.
     """
     # The devices first: on most nodes networkd manages none, which saves a call of systemctl.
-    managed = _managed(host, _devices(config, host)) if config.static_routes.routes else []
+    managed = _managed(config, host) if config.static_routes.routes else []
     if not managed or not host.services.state(ctx, _UNIT).is_running:
         return []
     texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
@@ -131,17 +131,12 @@ def _remedy(config: HostRoutingConfig, setting: ForeignRoutes, key: str) -> str:
     return f"{by}; set hostRouting.watch.enabled and hostRouting.watch.keepForeignRoutes to true"
 
 
-def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
-    """Return the devices by which the static routes leave."""
+def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
+    """Return the devices of static routes that networkd manages, by the files of sd-network."""
     routes = config.static_routes.routes
     without = [route for route in routes if route.dev is None]
     resolved = resolve(without, read(host.routes, without)).routes if without else ()
     devs = {route.dev for route in routes} | {route.dev for route in resolved}
-    return set(filter(None, devs))
-
-
-def _managed(host: Host, devs: set[str]) -> list[str]:
-    """Return the devices that networkd manages, by the files that sd-network reads, too."""
     indexes = {device.name: device.ifindex for device in host.routes.links()}
     managed = []
     for dev in sorted(indexes.keys() & devs):

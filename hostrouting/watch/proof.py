@@ -96,9 +96,9 @@ class ProofKeeper(Keeper):
     #: The marker cannot be written.
     _trouble: Trouble = attrs.field(init=False)
 
-    @_trouble.default
-    def _no_trouble(self) -> Trouble:
-        return Trouble(self._logger, "the marker of the expected CIDRs is not right now")
+    def __attrs_post_init__(self) -> None:
+        failure = "the marker of the expected CIDRs is not right now"
+        self._trouble = Trouble(self._logger, failure)
 
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a new section."""
@@ -111,14 +111,10 @@ class ProofKeeper(Keeper):
     @property
     def state(self) -> str:
         """The alarm and the trouble with its marker, in a few words; empty if there is none."""
-        return "; ".join(filter(None, [self._alarm(), str(self._trouble)]))
-
-    def _alarm(self) -> str:
         bad = list(compress(self._section.cidrs, self._logged or ()))
-        if not bad:
-            return ""
         more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
-        return f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}"
+        alarm = f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}" if bad else ""
+        return "; ".join(filter(None, [alarm, str(self._trouble)]))
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
@@ -204,15 +200,14 @@ class ProofKeeper(Keeper):
         return fabric
 
     def _stamps_now(self) -> tuple[float | None, ...]:
-        is_auto = self._section.fabric == "auto"
-        return tuple(map(self._modified, (CONFIGURATION, POOL))) if is_auto else ()
-
-    def _modified(self, path: str) -> float | None:
-        try:
-            return self._host.files.modified(path)
-        except HostFileError:
-            # The proof reports a file that cannot be read.
-            return None
+        stamps: list[float | None] = []
+        for path in (CONFIGURATION, POOL) if self._section.fabric == "auto" else ():
+            try:
+                stamps.append(self._host.files.modified(path))
+            except HostFileError:
+                # The proof reports a file that cannot be read.
+                stamps.append(None)
+        return tuple(stamps)
 
     # --- the alarm
 

@@ -175,8 +175,7 @@ class RouteKeeper(Keeper):
         self._last = repair(
             changes.ctx, routes, observed, self._host, self._logger, leave=self._paused
         )
-        self._log_changes(changes.changes)
-        self._log_waiting(before.waiting)
+        self._log(changes.changes, before.waiting)
 
     def _note_contests(self, observed: Routes, now: float) -> None:
         """Let a route that other programs take again and again pause, longer each time.
@@ -209,16 +208,14 @@ class RouteKeeper(Keeper):
                 name = str(wanted.get(key))
                 self._lines.write(INFO, message, name, event="over", route=name)
 
-    def _log_changes(self, changes: Sequence[Change]) -> None:
+    def _log(self, changes: Sequence[Change], before: Mapping[str, str]) -> None:
         if (count := len(changes)) > _MOST_LINES:
             message = "%d routes were repaired, the first is: %s"
             self._lines.write(WARNING, message, count, changes[0], event="repair", changed=count)
-            return
+            changes = ()
         for change in changes:
             fields = {"event": "repair", "subject": change.subject, "change": str(change)}
             self._lines.write(WARNING, "repaired: %s", change, **fields)
-
-    def _log_waiting(self, before: Mapping[str, str]) -> None:
         for route, reason in self._last.waiting.items():
             if before.get(route) != reason:
                 fields = {"route": route, "reason": reason}

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import Keeper
 from hostrouting.watch.duty import Duty, Pace, act_if_due
-from hostrouting.watch.trouble import Trouble
 from phases import Context
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hostrouting.boot import Keeper
     from hostrouting.watch.installed import InstalledConfig
+    from hostrouting.watch.trouble import Trouble
 
 
 #: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
@@ -52,33 +51,30 @@ def siblings(
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
-    kept = [
-        _Sibling(keeper, seconds, installed, Trouble(logger, keeper.failure), surrounding.notify)
-        for keeper, seconds in keepers
+    pace = Pace(least=_SECONDS_BETWEEN_LOOKS)
+    duties = [
+        _SiblingDuty(keeper, logger, seconds, installed, pace=pace) for keeper, seconds in keepers
     ]
-    duties = [Duty(sibling, logger, pace=Pace(least=_SECONDS_BETWEEN_LOOKS)) for sibling in kept]
 
     def look_soon() -> None:
         for duty in duties:
             duty.lose(now=ctx.clock.monotonic())
         ctx.notify()
 
-    thread = threading.Thread(
-        target=_keep, args=(ctx, duties), name="hostrouting-siblings", daemon=True
-    )
+    def keep() -> None:
+        while not ctx.cancelled:
+            act_if_due(ctx, duties)
+            surrounding.notify()
+            _wait(ctx, duties)
+
+    thread = threading.Thread(target=keep, name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield look_soon, [sibling.trouble for sibling in kept]
+        yield look_soon, [duty.trouble for duty in duties]
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
         thread.join(_SECONDS_TO_END)
-
-
-def _keep(ctx: Context, duties: Sequence[Duty]) -> None:
-    while not ctx.cancelled:
-        act_if_due(ctx, duties)
-        _wait(ctx, duties)
 
 
 def _wait(ctx: Context, duties: Sequence[Duty]) -> None:
@@ -88,29 +84,18 @@ def _wait(ctx: Context, duties: Sequence[Duty]) -> None:
 
 
 @attrs.define(eq=False)
-class _Sibling(Keeper):
-    """A keeper whose failures of any kind are logged; after one it acts at the next interval."""
+class _SiblingDuty(Duty):
+    """The duty of a sibling, whose failures of any kind are logged; the routes go on."""
 
-    failure: ClassVar[str] = "a sibling cannot be kept now"
-    _keeper: Keeper
     #: The longest time of one `act`.
     _seconds: float
     _installed: InstalledConfig
-    trouble: Trouble
-    #: Called when the trouble has changed.
-    _notify: Callable[[], None]
 
-    def act(self, ctx: Context) -> float:
-        """See `Keeper`."""
-        before = str(self.trouble)
-        try:
-            seconds = self._keeper.act(ctx.child(timeout=self._seconds))
-            self.trouble.end()
-        except Exception as error:  # noqa: BLE001 - the watch of the routes goes on
-            if ctx.over:
-                return inf
+    def act(self, ctx: Context) -> None:
+        """See `Duty`."""
+        super().act(ctx.child(timeout=self._seconds))
+
+    def _after(self, error: Exception, ctx: Context) -> float:
+        if not ctx.cancelled:
             self.trouble.log(str(error) or repr(error))
-            seconds = self._installed.config.watch.interval
-        if str(self.trouble) != before:
-            self._notify()
-        return seconds
+        return self._installed.config.watch.interval

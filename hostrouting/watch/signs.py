@@ -46,9 +46,16 @@ class LivingClock(SystemClock):
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        thread = threading.Thread(
-            target=self._ring, args=(reader, before), name="hostrouting-signals", daemon=True
-        )
+
+        def ring_and_pass_on() -> None:
+            while caught := os.read(reader, 1):
+                ring(self._doorbell)
+                if before >= 0:
+                    # It is full, or closed meanwhile: the interpreter would lose the signal, too.
+                    with suppress(OSError):
+                        os.write(before, caught)
+
+        thread = threading.Thread(target=ring_and_pass_on, name="hostrouting-signals", daemon=True)
         thread.start()
         self.longest: float = threading.TIMEOUT_MAX
         try:
@@ -60,35 +67,22 @@ class LivingClock(SystemClock):
             thread.join()
             os.close(reader)
 
-    def _ring(self, reader: int, next_writer: int) -> None:
-        """Ring at each signal that the interpreter writes to a pipe, and pass it on."""
-        while caught := os.read(reader, 1):
-            ring(self._doorbell)
-            if next_writer >= 0:
-                # It is full, or closed meanwhile: the interpreter would lose the signal, too.
-                with suppress(OSError):
-                    os.write(next_writer, caught)
-
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""
         if threading.current_thread() is threading.main_thread():
-            until = self._sign_before(until)
+            seconds = self._supervisor.seconds_between_signs
+            if seconds is not None:
+                now = self.monotonic()
+                if now >= self._due:
+                    self._supervisor.alive()
+                    self._due = now + seconds
+                # It ends at the latest for the next sign.
+                until = self._due if until is None else min(until, self._due)
             self._doorbell = doorbell
             # From here on a signal rings. This handles one from before, as each change of the mask
             # does.
             signal.pthread_sigmask(signal.SIG_BLOCK, ())
         super().wait(doorbell, until)
-
-    def _sign_before(self, until: float | None) -> float | None:
-        """Send a sign if it is due; return the end of the wait, at the latest for the next sign."""
-        seconds = self._supervisor.seconds_between_signs
-        if seconds is None:
-            return until
-        now = self.monotonic()
-        if now >= self._due:
-            self._supervisor.alive()
-            self._due = now + seconds
-        return self._due if until is None else min(until, self._due)
 
 
 @attrs.define(eq=False)
@@ -99,6 +93,7 @@ class WatchRounds:
     _installed: InstalledConfig
     #: The reloads that have not begun: functions that read a config. Any thread may add one.
     _calls: list[Callable[[], HostRoutingConfig]]
+    _duties: Sequence[Duty]
     #: Returns the state in a few words.
     _state: Callable[[], str]
     #: The families of the events.
@@ -118,16 +113,16 @@ class WatchRounds:
         # A thread of the siblings may have changed the state.
         return bool(self._calls) or (self._is_ready and self._state() != self._sent)
 
-    def begin(self, duties: Sequence[Duty]) -> None:
+    def begin(self) -> None:
         """Reload the config if `reload` was called."""
         if self._calls:
             self._supervisor.reloading()
             self._is_ready = False
-            calls = self._calls.copy()
+            count = len(self._calls)
             # The last call reads the newest config.
-            self._installed.replace(calls[-1])
-            del self._calls[: len(calls)]
-            for duty in duties:
+            self._installed.replace(self._calls[count - 1])
+            del self._calls[:count]
+            for duty in self._duties:
                 duty.act_soon()
 
     def end(self) -> None:

@@ -61,7 +61,10 @@ class SharedLock:
         try:
             yield ctx.holding(self)
         finally:
-            self._leave()
+            with self._guard:
+                self._users -= 1
+                if not self._users:
+                    self._release.close()
 
     def _enter(self, ctx: Context) -> None:
         while True:
@@ -73,11 +76,12 @@ class SharedLock:
                 is_first = not self._is_awaited
                 self._is_awaited = True
             if is_first:
-                self._take(ctx)
-                return
-            self._wait(ctx)
-
-    def _take(self, ctx: Context) -> None:
+                break
+            self._waiting.add(ctx)
+            try:
+                ctx.wait(lambda: ctx.cancelled or not self._is_awaited, until=ctx.deadline)
+            finally:
+                self._waiting.discard(ctx)
         try:
             with ExitStack() as opened:
                 opened.enter_context(self._lock.hold(ctx))
@@ -87,19 +91,6 @@ class SharedLock:
             self._is_awaited = False
             for waiting in tuple(self._waiting):
                 waiting.notify()
-
-    def _wait(self, ctx: Context) -> None:
-        self._waiting.add(ctx)
-        try:
-            ctx.wait(lambda: ctx.cancelled or not self._is_awaited, until=ctx.deadline)
-        finally:
-            self._waiting.discard(ctx)
-
-    def _leave(self) -> None:
-        with self._guard:
-            self._users -= 1
-            if not self._users:
-                self._release.close()
 
 
 class KeepNode(NodeTask):
@@ -142,7 +133,8 @@ class KeepNode(NodeTask):
 
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
-        host = _with_shared_lock(self._host)
+        ports = {field.name: getattr(self._host, field.name) for field in attrs.fields(Host)}
+        host = Host(**{**ports, "lock": SharedLock(self._host.lock)})
         keepers = [
             (make(host, self._logger, installed), seconds) for make, seconds in self._siblings
         ]
@@ -155,10 +147,10 @@ class KeepNode(NodeTask):
             duties = [routes, proof]
 
             def state() -> str:
-                pair = (routes.trouble or keeper.state, proof.trouble or prover.state)
+                pair = str(routes.trouble) or keeper.state, str(proof.trouble) or prover.state
                 return "; ".join(filter(None, (*pair, *map(str, troubles))))
 
-            rounds = WatchRounds(host.supervisor, installed, self._calls, state)
+            rounds = WatchRounds(host.supervisor, installed, self._calls, duties, state)
             self._wake = ctx.notify
             while not (ctx.over or installed.is_reset):
                 rounds.families = installed.config.families
@@ -178,34 +170,29 @@ _SECONDS_TOGETHER = 0.003
 
 def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
     """Let the duties act, each when it is due, until the context ends or the rounds are done."""
-    while not (ctx.over or rounds.is_done):
-        rounds.begin(duties)
-        act_if_due(ctx, duties)
-        rounds.end()
-        if not rounds.is_done:
-            _deliver(ctx, duties, listener, rounds)
-
-
-def _deliver(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
-    """Wait for events, a due duty or an early round; deliver the events, if only none."""
     now = ctx.clock.monotonic
     end = inf if ctx.deadline is None else ctx.deadline
-    due = min(end, *(duty.due for duty in duties))
-    is_woken = ctx.wait(lambda: ctx.cancelled or rounds.is_called or listener.has_news, until=due)
-    if is_woken and not rounds.is_called:
-        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
-    if ctx.cancelled:
-        return
-    try:
-        events = listener.take()
-    except EventsLostError:
+
+    def is_woken() -> bool:
+        return ctx.cancelled or rounds.is_called or listener.has_news
+
+    while True:
+        rounds.begin()
+        act_if_due(ctx, duties)
+        rounds.end()
+        if ctx.over or rounds.is_done:
+            return
+        has_come = ctx.wait(is_woken, until=min(end, *(duty.due for duty in duties)))
+        if has_come and not rounds.is_called:
+            ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+        if ctx.cancelled:
+            return
+        try:
+            events = listener.take()
+        except EventsLostError:
+            for duty in duties:
+                duty.lose(now=now())
+            continue
         for duty in duties:
-            duty.lose(now=now())
-        return
-    for duty in duties:
-        duty.deliver(events, now=now())
-
-
-def _with_shared_lock(host: Host) -> Host:
-    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    return Host(**{**ports, "lock": SharedLock(host.lock)})
+            # If only none: a keeper may act later than it had to.
+            duty.deliver(events, now=now())

@@ -114,25 +114,21 @@ def _problem(files: FileStore, path: str) -> str:
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     """Return the unit for the mode of the config; `command` is the path for a service."""
     name = UNIT_OF[config.watch.mode]
+    sweep = config.stale_cni
+    writes_records = sweep.enabled and sweep.sweep == "clean"
+    values = {
+        "@INTERVAL@": write_duration(config.watch.interval),
+        "@COMMAND@": _quoted(command),
+        "# @NETWORK@\n": _WITH_PROBES if sweep.enabled else _WITHOUT_PROBES,
+        "# @FILES@\n": _WRITES_RECORDS if writes_records else _WRITES_STATE,
+    }
     text = read_asset(__file__, name).decode()
-    for place, value in _values(config, command).items():
+    for place, value in values.items():
         text = text.replace(place, value)
     file = BootFile(f"{UNIT_DIRECTORY}/{name}", text.encode())
     return BootUnit(
         name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,)
     )
-
-
-def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
-    section = config.stale_cni
-    return {
-        "@INTERVAL@": write_duration(config.watch.interval),
-        "@COMMAND@": _quoted(command),
-        "# @NETWORK@\n": _WITH_PROBES if section.enabled else _WITHOUT_PROBES,
-        "# @FILES@\n": _WRITES_RECORDS
-        if section.enabled and section.sweep == "clean"
-        else _WRITES_STATE,
-    }
 
 
 _WITHOUT_PROBES = """\
@@ -185,8 +181,15 @@ class ConfigureWatch(SectionTask):
         with self._host.lock.hold(ctx) as held:
             parts, unit = self._parts()
             changed = self._boot.install(held, *parts)
-            if unit is not None:
-                self._run(held, unit.name, is_outdated=changed)
+            if unit is None:
+                return
+            services = self._host.services
+            for change in self._plan_start(held, unit.name, is_outdated=changed):
+                if changed:
+                    services.stop(held, unit.name)
+                services.start(held, unit.name, wait=False)
+                # An undo of the files stops a new unit.
+                held.record(change, undo=lambda _: None)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now."""
@@ -260,15 +263,6 @@ class ConfigureWatch(SectionTask):
             return []
         kind = _RESTARTED if runs else _STARTED
         return [Change("~", unit, kind, kind)]
-
-    def _run(self, ctx: Context, unit: str, *, is_outdated: bool) -> None:
-        services = self._host.services
-        for change in self._plan_start(ctx, unit, is_outdated=is_outdated):
-            if is_outdated:
-                services.stop(ctx, unit)
-            services.start(ctx, unit, wait=False)
-            # An undo of the files stops a new unit.
-            ctx.record(change, undo=lambda _: None)
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:
