@@ -9,15 +9,8 @@ ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at
 
 from __future__ import annotations
 
-from hostrouting.azure.probe_snat.detect import NotWanted, repair, rules_to_install, to_repair
+from hostrouting.azure.probe_snat.detect import rules_to_install
 from hostrouting.azure.probe_snat.ruleset import boot_unit
 from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
 
-__all__ = [
-    "ConfigureProbeSNAT",
-    "NotWanted",
-    "boot_unit",
-    "repair",
-    "rules_to_install",
-    "to_repair",
-]
+__all__ = ["ConfigureProbeSNAT", "boot_unit", "rules_to_install"]

@@ -269,31 +269,22 @@ def change_to(before: Loaded, after: ProbeRules | None) -> Change:
 # --- repair
 
 
-def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
-    """Return the change that `repair` would make now; None if it would make none.
+def repair(
+    ctx: Context, section: ProbeSNATConfig, host: Host, *, is_dry: bool = False
+) -> Change | NotWanted | None:
+    """Load the installed rules unless the table has them, under the run lock unless it `is_dry`.
 
-    An apply has decided if the node needs the rules, and for which device. The installed file shows
-    its decision, so the cloud is not queried again.
+    Return the change; None without one. An apply has decided if the node needs the rules, and for
+    which device. The installed file shows its decision, so the cloud is not queried again.
     """
-    installed = _installed(host)
-    if installed is None:
-        return None
-    loaded = loaded_rules(ctx, host)
-    if loaded == installed:
+    installed = parse((host.files.read(RULESET_PATH) or b"").decode(errors="replace"))
+    if installed is None or (loaded := loaded_rules(ctx, host)) == installed:
         return None
     outcome = assess(section, host)
     # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle does not stop the unit
     # at boot, nor this.
-    return outcome if isinstance(outcome, NotWanted) else change_to(loaded, installed)
-
-
-def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
-    """Load the installed rules unless the table has them; call it under the run lock."""
-    change, installed = to_repair(ctx, section, host), _installed(host)
-    if isinstance(change, Change) and installed is not None:
+    if isinstance(outcome, NotWanted):
+        return outcome
+    if not is_dry:
         host.nftables.load(ctx, render(installed))
-    return change
-
-
-def _installed(host: Host) -> ProbeRules | None:
-    return parse((host.files.read(RULESET_PATH) or b"").decode(errors="replace"))
+    return change_to(loaded, installed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from hostrouting.azure.probe_snat.detect import NotWanted, repair, to_repair
+from hostrouting.azure.probe_snat.detect import NotWanted, repair
 from hostrouting.boot import WATCH_TASK, ConfigInForce, Keeper
 from phases import Change
 
@@ -34,7 +34,7 @@ class ProbeKeeper(Keeper):
         if not config.probe_snat.enabled:
             return config.watch.interval
         # Without the lock: nft may hang, and an apply beside it would wait.
-        change = to_repair(ctx, config.probe_snat, self._host)
+        change = repair(ctx, config.probe_snat, self._host, is_dry=True)
         if isinstance(change, Change):
             change = self._repair(ctx)
         if isinstance(change, Change):
@@ -45,7 +45,11 @@ class ProbeKeeper(Keeper):
                 "change": str(change),
             }
             self._logger.warning("repaired: %s", change, extra=fields)
-        self._tell_left(change)
+        reason = change.reason if isinstance(change, NotWanted) else ""
+        if reason and reason != self._left:
+            message = "the rules for IPv6 probes are not loaded again: %s"
+            self._logger.warning(message, reason, extra={"task": WATCH_TASK})
+        self._left = reason
         return config.watch.interval
 
     def _repair(self, ctx: Context) -> Change | NotWanted | None:
@@ -55,10 +59,3 @@ class ProbeKeeper(Keeper):
                 return None
             # It looks once more: an apply or reset may have come between.
             return repair(held, config.probe_snat, self._host)
-
-    def _tell_left(self, outcome: Change | NotWanted | None) -> None:
-        reason = outcome.reason if isinstance(outcome, NotWanted) else ""
-        if reason and reason != self._left:
-            message = "the rules for IPv6 probes are not loaded again: %s"
-            self._logger.warning(message, reason, extra={"task": WATCH_TASK})
-        self._left = reason

@@ -144,7 +144,18 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     # The table itself, the two chains and their rules are all that there is; the names of the
     # chains do not matter.
     is_all = len(listing) == 1 + len(_HOOKS) + len(written)
-    if not is_all or any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
+    wanted = {
+        "family": FAMILY,
+        "table": TABLE_NAME,
+        "type": "filter",
+        # Before connection tracking, which is at -200.
+        "prio": -300,
+        "policy": "accept",
+    }
+    if not is_all or any(
+        chains.get(hook, {}) | {"name": hook} != {**wanted, "name": hook, "hook": hook}
+        for hook in _HOOKS
+    ):
         return None
     inward, outward = (
         [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]]
@@ -204,12 +215,6 @@ def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
             if left == _payload("icmpv6", "type") and types <= _OF_THE_LINK:
                 return types
     return frozenset()
-
-
-def _chain(hook: str) -> dict[str, Any]:
-    place = {"family": FAMILY, "table": TABLE_NAME, "name": hook}
-    # Before connection tracking, which is at -200.
-    return {**place, "type": "filter", "hook": hook, "prio": -300, "policy": "accept"}
 
 
 def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:

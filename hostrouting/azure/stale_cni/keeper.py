@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from itertools import islice
 from logging import ERROR, INFO, WARNING
 from typing import TYPE_CHECKING, ClassVar
@@ -46,8 +46,8 @@ class StaleObjectKeeper(Keeper):
     _told: frozenset[str] = frozenset()
     #: Objects that look stale, until their pods are asked.
     _alive: frozenset[str] = frozenset()
-    #: When objects were swept.
-    _sweeps: defaultdict[str, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+    #: The objects that were swept within the time, and when.
+    _sweeps: list[tuple[str, float]] = attrs.field(factory=list)
     #: The objects that are left to the program that adds them.
     _contested: frozenset[str] = frozenset()
 
@@ -62,7 +62,9 @@ class StaleObjectKeeper(Keeper):
         return 0 if self._seen - before else config.watch.interval
 
     def _look(self, ctx: Context, config: HostRoutingConfig) -> None:
-        task = self._task_for(config)
+        if self._sweep is None or self._sweep[0] != config:
+            self._sweep = config, CleanStaleCNI(config, host=self._host, logger=self._logger)
+        task = self._sweep[1]
         if config.stale_cni.sweep == "report":
             self._tell(_by_name(task.foresee(ctx).stale), task)
             return
@@ -78,11 +80,6 @@ class StaleObjectKeeper(Keeper):
             self._clean(ctx, task, config.stale_cni, suspects=stale)
         else:
             self._tell(stale, task)
-
-    def _task_for(self, config: HostRoutingConfig) -> CleanStaleCNI:
-        if self._sweep is None or self._sweep[0] != config:
-            self._sweep = config, CleanStaleCNI(config, host=self._host, logger=self._logger)
-        return self._sweep[1]
 
     # --- sweep: report
 
@@ -123,8 +120,8 @@ class StaleObjectKeeper(Keeper):
             try:
                 task.do(run.ctx)
             finally:
-                for change in run.changes:
-                    self._sweeps[change.subject].append(ctx.clock.monotonic())
+                now = ctx.clock.monotonic()
+                self._sweeps += ((change.subject, now) for change in run.changes)
                 told = {
                     change.subject: f"removed: {change.subject}: {change.detail}"
                     for change in run.changes
@@ -135,14 +132,11 @@ class StaleObjectKeeper(Keeper):
 
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
         """Return True if any was swept too often; say so once."""
-        recent = {
-            name: [time for time in times if now - time < _SECONDS_OF_A_CONTEST]
-            for name, times in self._sweeps.items()
-        }
-        self._sweeps = defaultdict(list, {name: times for name, times in recent.items() if times})
-        contested = frozenset(
-            name for name in suspects if len(self._sweeps.get(name, ())) >= _MOST_SWEEPS
-        )
+        self._sweeps = [
+            (name, time) for name, time in self._sweeps if now - time < _SECONDS_OF_A_CONTEST
+        ]
+        counts = Counter(name for name, _ in self._sweeps)
+        contested = frozenset(name for name in suspects if counts[name] >= _MOST_SWEEPS)
         for name in sorted(contested - self._contested)[:1]:
             message = (
                 "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; "

@@ -266,8 +266,10 @@ def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
         in_place = places[place_of(wanted)]
         if any(_is_same(present, wanted) for present in in_place):
             result.present.append(wanted)
-        elif obstacle := _obstacle(wanted, in_place, devices):
-            result.lost[wanted] = obstacle
+        elif not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
+            result.lost[wanted] = f"the device {wanted.dev} is gone"
+        elif in_place:
+            result.lost[wanted] = f"its place was taken meanwhile by '{in_place[0]}'"
         else:
             result.missing.append(wanted)
             in_place.append(wanted)
@@ -281,10 +283,3 @@ def _is_same(present: Restorable, wanted: Restorable) -> bool:
     if isinstance(present, ObservedRoute) and isinstance(wanted, ObservedRoute):
         return present.fulfils(wanted)
     return identity(present) == identity(wanted)
-
-
-def _obstacle(wanted: Restorable, in_place: Sequence[Restorable], devices: set[str]) -> str | None:
-    """Return why the object cannot be restored; None if it can."""
-    if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
-        return f"the device {wanted.dev} is gone"
-    return f"its place was taken meanwhile by '{in_place[0]}'" if in_place else None

@@ -11,7 +11,7 @@ import attrs
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
 from hostrouting.config import require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
-from phases import Change, TaskFailedError, run
+from phases import TaskFailedError, run
 from phases import task as part
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from phases import Context
+    from phases import Change, Context
 
 _KINDS = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
 
@@ -73,23 +73,22 @@ class SweepReport:
         for reason, subjects in by_reason.items():
             yield f"{reason}:"
             yield from (f"  - {subject}" for subject in subjects)
+        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
         if self.error is None:
-            yield self._summary()
+            if not self.changes:
+                yield "nothing stale of azure-vnet was found"
+            elif self.dry_run:
+                yield f"would remove {count}" + (
+                    f"; will be refused: {self.obstacle}" if self.obstacle else ""
+                )
+            else:
+                yield f"removed {count}, recorded in {self.record}"
         counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
         if counts:
             parts = [f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]]
             yield f"left alone: {', '.join(parts)}{':' if verbose else ' (-v lists them)'}"
         for verdict in self.spared if verbose else ():
             yield f"  = {verdict.object}: {verdict.reason}"
-
-    def _summary(self) -> str:
-        if not self.changes:
-            return "nothing stale of azure-vnet was found"
-        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
-        if not self.dry_run:
-            return f"removed {count}, recorded in {self.record}"
-        refusal = f"; will be refused: {self.obstacle}" if self.obstacle else ""
-        return f"would remove {count}{refusal}"
 
 
 def sweep_node(
@@ -113,7 +112,7 @@ def sweep_node(
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
         reading = task.foresee(ctx)
-        changes = tuple(Change("-", str(stale.object), stale.reason) for stale in reading.stale)
+        changes = tuple(stale.removal for stale in reading.stale)
         spared, obstacle = tuple(reading.spared), task.obstacle() if changes else None
         return SweepReport(dry_run=True, changes=changes, spared=spared, obstacle=obstacle)
     swept = Swept()

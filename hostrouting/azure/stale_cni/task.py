@@ -112,7 +112,7 @@ class CleanStaleCNI(NodeTask):
             record = self._sweeps.add(objects, texts=ebtables.texts, now=ctx.clock.time())
         except HostFileError as error:
             raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
-        self._sweep(ctx, record, stale, swept)
+        self._remove(ctx, record, stale, swept)
         self._logger.info(
             "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
@@ -126,13 +126,14 @@ class CleanStaleCNI(NodeTask):
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
-        refused = partial(hindered, "-", optional=not self._section.required)
-        return [
-            refused(str(verdict.object), f"{obstacle}; {verdict.reason}")
-            if obstacle
-            else Change("-", str(verdict.object), verdict.reason)
+        planned = [
+            verdict.removal
             for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
         ]
+        if not obstacle:
+            return planned
+        refused = partial(hindered, "-", optional=not self._section.required)
+        return [refused(change.subject, f"{obstacle}; {change.detail}") for change in planned]
 
     def undo(self, ctx: Context) -> None:
         """Restore the objects that were swept since the machine was started, if they are absent.
@@ -273,7 +274,7 @@ class CleanStaleCNI(NodeTask):
 
     # --- removing
 
-    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
+    def _remove(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
         swept.record = record.path
         removed: Sequence[Restorable] = record.objects
         try:
@@ -302,11 +303,10 @@ class CleanStaleCNI(NodeTask):
                 removed = compare(removed, self._snapshot(ctx.shielded())).absent
             raise
         finally:
-            undo = partial(self._undo_sweep, record)
-            lasting = set(removed)
+            undo, lasting = partial(self._undo_sweep, record), set(removed)
             for verdict in stale:
                 if verdict.object in lasting:
-                    ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
+                    ctx.record(verdict.removal, undo=undo)
 
     def _roll_back(
         self, ctx: Context, record: Record

@@ -27,15 +27,15 @@ from hostrouting.azure.stale_cni.leftovers import (
 )
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import Address, Prefix
+from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.azure.stale_cni.azure_vnet import Endpoint
     from hostrouting.azure.stale_cni.journal import Restorable
     from hostrouting.azure.stale_cni.leftovers import Candidate, Snapshot
     from hostrouting.host.ports import LinkAddress
-    from hostrouting.net.links import Station
 
 Kind = Literal["stale", "live", "node", "unknown"]
 
@@ -47,6 +47,11 @@ class Verdict(NamedTuple):
     kind: Kind
     address: str | None
     reason: str
+
+    @property
+    def removal(self) -> Change:
+        """The removal of a stale object, for a report."""
+        return Change("-", str(self.object), self.reason)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the verdict for JSON and for log records, with the `details` of the journal."""
@@ -74,7 +79,7 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     life = _Life(snapshot, leftovers, bridge)
 
     def verdict(candidate: Candidate) -> Verdict:
-        leftover, address, _, oddity = candidate
+        leftover, address, mac, oddity = candidate
         if address is None or oddity == OF_OTHER_NODE:
             kind: Kind = "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown"
             return Verdict(leftover, kind, address, oddity)
@@ -82,25 +87,21 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
             return Verdict(leftover, "node", address, of_node)
         if not any(pod.covers(Address.parse(address)) for pod in pods):
             return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
-        kind, reason = _owned(candidate, address, node, life)
-        unclear = (oddity or life.doubt(candidate, address)) if kind == "stale" else None
-        return Verdict(leftover, "unknown" if unclear else kind, address, unclear or reason)
+        sign, own = life.signs.get(address), node.addresses.get(address)
+        if not (sign or own):
+            reason = life.dead.get(address) or f"no live endpoint of azure-vnet has {address}"
+        elif life.leads_nowhere(candidate):
+            reason = f"no device and no pod has {mac}, to which it leads; {sign or own}"
+        elif sign:
+            return Verdict(leftover, "live", address, sign)
+        elif mac == TUNNEL_MAC:
+            reason = f"it was made for a pod, and {own}"
+        else:
+            return Verdict(leftover, "node", address, str(own))
+        unclear = oddity or life.doubt(candidate, address)
+        return Verdict(leftover, "unknown" if unclear else "stale", address, unclear or reason)
 
     return tuple(map(verdict, leftovers))
-
-
-def _owned(candidate: Candidate, address: str, node: _Node, life: _Life) -> tuple[Kind, str]:
-    sign, own = life.signs.get(address), node.addresses.get(address)
-    if not (sign or own):
-        return "stale", life.dead.get(address) or f"no live endpoint of azure-vnet has {address}"
-    if life.leads_nowhere(candidate):
-        lead = f"no device and no pod has {candidate.mac}, to which it leads"
-        return "stale", f"{lead}; {sign or own}"
-    if sign:
-        return "live", sign
-    if candidate.mac == TUNNEL_MAC:
-        return "stale", f"it was made for a pod, and {own}"
-    return "node", str(own)
 
 
 def to_probe(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
@@ -117,12 +118,6 @@ def to_probe(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) ->
         if kind == "stale" and address is not None:
             dev = None if isinstance(leftover, EbtablesRule) else leftover.dev
             targets += ((device, address) for device in up if dev in (None, bridge, device))
-    return list(dict.fromkeys((*targets, *_of_records(snapshot, verdicts, up))))
-
-
-def _of_records(
-    snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]
-) -> Iterator[LinkAddress]:
     live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
     learned = {station.dev for station in snapshot.stations if not station.permanent}
     for device, pods in pods_by_device(snapshot.endpoints).items():
@@ -130,7 +125,8 @@ def _of_records(
         addresses = [address for endpoint in endpoints for address in endpoint.addresses]
         is_known = device in learned or any(endpoint.own_macs for endpoint in endpoints)
         if device in up and not live.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
-            yield from ((device, address) for address in addresses)
+            targets += ((device, address) for address in addresses)
+    return list(dict.fromkeys(targets))
 
 
 def agree(readings: Sequence[Sequence[Verdict]]) -> tuple[list[Verdict], list[Verdict]]:
@@ -195,8 +191,11 @@ class _Life:
 
     def __init__(self, snapshot: Snapshot, candidates: Sequence[Candidate], bridge: str) -> None:
         bridges = {bridge, *(device.name for device in snapshot.devices if device.kind == "bridge")}
-        learned = [station for station in sorted(snapshot.stations) if not station.permanent]
-        stations = [station for station in learned if station.dev not in bridges]
+        stations = [
+            station
+            for station in sorted(snapshot.stations)
+            if not station.permanent and station.dev not in bridges
+        ]
         self._learned: defaultdict[str, set[str]] = defaultdict(set)
         for station in stations:
             self._learned[station.dev].add(station.mac)
@@ -212,27 +211,9 @@ class _Life:
             if candidate.mac and candidate.address is not None and candidate.mac != TUNNEL_MAC:
                 self._addresses[candidate.mac].add(candidate.address)
         self._devices = {device.name for device in snapshot.devices}
-        #: The records of pods whose device exists and is not another pod's now.
-        self._endpoints = self._living(snapshot)
-        self._weigh(snapshot, stations)
-        macs = {station.mac for station in stations}
-        self._in_use = macs.union(*map(self._macs_of, self._endpoints))
-        # A device whose pod's address is known leads to that pod alone; a record may lack one of
-        # two families.
-        known = {
-            (record.host_device, ":" in address)
-            for record in self._endpoints
-            for address in record.addresses
-        }
-        pods = [] if snapshot.may_probe else pod_devices(snapshot.devices)
-        devs = sorted(device.name for device in pods)
-        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that was not probed.
-        self._unprobed = {
-            ipv6: [dev for dev in devs if (dev, ipv6) not in known] for ipv6 in (False, True)
-        }
-
-    def _weigh(self, snapshot: Snapshot, stations: Sequence[Station]) -> None:
-        """Collect the signs, from the weakest to the strongest: the last one stays."""
+        # The records of pods whose device exists and is not another pod's now.
+        living = self._living(snapshot)
+        # From the weakest sign to the strongest: the last one stays.
         for station in stations:
             addresses = self._addresses.get(station.mac, ())
             families = [":" in address for address in addresses]
@@ -240,14 +221,29 @@ class _Life:
             if len(families) == len(set(families)):
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
                 self._add_sign(addresses, sign, {station.mac})
-        for endpoint in self._endpoints:
-            sign = f"with {endpoint.mac}, its hardware address"
-            sign = f"azure-vnet's state has an endpoint {sign}{_on(endpoint)}"
-            self._add_sign(self._addresses.get(endpoint.mac, ()), sign, {endpoint.mac})
+        for record in living:
+            sign = f"azure-vnet's state has an endpoint with {record.mac}, its hardware address"
+            addresses = self._addresses.get(record.mac, ())
+            self._add_sign(addresses, f"{sign}{_on(record)}", {record.mac})
         for device, address in sorted(snapshot.answered):
             self._add_sign([address], f"{address} answers on {device}", self._learned[device])
-        for endpoint in self._endpoints:
-            self._add_sign(endpoint.addresses, _recorded(endpoint), self._macs_of(endpoint))
+        for record in living:
+            self._add_sign(record.addresses, _recorded(record), self._macs_of(record))
+        macs = {station.mac for station in stations}
+        self._in_use = macs.union(*map(self._macs_of, living))
+        # A device whose pod's address is known leads to that pod alone; a record may lack one of
+        # two families.
+        known = {
+            (record.host_device, ":" in address)
+            for record in living
+            for address in record.addresses
+        }
+        pods = () if snapshot.may_probe else pod_devices(snapshot.devices)
+        devs = sorted(device.name for device in pods)
+        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that was not probed.
+        self._unprobed = {
+            ipv6: [dev for dev in devs if (dev, ipv6) not in known] for ipv6 in (False, True)
+        }
 
     def leads_nowhere(self, candidate: Candidate) -> bool:
         """Return True if the object leads to a hardware address that no pod has."""
