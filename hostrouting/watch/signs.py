@@ -98,9 +98,8 @@ class WatchRounds:
     _state: Callable[[], str]
     #: The families of the events.
     families: Sequence[int] = ()
-    _is_ready: bool = False
-    #: The state that the service manager has.
-    _sent: str = ""
+    #: The state that the service manager has; None if it does not count as ready.
+    _sent: str | None = None
 
     @property
     def is_done(self) -> bool:
@@ -111,13 +110,13 @@ class WatchRounds:
     def is_called(self) -> bool:
         """True if a round is to begin before a duty is due."""
         # A thread of the siblings may have changed the state.
-        return bool(self._calls) or (self._is_ready and self._state() != self._sent)
+        return bool(self._calls) or self._sent not in (None, self._state())
 
     def begin(self) -> None:
         """Reload the config if `reload` was called."""
         if self._calls:
             self._supervisor.reloading()
-            self._is_ready = False
+            self._sent = None
             count = len(self._calls)
             # The last call reads the newest config.
             self._installed.replace(self._calls[count - 1])
@@ -128,8 +127,8 @@ class WatchRounds:
     def end(self) -> None:
         """Send a changed state; the first one, also after a reload, makes the service ready."""
         state = self._state()
-        if not self._is_ready:
+        if self._sent is None:
             self._supervisor.ready(state)
         elif state != self._sent:
             self._supervisor.status(state)
-        self._is_ready, self._sent = True, state
+        self._sent = state

@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-@attrs.define(eq=False)
 class SharedLock:
     """A `RunLock` whose users share the lock of a host until the last of them releases it."""
 
-    _lock: RunLock
-    #: Held for a moment, never while a thread waits for the lock of the host.
-    _guard: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-    _users: int = attrs.field(default=0, init=False)
-    #: A thread is waiting for the lock of the host, for all.
-    _is_awaited: bool = attrs.field(default=False, init=False)
-    #: Releases the lock of the host.
-    _release: ExitStack = attrs.field(factory=ExitStack, init=False)
-    #: The contexts of the threads that wait for that one.
-    _waiting: set[Context] = attrs.field(factory=set, init=False)
+    def __init__(self, lock: RunLock) -> None:
+        self._lock = lock
+        #: Held for a moment, never while a thread waits for the lock of the host.
+        self._guard = threading.Lock()
+        self._users = 0
+        #: A thread is waiting for the lock of the host, for all.
+        self._is_awaited = False
+        #: Releases the lock of the host.
+        self._release = ExitStack()
+        #: The contexts of the threads that wait for that one.
+        self._waiting: set[Context] = set()
 
     @contextmanager
     def hold(self, ctx: Context) -> Iterator[Context]:

@@ -207,11 +207,13 @@ class ConfigureWatch(SectionTask):
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
-        # A unit is restarted because of its files, which have a finding.
-        planned = [change for change in self.plan(ctx) if change.kind != _RESTARTED]
         own = (*UNIT_OF.values(), DROP_IN_PATH)
-        changes = (change for change in planned if any(name in change.subject for name in own))
-        findings = [self._finding(ctx, change) for change in changes]
+        findings = [
+            self._finding(ctx, change)
+            for change in self.plan(ctx)
+            # A unit is restarted because of its files, which have a finding.
+            if change.kind != _RESTARTED and any(name in change.subject for name in own)
+        ]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
         if section.enabled and not has_duties(self._config):
@@ -226,26 +228,27 @@ class ConfigureWatch(SectionTask):
 
     def _finding(self, ctx: Context, change: Change) -> NodeFinding:
         # A change with a detail cannot be made, also by an apply.
-        reason, apply = (
-            self._obstacle() or change.detail or STATES[change.action],
-            not change.detail,
-        )
+        reason, helps = self._obstacle() or change.detail, not change.detail
         if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
-            # Another start alone would end like the last one.
-            failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
-            reason, apply = (
-                "does not run" if result == "success" else f"does not run, and {failure}",
-                True,
-            )
-        return NodeFinding("watch", change.subject, reason, "warning", apply="now" if apply else "")
+            reason, helps = "does not run", True
+            if result != "success":
+                # Another start alone would end like the last one.
+                failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
+                reason = f"{reason}, and {failure}"
+        reason = reason or STATES[change.action]
+        return NodeFinding("watch", change.subject, reason, "warning", apply="now" if helps else "")
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""
-        if not has_duties(self._config):
-            return [*_departures(None), self._intent], None
-        unit = boot_unit(self._config, command_path(self._host.files))
-        return [unit, *_departures(unit), self._intent], unit
+        config, unit = self._config, None
+        if has_duties(config):
+            unit = boot_unit(config, command_path(self._host.files))
+        first, *rest = (name for name in UNIT_OF.values() if unit is None or name != unit.name)
+        # With the drop-in for networkd, if it is not used.
+        paths = () if unit and DROP_IN_PATH in unit.paths else (DROP_IN_PATH,)
+        departures = [Departure(first, paths), *(Departure(name, ()) for name in rest)]
+        return [*([unit] if unit else []), *departures, self._intent], unit
 
     def _obstacle(self) -> str:
         if not has_duties(self._config) or self._config.watch.mode != "service":
@@ -263,13 +266,3 @@ class ConfigureWatch(SectionTask):
             return []
         kind = _RESTARTED if runs else _STARTED
         return [Change("~", unit, kind, kind)]
-
-
-def _departures(unit: BootUnit | None) -> list[Departure]:
-    """Return the units to remove: all but this one; with the drop-in for networkd, if unused."""
-    names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
-    keeps = unit is not None and DROP_IN_PATH in unit.paths
-    return [
-        Departure(names[0], () if keeps else (DROP_IN_PATH,)),
-        *(Departure(name, ()) for name in names[1:]),
-    ]

@@ -9,7 +9,7 @@ Obstacle     wanted, but the node is not (yet) ready for them
 
 from __future__ import annotations
 
-import logging
+from logging import INFO, WARNING
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -50,7 +50,7 @@ class NotWanted:
 
     reason: str
     #: The level at which a run logs the reason.
-    level: int = logging.INFO
+    level: int = INFO
     may_change: bool = False
 
 
@@ -72,15 +72,20 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         return rules
     dev = rules.dev
     # A device that was looked up has a route, so it exists and is up.
-    if section.dev and (out_of_order := _out_of_order(section.dev, host)):
+    if section.dev:
+        device = next((device for device in host.routes.links() if device.name == dev), None)
         # Also if an address decides on IPv6: that a mistyped device lacks one proves nothing.
-        return out_of_order
+        if device is None:
+            return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
+        if not device.up:
+            step = f"run: ip link set {dev} up"
+            return Obstacle(f"the device {dev} is down", step, may_change=True)
     if section.detect == "address" and not _addresses(host, dev):
         return NotWanted(f"this node lacks IPv6: {dev} lacks a global address", may_change=True)
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
-        return NotWanted(reason, level=logging.WARNING)
+        return NotWanted(reason, level=WARNING)
     return _wrong_route(section, host, dev) or rules
 
 
@@ -198,21 +203,19 @@ def _addresses(host: Host, dev: str) -> set[str]:
     }
 
 
-def _out_of_order(dev: str, host: Host) -> Obstacle | None:
-    device = next((device for device in host.routes.links() if device.name == dev), None)
-    if device is None:
-        return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
-    if not device.up:
-        return Obstacle(f"the device {dev} is down", f"run: ip link set {dev} up", may_change=True)
-    return None
-
-
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
     """Return the reason why replies to probes would not leave by the device, or not rewritten.
 
     Without the rewriting a probe gets no answer, and the address leaks.
     """
-    leaves_by = _leaves_by(section.address, host)
+    numbers = [Address.parse(section.address).number]
+    [answer] = host.routes.lookup(numbers, family=IPV6)
+    if answer.route and not answer.route.hops:
+        # Some kernels show a nexthop object by its number alone, and the path of a packet with its
+        # device.
+        [answer] = host.routes.lookup(numbers, resolve=True, family=IPV6)
+    hops = answer.route.hops if answer.route else ()
+    leaves_by = sorted({hop.dev for hop in hops if not hop.dead})
     elsewhere = [name for name in leaves_by if name != dev]
     if leaves_by and not elsewhere:
         if section.address in _addresses(host, dev):
@@ -232,17 +235,6 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         "so that replies to probes would not become the load balancer's again"
     )
     return Obstacle(reason, f"{step}, or correct {_DEV}")
-
-
-def _leaves_by(address: str, host: Host) -> list[str]:
-    """Return the devices of all next hops by which packets to an IPv6 address leave."""
-    numbers = [Address.parse(address).number]
-    [answer] = host.routes.lookup(numbers, family=IPV6)
-    if answer.route and not answer.route.hops:
-        # Some kernels show a nexthop object by its number alone, and the path of a packet with its
-        # device.
-        [answer] = host.routes.lookup(numbers, resolve=True, family=IPV6)
-    return sorted({hop.dev for hop in answer.route.hops if not hop.dead}) if answer.route else []
 
 
 #: The table: these rules, the reason why it has different ones, or None without a table.

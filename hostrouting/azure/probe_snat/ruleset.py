@@ -199,22 +199,21 @@ def _spared(written: Sequence[_Expressions], rewrite: _Expressions) -> frozenset
     Return None if it does anything else.
     """
     *exemptions, last = written or [[]]
-    types = [_exempt(expressions, rewrite[0]) for expressions in exemptions]
-    return frozenset().union(*types) if last == rewrite and all(types) else None
-
-
-def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
-    """Return the types of ICMPv6 messages that a rule spares, on a device or on all.
-
-    The set is empty if the rule does anything else.
-    """
-    match [expression for expression in expressions if expression != dev]:
-        case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
-            is_set = isinstance(right, dict) and isinstance(right.get("set"), list)
-            types = frozenset(map(str, right["set"] if is_set else [right]))
-            if left == _payload("icmpv6", "type") and types <= _OF_THE_LINK:
-                return types
-    return frozenset()
+    if last != rewrite:
+        return None
+    spared = frozenset[str]()
+    for expressions in exemptions:
+        # On the device, or on all.
+        match [expression for expression in expressions if expression != rewrite[0]]:
+            case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
+                is_set = isinstance(right, dict) and isinstance(right.get("set"), list)
+                types = frozenset(map(str, right["set"] if is_set else [right]))
+                if left != _payload("icmpv6", "type") or not types or types - _OF_THE_LINK:
+                    return None
+                spared |= types
+            case _:
+                return None
+    return spared
 
 
 def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:

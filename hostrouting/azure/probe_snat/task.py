@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from functools import partial
+from logging import DEBUG, INFO, WARNING
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.azure.probe_snat.detect import (
@@ -85,12 +85,12 @@ class ConfigureProbeSNAT(SectionTask):
 
     def _warn_of_image(self) -> None:
         text = "an image does not show if a node has IPv6: %s is for nodes that have it"
-        self._log(logging.INFO, text, DEPARTURE.name)
+        self._log(INFO, text, DEPARTURE.name)
         if not program_path(self._host.files, "nft"):
             required = self._config.probe_snat.required
             effect = "no gated unit will start" if required else "probes will not reach pods"
             text = "%s needs nft, which is not in the image; install the package nftables, or %s"
-            self._log(logging.WARNING, text, DEPARTURE.name, effect)
+            self._log(WARNING, text, DEPARTURE.name, effect)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
@@ -151,8 +151,9 @@ class ConfigureProbeSNAT(SectionTask):
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:
             is_first = not limits
-            is_hindered = isinstance(outcome, Obstacle)
-            patience = _WAIT_SECONDS if is_hindered else seconds_for_routers(section, self._host)
+            patience = float(_WAIT_SECONDS)
+            if isinstance(outcome, NotWanted):
+                patience = seconds_for_routers(section, self._host)
             # The limit of the first look holds, so that frequent looks do not extend the wait.
             seconds = limits.setdefault(type(outcome), patience)
             if ctx.clock.monotonic() >= began + seconds:
@@ -183,7 +184,7 @@ class ConfigureProbeSNAT(SectionTask):
         """
         section = self._config.probe_snat
         if not section.enabled:
-            return NotWanted("hostRouting.probeSnat.enabled is not true", level=logging.DEBUG)
+            return NotWanted("hostRouting.probeSnat.enabled is not true", level=DEBUG)
         if not self._host.is_live:
             return rules_to_install(self._config, host=self._host)
         if section.detect == "imds":
@@ -198,13 +199,13 @@ class ConfigureProbeSNAT(SectionTask):
                     raise
                 ctx.check()
                 text = "it is unknown if this node has IPv6, so IPv6 is assumed: %s"
-                self._log(logging.WARNING, text, error)
+                self._log(WARNING, text, error)
                 return assume(section, self._host)
         return assess(section, self._host)
 
     def _warn_of_bypass(self, rules: ProbeRules) -> None:
         if reason := bypass(rules, self._host):
-            self._log(logging.WARNING, "%s", reason)
+            self._log(WARNING, "%s", reason)
 
     # --- changing rules
 
@@ -212,7 +213,7 @@ class ConfigureProbeSNAT(SectionTask):
         """Load these rules, unless the table has them."""
         before = loaded_rules(ctx, self._host)
         if before == rules:
-            self._log(logging.DEBUG, "%s is in place", TABLE)
+            self._log(DEBUG, "%s is in place", TABLE)
             return
         script = render(rules)
         self._host.nftables.check(ctx, script)
@@ -224,21 +225,21 @@ class ConfigureProbeSNAT(SectionTask):
                 "%s was loaded and has changed since: another program changes the ruleset; "
                 "%s loads it at each start of a gated unit"
             )
-            self._log(logging.WARNING, text, TABLE, DEPARTURE.name)
+            self._log(WARNING, text, TABLE, DEPARTURE.name)
             return
         done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
-        self._log(logging.INFO, "%s %s: %s", TABLE, done, rules)
+        self._log(INFO, "%s %s: %s", TABLE, done, rules)
 
     def _delete_table(self, ctx: Context) -> None:
         try:
             before = loaded_rules(ctx, self._host)
             if before is not None:
                 self._load(ctx, before, None)
-                self._log(logging.INFO, "%s is deleted", TABLE)
+                self._log(INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
             text = "%s cannot be deleted, and disappears with the next boot: %s"
-            self._log(logging.WARNING, text, TABLE, error)
+            self._log(WARNING, text, TABLE, error)
 
     def _load(self, ctx: Context, before: Loaded, after: ProbeRules | None) -> None:
         self._host.nftables.load(ctx, render(after) if after else delete_script())
@@ -253,7 +254,7 @@ class ConfigureProbeSNAT(SectionTask):
                 return
             if now != left:
                 text = "%s changed since this run loaded it; it stays as it is"
-                self._log(logging.WARNING, text, TABLE)
+                self._log(WARNING, text, TABLE)
                 return
             self._host.nftables.load(held, render(earlier) if earlier else delete_script())
 
@@ -281,10 +282,10 @@ class ConfigureProbeSNAT(SectionTask):
         if not self._host.is_live:
             return []
         section, is_assumed = self._config.probe_snat, is_installed(self._host.files)
-        if asks or section.required or not is_assumed or section.detect != "imds":
-            outcome = self._decide(ctx, is_assumed=is_assumed)
-        else:
-            outcome = assume(section, self._host)
+        decides = asks or section.required or not is_assumed or section.detect != "imds"
+        outcome = (
+            self._decide(ctx, is_assumed=is_assumed) if decides else assume(section, self._host)
+        )
         if isinstance(outcome, NotWanted):
             return []
         if isinstance(outcome, Obstacle):

@@ -25,7 +25,7 @@ from hostrouting.net.mappings import FORMS, Form, typed
 from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host import FileStore
 
@@ -81,7 +81,12 @@ def from_json(content: bytes, *, path: str = "") -> Record:
     wrong: list[str] = []
     for number, entry in enumerate(mapping["objects"]):
         try:
-            objects.append(_from_mapping(entry))
+            [(kind, name)] = ((kind, name) for kind, name in _NAMES.items() if name in entry)
+            found = FORMS[kind].read({key: entry[key] for key in entry if key != name})
+            if isinstance(found, ObservedRoute):
+                # It checks the rest.
+                found.to_route()
+            objects.append(found)
         except _DAMAGE as error:
             wrong.append(f"its entry {number} cannot be restored: {error!r}")
     return Record(
@@ -105,8 +110,14 @@ def read_record(files: FileStore, path: str) -> Record | None:
     """
     if not files.exists(path):
         return None
-    reason = _why_distrusted(files, path)
-    if reason is None:
+    if files.read_link(path) is not None:
+        reason = "it is a symbolic link, and records are plain files"
+    elif files.mode(path) is None:
+        reason = "it is not a file"
+    elif exposure := files.exposed(path):
+        # No remedy: nothing of another user is to become root's.
+        reason = f"{exposure.partition(';')[0]}, and only root's records are trusted"
+    else:
         try:
             return from_json(files.read(path) or b"", path=path)
         except _DAMAGE as error:
@@ -123,16 +134,6 @@ def set_aside(files: FileStore, path: str) -> str:
     except HostFileError as error:
         return f"it could not be set aside: {error}"
     return f"it was set aside as {aside}"
-
-
-def _why_distrusted(files: FileStore, path: str) -> str | None:
-    if files.read_link(path) is not None:
-        return "it is a symbolic link, and records are plain files"
-    if files.mode(path) is None:
-        return "it is not a file"
-    reason = files.exposed(path)
-    # No remedy: nothing of another user is to become root's.
-    return reason and f"{reason.partition(';')[0]}, and only root's records are trusted"
 
 
 def _damaged(path: str, reason: str) -> str:
@@ -172,7 +173,7 @@ class Sweeps:
         self.refuse_unsafe_folder()
         moment = time.gmtime(now)
         # A number, since there may be two sweeps in one second, and since clocks are set back.
-        number = 1 + max((_order(name)[1] for name in self._names()), default=0)
+        number = 1 + max((number for _, number, _ in self._names()), default=0)
         name = f"sweep-{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}.json"
         record = Record(
             objects=tuple(objects),
@@ -195,10 +196,9 @@ class Sweeps:
     def read(self) -> Recorded:
         """Return every record; raise HostFileError if others than root could have added one."""
         recorded = Recorded([], [], [])
-        names = sorted(self._names(), key=_order, reverse=True)
-        if names:
+        if names := sorted(self._names(), reverse=True):
             self.refuse_unsafe_folder()
-        for name in names:
+        for *_, name in names:
             if record := read_record(self._files, f"{self._folder.rstrip('/')}/{name}"):
                 of_boot = recorded.current if record.boot_id == self._boot_id else recorded.outlived
                 (recorded.damaged if record.damage else of_boot).append(record)
@@ -231,19 +231,15 @@ class Sweeps:
             .strip()
         )
 
-    def _names(self) -> list[str]:
-        return [name for name in self._files.names(self._folder) if _NAME.fullmatch(name)]
+    def _names(self) -> Iterator[tuple[str, int, str]]:
+        """Yield the names of files, each after its time and number, which are their order."""
+        for match in filter(None, map(_NAME.fullmatch, self._files.names(self._folder))):
+            yield match[1], int(match[2]), match[0]
 
     def _remove_folder(self) -> None:
         self._files.remove_directory_if_empty(self._folder)
         if self._folder.startswith(f"{_OWN_FOLDER}/"):
             self._files.remove_directory_if_empty(_OWN_FOLDER)
-
-
-def _order(name: str) -> tuple[str, int]:
-    """Return the time and number in a file's name, by which records are ordered."""
-    [(moment, number)] = _NAME.findall(name)
-    return moment, int(number)
 
 
 # --- objects
@@ -252,17 +248,6 @@ def _order(name: str) -> tuple[str, int]:
 def object_to_mapping(each: Restorable) -> dict[str, Any]:
     """Return an object as JSON, after its text, for records and for the command's output."""
     return {_NAMES[type(each)]: str(each), **FORMS[type(each)].brief(each)}
-
-
-def _from_mapping(mapping: dict[str, Any]) -> Restorable:
-    [(kind, name)] = ((kind, name) for kind, name in _NAMES.items() if name in mapping)
-    found: Restorable = FORMS[kind].read(
-        {key: value for key, value in mapping.items() if key != name}
-    )
-    if isinstance(found, ObservedRoute):
-        # It checks the rest.
-        found.to_route()
-    return found
 
 
 def _check_rule(rule: EbtablesRule) -> None:

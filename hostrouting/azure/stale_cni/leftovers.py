@@ -126,7 +126,13 @@ def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Itera
     for neighbour in snapshot.neighbours:
         leads_to_pod = neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
         if neighbour.permanent and leads_to_pod:
-            oddity = _oddity_of_neighbour(neighbour)
+            oddity = ""
+            if neighbour.mac == TUNNEL_MAC:
+                oddity = OF_OTHER_NODE
+            elif neighbour.protocol:
+                oddity = f"it has the protocol {neighbour.protocol}, and azure-vnet sets none"
+            elif neighbour.flags:
+                oddity = f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none"
             yield Candidate(neighbour, neighbour.address, neighbour.mac, oddity)
     routes = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
     networks = {route.network for route in routes}
@@ -135,18 +141,6 @@ def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Itera
     for route in routes:
         oddity = "another route has the same place" if places[place_of(route)] > 1 else ""
         yield Candidate(route, _pod_of(route), oddity=_oddity_of_route(route) or oddity)
-
-
-def _oddity_of_neighbour(neighbour: Neighbour) -> str:
-    if neighbour.mac == TUNNEL_MAC:
-        return OF_OTHER_NODE
-    if neighbour.protocol:
-        return f"it has the protocol {neighbour.protocol}, and azure-vnet sets none"
-    return (
-        f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none"
-        if neighbour.flags
-        else ""
-    )
 
 
 # --- ebtables rules

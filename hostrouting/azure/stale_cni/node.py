@@ -153,12 +153,13 @@ class Observer:
             level = logging.INFO if ebtables.texts else logging.WARNING
             self.log_once(level, f"ebtables rules may go unseen: {note}", note=note)
         more = 0
-        before, self._lines = self._lines, set()
-        for verdict in verdicts:
-            line = f"{verdict.object} is left alone: {verdict.reason}"
-            if verdict.kind == "stale" or line in self._lines:
-                continue
-            self._lines.add(line)
+        lines = {
+            f"{verdict.object} is left alone: {verdict.reason}": verdict
+            for verdict in verdicts
+            if verdict.kind != "stale"
+        }
+        before, self._lines = self._lines, set(lines)
+        for line, verdict in lines.items():
             if line in before:
                 continue
             is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
