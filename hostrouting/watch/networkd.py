@@ -6,7 +6,6 @@ them, with and without the drop-in.
 
 from __future__ import annotations
 
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.findings import NodeFinding
@@ -42,8 +41,8 @@ _SWITCHES = {
     **dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True),
     **dict.fromkeys(("0", "no", "n", "false", "f", "off"), False),
 }
-#: The states of a device that has a .network file.
-_MANAGED = frozenset({"configuring", "configured", "failed"})
+#: The lines on a device that has a .network file.
+_MANAGED = {b"ADMIN_STATE=configuring", b"ADMIN_STATE=configured", b"ADMIN_STATE=failed"}
 _LATER = "at its next start, or when it reconfigures the device"
 
 
@@ -65,12 +64,13 @@ def networkd_texts(files: FileStore, *coming: BootFile) -> dict[str, str]:
 
     Drop-ins that are `coming` count as installed in /etc.
     """
-    main = (f"{folder}/networkd.conf" for folder in _FOLDERS)
-    existing = ((path, text) for path in main if (text := _text(files, path)) is not None)
-    texts = dict(islice(existing, 1))
+    texts: dict[str, str] = {}
     drop_ins = {file.path.rpartition("/")[2]: (file.path, file.content.decode()) for file in coming}
     for folder in _FOLDERS:
-        for name in files.names(f"{folder}/networkd.conf.d"):
+        path = f"{folder}/networkd.conf"
+        if not texts and (text := _text(files, path)) is not None:
+            texts[path] = text
+        for name in files.names(f"{path}.d"):
             path = f"{folder}/networkd.conf.d/{name}"
             if name.endswith(".conf") and name[0] != "." and name not in drop_ins:
                 text = _text(files, path)
@@ -112,7 +112,7 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
     removed = {_KEY: "its static routes"}
     # It leaves those of the kernel alone, and its own.
-    rules = chain.from_iterable(map(host.routes.rules, config.families))
+    rules = (rule for family in config.families for rule in host.routes.rules(family))
     if any(rule.protocol not in {2, 4} for rule in rules):
         removed[_KEY_OF_RULES] = "the policy rules of other programs"
     severity: Severity = "note" if config.watch.enabled else "warning"
@@ -141,7 +141,6 @@ def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     managed = []
     for dev in sorted(indexes.keys() & devs):
         content = host.files.read(f"/run/systemd/netif/links/{indexes[dev]}") or b""
-        lines = content.decode(errors="replace").splitlines()
-        if dict(line.partition("=")[::2] for line in lines).get("ADMIN_STATE") in _MANAGED:
+        if not _MANAGED.isdisjoint(content.splitlines()):
             managed.append(dev)
     return managed

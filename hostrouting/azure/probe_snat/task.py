@@ -107,13 +107,12 @@ class ConfigureProbeSNAT(SectionTask):
                 Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)
             ]
             action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
-            if outcome.may_change:
-                later = f"{outcome.reason}: follows once that is right"
-                return [Change(action, TABLE, later), *missing]
             # An optional task that is refused does not refuse the plan as a whole.
             optional = not self._config.probe_snat.required
             reason = f"{outcome.reason}; {outcome.step}"
-            return [hindered(action, TABLE, reason, optional=optional), *missing]
+            refused = hindered(action, TABLE, reason, optional=optional)
+            later = Change(action, TABLE, f"{outcome.reason}: follows once that is right")
+            return [later if outcome.may_change else refused, *missing]
         files = self._boot.plan_install(ctx, *self._parts(outcome))
         masked = [change for change in files if change.kind == LEFT]
         if masked or not self._host.is_live:

@@ -158,16 +158,14 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     values = _free_values(rule, _FOR_POD)
     if values is None:
         return None
-    address, mac, uplink = values["address"], values["mac"], values.get("uplink")
+    # Not every form has an uplink. Neither a pattern nor a pod's device counts as one.
+    address, mac, uplink = values["address"], values["mac"], values.get("uplink", "any")
+    if not uplink or uplink.endswith("+") or uplink.startswith(POD_DEVICE):
+        return None
     # The first byte of a unicast address is even; names (`Broadcast`) do not match.
     is_unicast = re.fullmatch("(?!00(:00){5})[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac)
     # A masked address is a network.
-    is_exact = parse_address(address) is not None and is_unicast
-    # Not every form has an uplink. Neither a pattern nor a pod's device counts as one.
-    by_uplink = uplink is None or not (
-        uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE)
-    )
-    return (address, mac) if is_exact and by_uplink else None
+    return (address, mac) if is_unicast and parse_address(address) is not None else None
 
 
 def is_of_node(rule: EbtablesRule) -> bool:

@@ -102,8 +102,9 @@ def wrong_bridge(host: Host, bridge: str) -> str | None:
 class Observer:
     """Reads the machine any number of times, and logs each line once."""
 
-    def __init__(self, section: StaleCNIConfig, logger: logging.Logger) -> None:
+    def __init__(self, section: StaleCNIConfig, host: Host, logger: logging.Logger) -> None:
         self._bridge = section.bridge
+        self._host = host
         self._judge = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
         self._logger = logger
         self._logged: set[str] = set()
@@ -111,15 +112,14 @@ class Observer:
         self._lines: set[str] = set()
         self._shown = 0
 
-    def read(
-        self, ctx: Context, host: Host, *, may_guess: bool = False, probes: bool = True
-    ) -> Reading:
+    def read(self, ctx: Context, *, may_guess: bool = True, probes: bool = True) -> Reading:
         """Read and judge once.
 
-        With `may_guess`, a lack of privilege to probe pods is logged instead of raised. Without
+        If it `may_guess`, a lack of privilege to probe pods is logged instead of raised. Without
         `probes`, which take a second, more objects may look stale.
         """
         ctx.check()
+        host = self._host
         snapshot, ebtables = observe(ctx, host)
         # Last, for the same reason as there.
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))

@@ -80,7 +80,7 @@ class CleanStaleCNI(NodeTask):
     @cached_property
     def _observer(self) -> Observer:
         # One for all readings, since it logs each thing once.
-        return Observer(self._section, self._logger)
+        return Observer(self._section, self._host, self._logger)
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, remove the objects that are stale in all, and read again."""
@@ -126,10 +126,7 @@ class CleanStaleCNI(NodeTask):
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
-        planned = [
-            verdict.removal
-            for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
-        ]
+        planned = [verdict.removal for verdict in self._observer.read(ctx).stale]
         if not obstacle:
             return planned
         refused = partial(hindered, "-", optional=not self._section.required)
@@ -185,7 +182,7 @@ class CleanStaleCNI(NodeTask):
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have
         hidden it.
         """
-        reading = self._observer.read(ctx, self._host, may_guess=True)
+        reading = self._observer.read(ctx)
         if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_probe):
             raise PermissionDeniedError(
                 "cannot check if a removed CNI left anything without root (CAP_NET_ADMIN to read "
@@ -196,7 +193,7 @@ class CleanStaleCNI(NodeTask):
 
     def suspects(self, ctx: Context) -> list[Verdict]:
         """Return the verdicts on stale objects by one reading without probes, so without a wait."""
-        return self._observer.read(ctx, self._host, may_guess=True, probes=False).stale
+        return self._observer.read(ctx, probes=False).stale
 
     def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
         """Return a finding for each object that is stale by one reading, and the spared objects.
@@ -239,7 +236,7 @@ class CleanStaleCNI(NodeTask):
         while True:
             # Before and after the reading: a new pod has rules before it leaves any other sign.
             in_use = self._in_use()
-            reading = self._observer.read(ctx, self._host)
+            reading = self._observer.read(ctx, may_guess=False)
             swept.spared = reading.spared
             if reading.ebtables.denied:
                 raise PermissionDeniedError(

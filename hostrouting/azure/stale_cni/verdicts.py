@@ -151,9 +151,7 @@ class _Node:
         # In bridge mode pods and node share a subnet, so the gateway is inside podCidrs.
         gateways = {route.gateway for route in snapshot.routes}
         gateways |= {hop.gateway for route in snapshot.routes for hop in route.nexthops}
-        self._gateways = {
-            str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways - {None}
-        }
+        self._gateways = {str(gateway) for gateway in gateways}
         uplinks = {bridge, *(route.dev for route in snapshot.routes if not route.prefix_length)}
         #: For each address of the node, a sentence with its device.
         self.addresses: dict[str, str] = {}
@@ -170,18 +168,18 @@ class _Node:
                     self._of_uplinks.add(address)
             # DHCP may renew an address, which is absent meanwhile; the hardware address stays.
             if device.mac:
-                self._macs[device.mac] = (
-                    f"{device.mac} is a hardware address of the node itself, that of {device.name}"
-                )
+                self._macs[device.mac] = device.name
 
     def needs(self, candidate: Candidate) -> str | None:
         """Return why the node needs the object; None if it does not, even if a pod does."""
         address, mac = candidate.address or "", candidate.mac
         own = self.addresses.get(address)
         if address in self._gateways:
-            return self._gateways[address]
+            return f"{address} is a gateway of the node"
         if mac in self._macs:
-            return own or self._macs[mac]
+            return own or (
+                f"{mac} is a hardware address of the node itself, that of {self._macs[mac]}"
+            )
         # Without a hardware address that distinguishes pods, the address decides.
         return own if mac is None or (mac == TUNNEL_MAC and address in self._of_uplinks) else None
 
