@@ -12,6 +12,7 @@ from hostrouting.net.addresses import IPV4, Address
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
+from phases import Clock, Context
 
 ADDRESS = Address.parse("10.224.0.4").number
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -102,3 +103,7 @@ class Kept:
     def catch_up(self) -> float:
         """Deliver the events by now; return in how many seconds the keeper wants to act."""
         return self.keeper.receive(self._listener.take())
+
+    def act(self, clock: Clock | None = None) -> float:
+        """Let the keeper act; return the seconds to its next act."""
+        return self.keeper.act(Context(clock=clock))

@@ -102,3 +102,13 @@ def says(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
         for record in caplog.records
         if record.levelno == level and hasattr(record, "task")
     ]
+
+
+def apply(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) -> None:
+    """Do the task."""
+    ConfigureProbeSNAT(settings, host=host).do(ctx)
+
+
+def planned(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) -> list[str]:
+    """Return the plan of the task."""
+    return [str(change) for change in ConfigureProbeSNAT(settings, host=host).plan(ctx)]

@@ -61,6 +61,11 @@ def judged(what: Snapshot, bridge: str = "azure0") -> list[tuple[str, str]]:
     return [(v.kind, v.reason) for v in judge(what, pod_cidrs=POD_CIDRS, bridge=bridge)]
 
 
+def kinds(what: Snapshot) -> list[str]:
+    """Return the kinds of the verdicts."""
+    return [kind for kind, _ in judged(what)]
+
+
 REPLY_RULE, DNAT_RULE, DNAT6_RULE = rules_of(arp_reply(POD, MAC), dnat(POD, MAC), dnat(POD6, MAC))
 OF_POD: list[Restorable] = [
     REPLY_RULE,

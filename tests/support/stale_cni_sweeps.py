@@ -69,9 +69,24 @@ def sweep(host: Host, config: HostRoutingConfig | None = None) -> CleanStaleCNI:
     return CleanStaleCNI(config or config_of(), host=host)
 
 
+def sweep_now(host: Host, config: HostRoutingConfig | None = None) -> None:
+    """Sweep a host."""
+    sweep(host, config).do(context())
+
+
+def undo_now(host: Host, config: HostRoutingConfig | None = None) -> None:
+    """Undo the sweeps of a host."""
+    sweep(host, config).undo(context())
+
+
+def planned(host: Host, config: HostRoutingConfig | None = None) -> list[Change]:
+    """Return the plan of a sweep."""
+    return sweep(host, config).plan(context())
+
+
 def there(host: FakeHost) -> list[str]:
     """Return the stale objects that are on the node."""
-    return [change.subject for change in sweep(host).plan(context())]
+    return [change.subject for change in planned(host)]
 
 
 def refused(act: Callable[[], object], kind: type[HostRoutingError] = StaleCNIError) -> str:
@@ -79,6 +94,16 @@ def refused(act: Callable[[], object], kind: type[HostRoutingError] = StaleCNIEr
     with pytest.raises(kind) as caught:
         act()
     return str(caught.value)
+
+
+def refusal(
+    host: Host,
+    config: HostRoutingConfig | None = None,
+    *,
+    kind: type[HostRoutingError] = StaleCNIError,
+) -> str:
+    """Return the message of the error that a sweep of the host raises."""
+    return refused(lambda: sweep_now(host, config), kind)
 
 
 def done_by(act: Callable[[Context], None]) -> list[Change]:

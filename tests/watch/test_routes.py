@@ -74,7 +74,7 @@ class TestContest:
         kept.catch_up()
         began = clock.monotonic()
         while True:
-            seconds = kept.keeper.act(Context(clock=clock))
+            seconds = kept.act(clock)
             if standing(node)[:1] == [str(OURS)]:
                 return clock.monotonic() - began
             clock.advance(seconds)
@@ -97,7 +97,7 @@ class TestContest:
         one error.
         """
         clock = ManualClock()
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
 
         def again(node: MemoryBackend) -> None:
             change(node)
@@ -120,7 +120,7 @@ class TestContest:
         begins anew.
         """
         clock = ManualClock()
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
         pauses = [
             self.taken(kept, node, clock, lambda node: node.delete_route(OURS)) for _ in range(20)
         ]
@@ -128,23 +128,23 @@ class TestContest:
         assert kept.keeper.state == "routes in force: 1"
         clock.advance(3600)
         with caplog.at_level(logging.INFO):
-            kept.keeper.act(Context(clock=clock))
+            kept.act(clock)
         assert caplog.messages[-1] == f"route '{OURS}' was not replaced or deleted for an hour"
         assert self.taken(kept, node, clock, lambda node: node.delete_route(OURS)) == 0
 
     def test_the_state_meanwhile(self, kept: Kept, node: MemoryBackend) -> None:
         """A route that pauses is not in force; a repair of other routes leaves its place alone."""
         clock = ManualClock()
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
         for _ in range(4):
             node.delete_route(OURS)
             kept.catch_up()
-            kept.keeper.act(Context(clock=clock))
+            kept.act(clock)
         assert (
             kept.keeper.state == "routes in force: 0, taken by another program again and again: 1"
         )
         kept.keeper.lose()
-        assert kept.keeper.act(Context(clock=clock)) == 1
+        assert kept.act(clock) == 1
         assert standing(node) == []
 
     @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ class TestContest:
     ) -> None:
         """A foreign route that comes before ours, and a flush of the device, never make it pause."""
         clock = ManualClock()
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
 
         def once(node: MemoryBackend) -> None:
             change(node)
@@ -176,13 +176,13 @@ class TestContest:
     def test_another_config_ends_it(self, kept: Kept, node: MemoryBackend) -> None:
         """The count is of the routes of one config."""
         clock = ManualClock()
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
         for _ in range(4):
             node.delete_route(OURS)
             kept.catch_up()
-            kept.keeper.act(Context(clock=clock))
+            kept.act(clock)
         kept.wants(ROUTE)
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
         assert standing(node) == [str(OURS)]
 
 
@@ -192,15 +192,15 @@ def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     """Sixty lines a minute tell of repairs; their number follows without another repair."""
     clock = ManualClock()
     for _ in range(100):
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
         node.insert_route(FOREIGN, verb="prepend")
         kept.catch_up()
-        kept.keeper.act(Context(clock=clock))
+        kept.act(clock)
         node.delete_route(FOREIGN)
     repaired = [message for message in caplog.messages if message.startswith("repaired: ")]
     assert len(repaired) == 60
     clock.advance(60)
-    kept.keeper.act(Context(clock=clock))
+    kept.act(clock)
     assert caplog.messages[-1].startswith("41 lines were left out")
 
 
@@ -210,7 +210,7 @@ class TestReadings:
     @pytest.fixture
     def kept(self, kept: Kept, node: CountedNode) -> Kept:
         """A keeper whose routes are in force, on a node that counts its readings."""
-        kept.keeper.act(Context())
+        kept.act()
         kept.catch_up()
         node.readings = 0
         return kept
@@ -233,17 +233,17 @@ class TestReadings:
         _, make = change
         make(node)
         assert kept.catch_up() == 0
-        kept.keeper.act(Context())
+        kept.act()
         assert ours_first(node)
         if kept.catch_up() == 0:
-            kept.keeper.act(Context())
+            kept.act()
         assert kept.catch_up() == inf
 
     def test_a_deleted_route_takes_one_reading(self, kept: Kept, node: CountedNode) -> None:
         """The event of its return asks for no other."""
         node.delete_route(OURS)
         kept.catch_up()
-        kept.keeper.act(Context())
+        kept.act()
         assert (kept.catch_up(), node.readings) == (inf, 1)
 
     def test_a_change_without_an_event(self, kept: Kept, node: CountedNode) -> None:
@@ -256,13 +256,13 @@ class TestReadings:
         """A route without device and gateway follows the default route."""
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
         kept.wants(StaticRoute(destination="172.16.1.0/24"))
-        kept.keeper.act(Context())
+        kept.act()
         kept.catch_up()
         node.insert_route(
             Route.parse("0.0.0.0/0", gateway="10.225.0.1", dev="eth1", protocol=16), verb="prepend"
         )
         assert kept.catch_up() == 0
-        kept.keeper.act(Context())
+        kept.act()
         assert standing(node) == ["172.16.1.0/24 via 10.225.0.1 dev eth1 proto 142"]
 
     def test_another_program_is_faster(self, kept: Kept, node: CountedNode) -> None:
@@ -272,7 +272,7 @@ class TestReadings:
         node.delete_route(OURS)
         # Between the reading and the change.
         node.steps.plan(1, lambda: node.insert_route(FOREIGN))
-        kept.keeper.act(Context())
+        kept.act()
         assert standing(node) == [str(OURS), str(FOREIGN)]
 
     def test_the_siblings_are_called(self, kept: Kept, node: CountedNode) -> None:

@@ -14,6 +14,7 @@ from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
 from support.needs import needs
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.node.check import check_node
@@ -21,7 +22,7 @@ from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
-from phases import TaskFailedError, execute, plan, undo
+from phases import Change, TaskFailedError, execute, plan, undo
 
 COMMAND: Final = "/opt/installation/bin/hostrouting"
 UNITS: Final = "/etc/systemd/system"
@@ -71,6 +72,14 @@ def with_command(path: str = COMMAND) -> FakeHost:
 
 def files_of_watch(host: FakeHost) -> list[str]:
     return sorted(path for path in host.files.tree.snapshot() if "hostrouting-watch" in path)
+
+
+def planned(host: FakeHost, wanted: HostRoutingConfig) -> tuple[Change, ...]:
+    return plan(Configure(wanted, host=host), in_time()).changes
+
+
+def found(host: FakeHost, wanted: HostRoutingConfig) -> tuple[NodeFinding, ...]:
+    return check_node(in_time(), wanted, host).findings
 
 
 class TestFiles:
@@ -226,8 +235,8 @@ class TestTheCommand:
         host.files.write(path, b"", mode=mode)
         apply(host, **ROUTES, **BY_SERVICE)
         assert files_of_watch(host) == []
-        [change] = plan(Configure(wanted, host=host), in_time()).changes
-        [finding] = check_node(in_time(), wanted, host).findings
+        [change] = planned(host, wanted)
+        [finding] = found(host, wanted)
         assert finding.reason.startswith(f"the command {path} of {SERVICE} {reason}")
         assert change.detail == f"will be left out: {finding.reason}"
 
@@ -249,12 +258,12 @@ class TestTheCommand:
         assert reason in caplog.text
         assert host.files.exists(f"{UNITS}/static-routes.service")
         assert files_of_watch(host) == []
-        [change] = plan(Configure(wanted, host=host), in_time()).changes
+        [change] = planned(host, wanted)
         assert (change.subject, change.detail) == (
             SERVICE,
             f"will be left out: {reason}",
         )
-        [finding] = check_node(in_time(), wanted, host).findings
+        [finding] = found(host, wanted)
         assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
         assert reason in finding.reason
 
@@ -266,16 +275,16 @@ class TestApply:
         nothing.
         """
         host, wanted = with_command(), config(**ROUTES, **sections)
-        planned = [str(change) for change in plan(Configure(wanted, host=host), in_time()).changes]
+        changes = [str(change) for change in planned(host, wanted)]
         target = "timers" if unit == TIMER else "multi-user"
         link = f"{UNITS}/{target}.target.wants/{unit}"
         apply(host, **ROUTES, **sections)
         assert files_of_watch(host) == [f"{UNITS}/{unit}", link]
-        assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(planned)
+        assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(changes)
         first = host.services.state(in_time(), unit)
         assert first.is_running
-        assert plan(Configure(wanted, host=host), in_time()).changes == ()
-        assert check_node(in_time(), wanted, host).findings == ()
+        assert planned(host, wanted) == ()
+        assert found(host, wanted) == ()
         apply(host, **ROUTES, **sections)
         assert host.services.state(in_time(), unit) == first
 
@@ -284,10 +293,8 @@ class TestApply:
         host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
         apply(host, **ROUTES, **BY_TIMER)
         host.services.stop(in_time(), TIMER)
-        assert [
-            str(change) for change in plan(Configure(wanted, host=host), in_time()).changes
-        ] == [f"~ {TIMER} (started)"]
-        assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
+        assert [str(change) for change in planned(host, wanted)] == [f"~ {TIMER} (started)"]
+        assert [str(finding) for finding in found(host, wanted)] == [
             f"warning: watch: {TIMER}: does not run; apply the config"
         ]
         apply(host, **ROUTES, **BY_TIMER)
@@ -298,7 +305,7 @@ class TestApply:
         host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
         apply(host, **ROUTES, **BY_SERVICE)
         host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
-        [finding] = check_node(in_time(), wanted, host).findings
+        [finding] = found(host, wanted)
         reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
         assert (finding.reason, finding.apply) == (reason, "now")
 
@@ -310,14 +317,11 @@ class TestApply:
         apply(host, **ROUTES, **BY_TIMER)
         host.services.stop(in_time(), TIMER)
         host.files.link(f"{UNITS}/{TIMER}", "/dev/null")
-        [finding] = check_node(in_time(), wanted, host).findings
+        [finding] = found(host, wanted)
         assert finding.subject == f"{UNITS}/{TIMER}"
         assert "has masked it" in finding.reason
         assert "hostrouting apply" not in finding.reason
-        assert not any(
-            "started" in str(change)
-            for change in plan(Configure(wanted, host=host), in_time()).changes
-        )
+        assert not any("started" in str(change) for change in planned(host, wanted))
 
     @pytest.mark.parametrize(
         ("unit", "sections"),

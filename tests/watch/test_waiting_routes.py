@@ -94,10 +94,10 @@ def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture)
     node.add_link("eth1")
     with node.events.listen(Context()) as listener:
         kept = Kept(node, listener, WANTED)
-        kept.keeper.act(Context())
+        kept.act()
         caplog.clear()
         assert kept.keeper.receive([event]) == inf
         node.insert_route(Route.parse("10.224.0.0/16", dev="eth1", protocol=4))
         assert kept.catch_up() == 0
-        kept.keeper.act(Context())
+        kept.act()
     assert (caplog.messages, standing(node)) == ([], [])

@@ -4,7 +4,17 @@ from collections.abc import Callable
 
 import pytest
 from support.probe_listings import rules_in
-from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host, state
+from support.probe_nodes import (
+    CONFIG,
+    FOREIGN,
+    NEIGHBOUR,
+    OFF,
+    OURS,
+    apply,
+    made_host,
+    planned,
+    state,
+)
 
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH
@@ -58,9 +68,9 @@ class TestFaults:
                 )
                 assert failed or state(host) == state(wanted)
                 if way == "again":
-                    ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+                    apply(host, ctx)
                     assert state(host) == state(wanted)
-                    assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+                    assert planned(host, ctx) == []
                 else:
                     ConfigureProbeSNAT(CONFIG, host=host).undo(ctx)
                     assert host.files.tree.snapshot() == {}
@@ -76,7 +86,7 @@ class TestFaults:
 
         def installed() -> FakeHost:
             host = made_host()
-            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+            apply(host, ctx)
             for path in gone:
                 host.files.remove(path)
             return host
@@ -90,5 +100,5 @@ class TestFaults:
             host = installed()
             getattr(host, port).fail_at(number, error)
             fails(ConfigureProbeSNAT(OFF, host=host).do)
-            ConfigureProbeSNAT(OFF, host=host).do(ctx)
+            apply(host, ctx, OFF)
             assert state(host) == state(pristine)

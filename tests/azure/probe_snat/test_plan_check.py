@@ -12,9 +12,11 @@ from support.probe_nodes import (
     OURS,
     TABLE,
     THEIRS,
+    apply,
     check,
     config,
     lead,
+    planned,
     says,
     state,
 )
@@ -43,7 +45,7 @@ class TestPlan:
     def test_nothing_there(self, host: FakeHost, ctx: Context) -> None:
         """The table, then the files and links; nothing is changed."""
         before = state(host)
-        changes = [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)]
+        changes = planned(host, ctx)
         assert changes[:5] == [
             f"+ {TABLE}",
             *(f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)),
@@ -62,22 +64,18 @@ class TestPlan:
     )
     def test_drifted(self, host: FakeHost, ctx: Context, ruleset: str, detail: str) -> None:
         """The finding says how the table differs."""
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+        apply(host, ctx)
+        assert planned(host, ctx) == []
         host.nftables.texts.clear()
         host.nftables.load(ctx, ruleset)
-        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
-            f"~ {TABLE} ({detail})"
-        ]
+        assert planned(host, ctx) == [f"~ {TABLE} ({detail})"]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
         """Rules cannot be read, files can: the plan names the rules that it does not know."""
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         host.nftables.may_read = False
         unknown = "only root can read it"
-        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
-            f"~ {TABLE} (unless it is in place: {unknown})"
-        ]
+        assert planned(host, ctx) == [f"~ {TABLE} (unless it is in place: {unknown})"]
         last = ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]
         assert str(last) == f"- {TABLE} (if it exists: {unknown})"
 
@@ -86,7 +84,7 @@ class TestPlan:
         lead(host)
         host.metadata.error = BackendError("no answer")
         began = ctx.clock.monotonic()
-        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
+        assert planned(host, ctx) == [
             f"+ {TABLE} (there is no IPv6 default route: follows once that is right)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
@@ -98,16 +96,12 @@ class TestPlan:
         """It is changed, not added, also where something is in the way, and whether or not it may
         be read.
         """
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         lead(host)
         expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
-        assert [
-            str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
-        ] == expected
+        assert planned(host, ctx) == expected
         host.nftables.may_read = False
-        assert [
-            str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
-        ] == expected
+        assert planned(host, ctx) == expected
 
     @pytest.mark.parametrize("error", [BackendError("no answer"), None])
     def test_a_cloud_without_an_answer(
@@ -151,13 +145,13 @@ class TestCheck:
     def test_in_place(self, host: FakeHost, ctx: Context) -> None:
         """Nothing is found; nor is anything where nothing is wanted, or in an image."""
         assert check(host, ctx, OFF) == []
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert check(host, ctx) == []
         assert check(FakeHost(is_live=False), ctx) == []
 
     def test_missing(self, host: FakeHost, ctx: Context) -> None:
         """After a foreign flush it names the missing parts, with the next step."""
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         host.nftables.texts.clear()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; apply the config"]
 
@@ -174,20 +168,20 @@ class TestCheck:
         replaced.
         """
         caplog.set_level(logging.INFO)
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         theirs_again = THEIRS.replace("flush table", "delete table")
         host.nftables.load(ctx, theirs_again)
         theirs = host.nftables.tables[OURS]
         assert check(host, ctx) == []
-        assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert planned(host, ctx) == []
+        apply(host, ctx)
         assert host.nftables.tables[OURS] == theirs
         host.nftables.load(ctx, theirs_again.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
         assert check(host, ctx) == [
             f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"
         ]
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert any(
             f"replaced, because it had drifted ({how})" in said
@@ -204,7 +198,7 @@ class TestCheck:
         host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
         said = says(caplog, logging.WARNING)
         assert [line.startswith(words) for line in said] == [True, True]
@@ -217,7 +211,7 @@ class TestCheck:
 
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
         """Rules that cannot work any more are found, too, without waiting."""
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         host.routes.add_route("2603:1062::/32", dev="eth1")
         [found] = check(host, ctx)
         assert "leave by eth1, not by eth0 alone" in found
@@ -234,7 +228,7 @@ class TestCheck:
         with pytest.raises(BackendError, match="no answer"):
             check(host, ctx, config(required=True))
         host.metadata.error = None
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         host.metadata.error = BackendError("no answer")
         host.nftables.texts.clear()
         assert len(check(host, ctx)) == 1

@@ -22,10 +22,12 @@ from support.probe_nodes import (
     OURS,
     REASONS,
     TABLE,
+    apply,
     check,
     config,
     lead,
     made_host,
+    planned,
     says,
     state,
     takes_no_part,
@@ -74,7 +76,7 @@ class TestDo:
         """
         caplog.set_level(logging.INFO)
         theirs = host.nftables.tables["ip6", "theirs"]
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert host.nftables.tables["ip6", "theirs"] == theirs
         for file in boot_unit(RULES).files:
@@ -85,7 +87,7 @@ class TestDo:
         assert says(caplog, logging.INFO) == [f"{TABLE} loaded: {RULES}"]
         before = state(host)
         host.nftables.operations.calls.clear()
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert state(host) == before
         assert host.nftables.operations.calls == [("table", *OURS)]
 
@@ -101,7 +103,7 @@ class TestDo:
         """Whatever bears the name is replaced, chains and hooks included."""
         caplog.set_level(logging.INFO)
         host = made_host(f"{ruleset}\n{NEIGHBOUR}")
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert ("ip6", "theirs") in host.nftables.tables
         assert says(caplog, logging.INFO)[0].startswith(
@@ -132,9 +134,9 @@ class TestDo:
 
     def test_another_device(self, host: FakeHost, ctx: Context) -> None:
         """A config that changes takes the rules and the boot's ruleset with it."""
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         lead(host, "eth1")
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         rules = ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
         assert rules_in(host.nftables.tables[OURS]) == rules
         assert host.files.read(RULESET_PATH) == render(rules).encode()
@@ -144,7 +146,7 @@ class TestDo:
     ) -> None:
         """A flush right after the load is logged and is no failure, since the unit is installed."""
         host.nftables.operations.plan(4, partial(setattr, host.nftables, "texts", {}))
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         assert host.files.exists(UNIT_PATH)
         assert says(caplog, logging.WARNING) == [
             (
@@ -157,9 +159,7 @@ class TestDo:
         """A default route that comes during the wait is in time; the wait is logged once."""
         caplog.set_level(logging.INFO)
         lead(host)
-        ConfigureProbeSNAT(CONFIG, host=host).do(
-            Context(clock=LaterClock(lambda: lead(host, "eth0")))
-        )
+        apply(host, Context(clock=LaterClock(lambda: lead(host, "eth0"))))
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert says(caplog, logging.INFO)[0] == "waiting up to 30 s: there is no IPv6 default route"
         assert len(says(caplog, logging.INFO)) == 2
@@ -247,7 +247,7 @@ class TestDo:
         arrange(host)
         before, began = state(host), ctx.clock.monotonic()
         with pytest.raises(error, match=re.escape(words)):
-            ConfigureProbeSNAT(settings, host=host).do(ctx)
+            apply(host, ctx, settings)
         assert (state(host), ctx.clock.monotonic() - began) == (before, seconds)
 
     def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
@@ -255,9 +255,7 @@ class TestDo:
         lead(host)
         before = state(host)
         with pytest.raises(BackendError) as caught:
-            ConfigureProbeSNAT(CONFIG, host=host).do(
-                Context(timeout=3, clock=ManualClock(auto=True))
-            )
+            apply(host, Context(timeout=3, clock=ManualClock(auto=True)))
         assert str(caught.value) == (
             "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
             "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
@@ -295,14 +293,14 @@ class TestDo:
         """The list of asked units names the unit only then, also where it did not before, or did."""
         host = FakeHost(is_live=False)
         for required in (not is_required, is_required):
-            ConfigureProbeSNAT(config(dev="eth0", required=required), host=host).do(ctx)
+            apply(host, ctx, config(dev="eth0", required=required))
         assert host.files.read(GATING_PATH) == asked
 
     def test_an_image_with_nft(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """Wherever systemd looks for it, nothing is warned of."""
         host = FakeHost(is_live=False)
         host.files.write("/usr/local/sbin/nft", b"", mode=0o755)
-        ConfigureProbeSNAT(config(dev="eth0"), host=host).do(ctx)
+        apply(host, ctx, config(dev="eth0"))
         assert says(caplog, logging.WARNING) == []
 
 
@@ -315,13 +313,13 @@ class TestNoPart:
     ) -> None:
         """Table, ruleset and unit; others' tables stay."""
         before = state(host)
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         settings = takes_no_part(host, why)
-        changes = [str(change) for change in ConfigureProbeSNAT(settings, host=host).plan(ctx)]
+        changes = planned(host, ctx, settings)
         assert {f"- {UNIT_PATH}", f"- {RULESET_PATH}", f"- {TABLE}"} <= {*changes}
-        ConfigureProbeSNAT(settings, host=host).do(ctx)
+        apply(host, ctx, settings)
         assert state(host) == before
-        assert ConfigureProbeSNAT(settings, host=host).plan(ctx) == []
+        assert planned(host, ctx, settings) == []
 
     @pytest.mark.parametrize("why", REASONS)
     def test_zero_impact(self, ctx: Context, why: str) -> None:
@@ -356,9 +354,7 @@ class TestNoPart:
     ) -> None:
         """The log says so; loudly, where two programs could get into each other's way."""
         caplog.set_level(logging.INFO)
-        ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(
-            Context(clock=ManualClock(auto=True))
-        )
+        apply(host, Context(clock=ManualClock(auto=True)), takes_no_part(host, why))
         said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
         assert (
             f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed" in said
@@ -372,7 +368,7 @@ class TestNoPart:
         host.link_layer.ages = {"eth0": 1.0}
         host.routes.add_route("0.0.0.0/0", dev="eth0")
         ctx = Context(clock=LaterClock(lambda: host.link_layer.add_address("eth0", ADDRESS)))
-        ConfigureProbeSNAT(config(detect="address"), host=host).do(ctx)
+        apply(host, ctx, config(detect="address"))
         assert rules_in(host.nftables.tables[OURS]) == RULES
 
     @pytest.mark.parametrize(
@@ -395,7 +391,7 @@ class TestNoPart:
         lead(host)
         host.routes.add_route("0.0.0.0/0", dev="eth0")
         began = ctx.clock.monotonic()
-        ConfigureProbeSNAT(config(dev=dev, detect="address"), host=host).do(ctx)
+        apply(host, ctx, config(dev=dev, detect="address"))
         assert seconds <= ctx.clock.monotonic() - began <= seconds + 1
         assert OURS not in host.nftables.tables
 
@@ -403,20 +399,20 @@ class TestNoPart:
     def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:
         """The table is ours as long as either file is there; the plan says so, too."""
         before = state(host)
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         host.files.remove(path)
         assert str(ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]) == f"- {TABLE}"
-        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        apply(host, ctx, OFF)
         assert state(host) == before
 
     def test_nft_went_first(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A missing nft stops nothing: the files are removed, and the log names the rest."""
-        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        apply(host, ctx)
         host.nftables.is_installed = False
         ConfigureProbeSNAT(OFF, host=host).plan(ctx)
-        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        apply(host, ctx, OFF)
         assert host.files.tree.snapshot() == {}
         [said] = says(caplog, logging.WARNING)
         assert said.startswith(
@@ -454,7 +450,7 @@ class TestCloud:
         """Only for `detect` imds."""
         ConfigureProbeSNAT(config(detect=detect), host=host).plan(ctx)
         check(host, ctx, config(detect=detect))
-        ConfigureProbeSNAT(config(detect=detect), host=host).do(ctx)
+        apply(host, ctx, config(detect=detect))
         assert host.metadata.operations.calls == []
 
     @staticmethod
@@ -487,9 +483,9 @@ class TestCloud:
         assert rules is not None
         assert rules.dev == dev
         assert (str(planned[0]), task.plan(ctx)) == (f"+ {TABLE}", [])
-        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        apply(host, ctx, OFF)
         with pytest.raises(BackendError, match="no answer"):
-            ConfigureProbeSNAT(config(**section, required=True), host=host).do(ctx)
+            apply(host, ctx, config(**section, required=True))
         assert OURS not in host.nftables.tables
 
 

@@ -12,6 +12,7 @@ from support.stale_cni_snapshots import (
     POD6,
     REPLY_RULE,
     judged,
+    kinds,
     neighbour,
     route,
     route6,
@@ -84,9 +85,7 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
     ]
     uplink = Device("eth0", 2, up=True, addresses=(DeviceAddress.parse(f"{POD}/16"),))
     default = route("0.0.0.0/0", "eth0", gateway="10.240.0.1", scope=0)
-    assert [
-        kind for kind, _ in judged(snapshot(rules[1], default, devices=(*DEVICES, uplink)))
-    ] == ["node"]
+    assert kinds(snapshot(rules[1], default, devices=(*DEVICES, uplink))) == ["node"]
 
 
 @pytest.mark.parametrize("dev", ["azure0", "azv1"])
@@ -180,7 +179,7 @@ def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
     """
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
-    assert [kind for kind, _ in judged(what)] == ["live"] * 3
+    assert kinds(what) == ["live"] * 3
 
 
 @pytest.mark.parametrize(
@@ -195,13 +194,13 @@ def test_only_addresses_that_a_port_has_learned_count(station: Station) -> None:
     """The bridge's own entries, those that a program added, and other hardware addresses say
     nothing.
     """
-    assert [kind for kind, _ in judged(snapshot(DNAT_RULE, stations=(station,)))] == ["stale"]
+    assert kinds(snapshot(DNAT_RULE, stations=(station,))) == ["stale"]
 
 
 def test_a_hardware_address_of_several_pods_is_no_evidence() -> None:
     """A learned hardware address says nothing about either address when both have it."""
     rules = rules_of(dnat(POD, MAC), dnat("10.240.0.10", MAC))
-    assert [kind for kind, _ in judged(snapshot(*rules, stations=(Station(MAC, "azv1"),)))] == [
+    assert kinds(snapshot(*rules, stations=(Station(MAC, "azv1"),))) == [
         "stale",
         "stale",
     ]
@@ -212,17 +211,13 @@ def test_the_hardware_address_of_tunnel_mode_is_never_evidence() -> None:
     left.
     """
     rules = rules_of(dnat(POD, TUNNEL_MAC))
-    assert [
-        kind for kind, _ in judged(snapshot(*rules, stations=(Station(TUNNEL_MAC, "eth0"),)))
-    ] == ["stale"]
+    assert kinds(snapshot(*rules, stations=(Station(TUNNEL_MAC, "eth0"),))) == ["stale"]
 
 
 @pytest.mark.parametrize("dev", ["azv1", "lxc1", "azv7"])
 def test_a_neighbour_that_the_kernel_learned_proves_nothing(dev: str) -> None:
     """It may have gone out of date long ago, on a pod's device, too: a live pod answers when asked."""
-    assert [
-        kind for kind, _ in judged(snapshot(DNAT_RULE, neighbour(dev=dev, permanent=False)))
-    ] == ["stale"]
+    assert kinds(snapshot(DNAT_RULE, neighbour(dev=dev, permanent=False))) == ["stale"]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +240,7 @@ def test_a_hardware_address_of_a_record_without_its_device_protects_nothing(
     endpoint: Endpoint,
 ) -> None:
     """Nor does another one, or none."""
-    assert [kind for kind, _ in judged(snapshot(DNAT_RULE, endpoints=(endpoint,)))] == ["stale"]
+    assert kinds(snapshot(DNAT_RULE, endpoints=(endpoint,))) == ["stale"]
 
 
 # --- an address that has another owner now
@@ -275,7 +270,7 @@ def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]
     assert dead[0] == "stale"
     assert dead[1].startswith(f"no device and no pod has {MAC}, to which it leads; ")
     assert own[0] == "live"
-    assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == [
+    assert kinds(snapshot(*DEAD_AND_OWN, **evidence)) == [
         "stale",
         "stale",
         "live",
@@ -296,7 +291,7 @@ def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(
     evidence: dict[str, object],
 ) -> None:
     """It is unknown which of the two it has."""
-    assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == ["live"] * 4
+    assert kinds(snapshot(*DEAD_AND_OWN, **evidence)) == ["live"] * 4
 
 
 @pytest.mark.parametrize(
@@ -318,8 +313,8 @@ def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(
     certain.
     """
     other = rules_of(dnat("10.240.0.77", MAC))
-    kinds = [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, *other, **evidence))]
-    assert kinds[:2] == ["live", "live"]
+    verdicts = kinds(snapshot(*DEAD_AND_OWN, *other, **evidence))
+    assert verdicts[:2] == ["live", "live"]
 
 
 DEAD_RECORD, LIVE_RECORD = (
@@ -363,7 +358,7 @@ def test_of_two_records_of_one_device_both_protect_until_one_is_known(
 ) -> None:
     """A pod proves that it uses a device only if it is heard on that device."""
     what = snapshot(route(), endpoints=(DEAD_RECORD, LIVE_RECORD), **evidence)
-    assert [kind for kind, _ in judged(what)] == ["live"]
+    assert kinds(what) == ["live"]
 
 
 def test_two_records_of_one_pod_are_one() -> None:
@@ -404,7 +399,7 @@ def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Resto
 def test_a_known_address_need_not_be_asked(evidence: dict[str, object]) -> None:
     """A device that was not asked hides nothing about an address of which something is known."""
     what = snapshot(DNAT_RULE, **{"devices": NODE, "may_probe": False, **evidence})
-    assert [kind for kind, _ in judged(what)] == ["live"]
+    assert kinds(what) == ["live"]
 
 
 @pytest.mark.parametrize(
@@ -431,8 +426,8 @@ def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
     """
     state = (Endpoint(("10.240.0.77",), "azv1"),)
     what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), may_probe=False, endpoints=state)
-    kinds = {(v.address, v.kind) for v in judge(what, pod_cidrs=POD_CIDRS, bridge="azure0")}
-    assert kinds == {(POD, "stale"), (POD6, "unknown")}
+    by_address = {(v.address, v.kind) for v in judge(what, pod_cidrs=POD_CIDRS, bridge="azure0")}
+    assert by_address == {(POD, "stale"), (POD6, "unknown")}
 
 
 @pytest.mark.parametrize(
@@ -442,7 +437,7 @@ def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> 
     """A route or neighbour on a pod's own device is about that device: the state knows its pod."""
     state = (Endpoint(("10.240.0.77", "fd00:10:240::77"), "azv2"),)
     what = snapshot(leftover, devices=NODE, may_probe=False, endpoints=state)
-    assert [kind for kind, _ in judged(what)] == ["stale"]
+    assert kinds(what) == ["stale"]
 
 
 def test_objects_on_a_removed_device_are_unknown() -> None:

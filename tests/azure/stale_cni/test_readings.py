@@ -10,8 +10,9 @@ from support.stale_cni_sweeps import (
     LIVE,
     RECORD,
     made_host,
-    refused,
+    refusal,
     sweep,
+    sweep_now,
     there,
 )
 from support.stale_cni_worlds import config_of, context, dnat
@@ -36,7 +37,7 @@ def test_objects_that_change_between_readings_are_left_alone(
     host = made_host()
     late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
     host.ebtables.operations.plan(2, lambda: host.ebtables.add(late))
-    sweep(host).do(context())
+    sweep_now(host)
     assert (
         f"ebtables nft nat: {late} is left alone: it changed between readings, so another program is changing it"
         in caplog.messages
@@ -53,7 +54,7 @@ def test_rules_that_are_added_again_are_reported_and_not_fought(
     host = made_host()
     line = dnat(DEAD, DEAD_MAC)
     host.ebtables.operations.plan(4, lambda: host.ebtables.add(line))
-    assert refused(lambda: sweep(host).do(context())) == (
+    assert refusal(host) == (
         f"another program adds them again: 1 of 8 removed objects are back, the first is 'ebtables nft nat: {line}'. "
         f"They are left alone; find the program that makes them (azure-vnet, its monitor, a script?), stop it, and "
         f"run this again"
@@ -67,7 +68,7 @@ def test_a_last_look_that_fails_is_an_error() -> None:
     """The stale objects are gone, but it is unknown if any came back; the record stays."""
     host = made_host()
     host.ebtables.fail_at(4)
-    assert "Cannot allocate memory" in refused(lambda: sweep(host).do(context()), BackendError)
+    assert "Cannot allocate memory" in refusal(host, kind=BackendError)
     assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
 
 
@@ -79,7 +80,7 @@ def test_a_run_cancelled_after_the_sweep_has_swept(
     host = made_host()
     # Two readings, the deletion, and then the last look.
     host.ebtables.fail_at(4, error)
-    sweep(host).do(context())
+    sweep_now(host)
     assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
     assert (
         f"no time to check if they are added again ({error}); they are recorded in {RECORD}"
@@ -116,7 +117,7 @@ def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
         host.link_layer.alive.add(("azv2", DEAD))
 
     host.ebtables.operations.plan(4, link_comes_back)
-    sweep(host).do(context())
+    sweep_now(host)
     assert dnat(DEAD, DEAD_MAC) in host.ebtables.lines()
 
 
@@ -140,7 +141,7 @@ def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     host = made_host()
     host.link_layer.add_neighbour("192.168.0.9", "azure0", DEAD_MAC)
-    sweep(host).do(context())
+    sweep_now(host)
     left = [record for record in caplog.records if "is left alone" in record.getMessage()]
     said = [record for record in left if record.levelname != "DEBUG"]
     assert {record.levelname for record in said} == {"WARNING"}

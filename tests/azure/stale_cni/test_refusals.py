@@ -3,7 +3,19 @@ beforehand.
 """
 
 import pytest
-from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD6, STALE, made_host, refused, sweep, there
+from support.stale_cni_sweeps import (
+    CONFLIST,
+    DEAD,
+    DEAD6,
+    STALE,
+    made_host,
+    planned,
+    refusal,
+    refused,
+    sweep,
+    sweep_now,
+    there,
+)
 from support.stale_cni_worlds import config_of, context, whole_state
 
 from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
@@ -17,7 +29,7 @@ def test_without_privilege_nothing_is_begun() -> None:
     host.ebtables.may_read = False
     before = whole_state(host)
     with pytest.raises(PermissionDeniedError, match="nothing was changed"):
-        sweep(host).do(context())
+        sweep_now(host)
     assert whole_state(host) == before
 
 
@@ -26,32 +38,30 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
     before = whole_state(host)
-    assert refused(lambda: sweep(host).do(context())) == (
+    assert refusal(host) == (
         "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet. Nothing was changed. Remove "
         "azure-vnet first; if none of its pods is alive, staleCni.force (its switches conflist and lock) sweeps all "
         "the same"
     )
     assert whole_state(host) == before
-    assert {change.detail for change in sweep(host).plan(context())} == {
+    assert {change.detail for change in planned(host)} == {
         "will be left out: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet; "
         f"no live endpoint of azure-vnet has {address}"
         for address in (DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11")
     }
     # An optional sweep fails no apply, so the plan as a whole is none that will be refused; a
     # required one does.
-    assert {change.kind for change in sweep(host).plan(context())} == {LEFT}
-    assert {change.kind for change in sweep(host, config_of(required=True)).plan(context())} == {
-        REFUSED
-    }
+    assert {change.kind for change in planned(host)} == {LEFT}
+    assert {change.kind for change in planned(host, config_of(required=True))} == {REFUSED}
 
 
 def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
     """An image that still carries azure-vnet's configuration, on a node without leftovers, is fine."""
     host = made_host()
-    sweep(host).do(context())
+    sweep_now(host)
     host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
     host.files.tree.write("/var/run/azure-vnet.json", b"", mode=0o600)
-    sweep(host).do(context())
+    sweep_now(host)
     assert there(host) == []
 
 
@@ -64,7 +74,7 @@ def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
         host.files.tree.write(path, b'{"type": "azure-vnet"}', mode=0o644)
 
     host.ebtables.operations.plan(1, another_program)
-    refused(lambda: sweep(host).do(context()))
+    refusal(host)
     assert there(host) == STALE
 
 
@@ -73,10 +83,10 @@ def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     config = config_of(force={"conflist": True})
-    assert next(change.detail for change in sweep(host, config).plan(context())) == (
+    assert next(change.detail for change in planned(host, config)) == (
         f"no live endpoint of azure-vnet has {DEAD}"
     )
-    sweep(host, config).do(context())
+    sweep_now(host, config)
     assert there(host) == []
     assert [
         message for message in caplog.messages if message.startswith("staleCni.force overrides")
@@ -105,16 +115,14 @@ def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
     host.files.tree.write(lock, b"", mode=0o600)
     host.files.tree.locked.add(lock)
     before = whole_state(host)
-    assert f"azure-vnet is still in use: a process holds the lock {lock}. " in refused(
-        lambda: sweep(host).do(context())
-    )
+    assert f"azure-vnet is still in use: a process holds the lock {lock}. " in refusal(host)
     assert whole_state(host) == before
     host.files.tree.locked.clear()
     host.files.tree.write(lock, b"4711", mode=0o600)
     host.files.tree.write("/proc/4711/comm", b"azure-vnet\n", mode=0o444)
-    assert f"process 4711 holds the lock {lock}" in refused(lambda: sweep(host).do(context()))
+    assert f"process 4711 holds the lock {lock}" in refusal(host)
     host.files.tree.write(lock, b"4712", mode=0o600)
-    sweep(host).do(context())
+    sweep_now(host)
     assert there(host) == []
 
 
@@ -127,12 +135,12 @@ def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
     ):
         host.files.tree.write(lock, b"", mode=0o600)
         host.files.tree.locked.add(lock)
-    sweep(host).do(context())
+    sweep_now(host)
     assert there(host) == []
 
 
 @pytest.mark.parametrize(
-    ("force", "refusal"),
+    ("force", "reason"),
     [
         ({"conflist": True}, f"a process holds the lock {LOCKS[2]}"),
         ({"lock": True}, "/etc/cni/net.d/10-azure.conflist names azure-vnet"),
@@ -140,7 +148,7 @@ def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
     ],
 )
 def test_each_switch_of_force_overlooks_one_thing(
-    force: dict[str, bool], refusal: str | None
+    force: dict[str, bool], reason: str | None
 ) -> None:
     """A conflist that no runtime reads any more says nothing about a program that runs at this
     moment.
@@ -150,12 +158,12 @@ def test_each_switch_of_force_overlooks_one_thing(
     host.files.tree.write(LOCKS[2], b"", mode=0o600)
     host.files.tree.locked.add(LOCKS[2])
     config = config_of(force=force)
-    if refusal is None:
-        sweep(host, config).do(context())
+    if reason is None:
+        sweep_now(host, config)
         assert there(host) == []
     else:
-        assert refused(lambda: sweep(host, config).do(context())).startswith(
-            f"azure-vnet is still in use: {refusal}. Nothing was changed."
+        assert refusal(host, config).startswith(
+            f"azure-vnet is still in use: {reason}. Nothing was changed."
         )
         assert there(host) == STALE
 
@@ -174,7 +182,7 @@ def test_it_refuses_a_state_that_it_does_not_understand(
     before = whole_state(host)
     host.files.tree.write(path, content, mode=0o600)
     config = config_of(force={"conflist": force, "lock": force})
-    text = refused(lambda: sweep(host, config).do(context()))
+    text = refusal(host, config)
     assert text.startswith(f"cannot read azure-vnet's state in {path}: ")
     assert "Without it live pods cannot be distinguished from dead ones" in text
     host.files.tree.remove(path)
@@ -189,9 +197,9 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     config = config_of(bridge="azure1", force={"conflist": True, "lock": True})
     before = whole_state(host)
     why = "staleCni.bridge must name the bridge of azure-vnet's pods: azure1 does not exist, and azv1 is a port of azure0"
-    assert refused(lambda: sweep(host, config).do(context())) == f"{why}. Nothing was changed"
+    assert refusal(host, config) == f"{why}. Nothing was changed"
     assert whole_state(host) == before
-    changes = sweep(host, config).plan(context())
+    changes = planned(host, config)
     assert changes
     assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
     findings = sweep(host, config).findings(context())[0]
@@ -207,11 +215,11 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     host.files.tree.write("/srv/of-others", b"", mode=0o644)
     host.files.tree.change("/srv", mode=0o1777)
     before = whole_state(host)
-    failed = refused(lambda: sweep(host, config).do(context()))
+    failed = refusal(host, config)
     why = failed.removeprefix("nothing was changed: ")
     assert "others than root may change /srv (owner 0, mode 1777)" in why
     assert whole_state(host) == before
-    changes = sweep(host, config).plan(context())
+    changes = planned(host, config)
     assert changes
     assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
     findings = sweep(host, config).findings(context())[0]

@@ -11,9 +11,12 @@ from support.stale_cni_sweeps import (
     STALE,
     done_by,
     made_host,
-    refused,
+    planned,
+    refusal,
     sweep,
+    sweep_now,
     there,
+    undo_now,
 )
 from support.stale_cni_worlds import context, dnat, whole_state
 
@@ -33,7 +36,7 @@ def test_everything_is_written_down_before_it_goes() -> None:
     on_disk: list[bool] = []
     texts = dict(host.ebtables.read(context()).texts)
     host.ebtables.operations.plan(3, lambda: on_disk.append(host.files.tree.exists(RECORD)))
-    sweep(host).do(context())
+    sweep_now(host)
     record = json.loads(host.files.tree.read(RECORD) or b"")
     assert [next(iter(entry.values())) for entry in record["objects"]] == STALE
     assert (record["boot_id"], record["ebtables-save"], on_disk) == ("boot-1", texts, [True])
@@ -51,7 +54,7 @@ def test_a_failure_has_the_error_of_the_kernel() -> None:
     host = made_host()
     failing_routes(host)
     with pytest.raises(StaleCNIError) as caught:
-        sweep(host).do(context())
+        sweep_now(host)
     assert isinstance(caught.value.__cause__, RouteRejectedError)
     assert "- 10.240.0.11 dev azv1 scope link: injected fault" in str(caught.value)
 
@@ -63,7 +66,7 @@ def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> No
     failing_routes(host)
     # Readings, then the deletion, then the reading and the insertion of the rollback.
     host.ebtables.fail_at(5)
-    text = refused(lambda: sweep(host).do(context()))
+    text = refusal(host)
     head, _, tail = text.partition("\nTHE ROLLBACK IS INCOMPLETE, this is not as before:\n")
     assert "injected fault" in head
     assert tail == (
@@ -71,7 +74,7 @@ def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> No
         + "".join(f"  {line}\n" for line in STALE[:4])
         + f"all of it is recorded in {RECORD}; 'hostrouting reset' restores it"
     )
-    sweep(host).undo(context())
+    undo_now(host)
     assert whole_state(host) == before
 
 
@@ -80,7 +83,7 @@ def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
     host = made_host()
     failing_routes(host)
     host.ebtables.fail_at(4)
-    text = refused(lambda: sweep(host).do(context()))
+    text = refusal(host)
     assert "\n  the present state cannot be read: cannot run ebtables" in text
     assert host.files.tree.exists(RECORD)
 
@@ -93,7 +96,7 @@ def test_a_run_cancelled_midway_restores_everything(
     host = made_host()
     before = whole_state(host)
     calls = len(host.link_layer.operations.calls)
-    sweep(host).plan(context())
+    planned(host)
     # A plan looks for the bridge once more.
     reading = len(host.link_layer.operations.calls) - calls
     host.link_layer.fail_at(2 * reading + 1, error)
@@ -121,7 +124,7 @@ def test_a_run_cancelled_while_rules_go_restores_everything() -> None:
 
     host.ebtables.delete = cancelled  # type: ignore[method-assign]
     with pytest.raises(CancelledError):
-        sweep(host).do(context())
+        sweep_now(host)
     assert whole_state(host) == before
 
 
@@ -135,9 +138,9 @@ def test_a_run_that_is_killed_midway_can_be_undone() -> None:
     before = whole_state(host)
     host.link_layer.steps.fail(1, Killed())
     with pytest.raises(Killed):
-        sweep(host).do(context())
+        sweep_now(host)
     assert len(there(host)) == 4
-    sweep(host).undo(context())
+    undo_now(host)
     assert whole_state(host) == before
 
 
@@ -184,7 +187,7 @@ def test_of_a_rollback_only_the_remaining_changes_are_recorded() -> None:
 def test_an_undo_that_fails_records_the_objects_that_it_restored() -> None:
     """The routes and one neighbour are there when the other neighbour is refused."""
     host = made_host()
-    sweep(host).do(context())
+    sweep_now(host)
     host.link_layer.refuse_at(1)
     assert done_by(sweep(host).undo) == [
         Change("+", text, "restored") for text in (*STALE[6:], STALE[5])
@@ -204,7 +207,7 @@ def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
     pipeline = Serial(sweep(host), task("later")(failing), name="all")
     assert run(pipeline, context(), undo_on_failure=True).changes == ()
     assert whole_state(host) == before
-    sweep(host).do(context())
+    sweep_now(host)
     after = whole_state(host)
     run(pipeline, context(), undo_on_failure=True)
     assert whole_state(host) == after
@@ -246,5 +249,5 @@ def test_an_interrupt_while_rules_go(*, already: bool) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(sweep(host), context(), undo_on_failure=True)
     assert whole_state(host)[:-1] == before[:-1]
-    sweep(host).undo(context())
+    undo_now(host)
     assert whole_state(host) == before

@@ -10,8 +10,10 @@ from support.stale_cni_sweeps import (
     DEAD6,
     STALE,
     made_host,
-    refused,
+    planned,
+    refusal,
     sweep,
+    sweep_now,
     there,
 )
 from support.stale_cni_worlds import (
@@ -34,7 +36,7 @@ def test_the_plan_names_each_object_and_why_it_goes() -> None:
     """Every line of the plan is one object that `do` removes, and there is no other."""
     host = made_host()
     before = whole_state(host)
-    changes = sweep(host).plan(context())
+    changes = planned(host)
     assert [change.subject for change in changes] == STALE
     assert changes[0] == Change("-", STALE[0], f"no live endpoint of azure-vnet has {DEAD}")
     assert whole_state(host) == before
@@ -73,7 +75,7 @@ def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptur
     assert "the pod on azv1 cannot be probed" in caplog.messages[1]
     with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):
         sweep(host).findings(context())
-    refused(lambda: sweep(host).do(context()), PermissionDeniedError)
+    refusal(host, kind=PermissionDeniedError)
     assert whole_state(host) == before
 
 
@@ -92,11 +94,11 @@ def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
 def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
     """Without the section nothing is read, changed or restored."""
     host = made_host()
-    sweep(host).do(context())
+    sweep_now(host)
     after = whole_state(host)
     calls = len(host.ebtables.operations.calls)
-    sweep(host, config).do(context())
-    assert (sweep(host, config).plan(context()), sweep(host, config).findings(context())) == (
+    sweep_now(host, config)
+    assert (planned(host, config), sweep(host, config).findings(context())) == (
         [],
         ([], []),
     )
@@ -131,5 +133,5 @@ def test_no_bridge_at_all_is_fine() -> None:
     """The bridge went with azure-vnet, or it was never made: then no pod is on it."""
     host = made_host()
     host.link_layer.remove_device("azure0")
-    sweep(host).do(context())
+    sweep_now(host)
     assert there(host) == []

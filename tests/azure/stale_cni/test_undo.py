@@ -14,7 +14,9 @@ from support.stale_cni_sweeps import (
     made_host,
     refused,
     sweep,
+    sweep_now,
     there,
+    undo_now,
 )
 from support.stale_cni_worlds import NODE_RULES, config_of, context, whole_state
 
@@ -33,12 +35,12 @@ def test_undo_restores_everything_in_place_and_order() -> None:
     """
     host = made_host()
     before = whole_state(host)
-    sweep(host).do(context())
+    sweep_now(host)
     assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
-    sweep(host, HostRoutingConfig()).undo(context())
+    undo_now(host, HostRoutingConfig())
     assert whole_state(host) == before
     assert sweep(host).plan_undo(context()) == []
-    sweep(host).undo(context())
+    undo_now(host)
     assert whole_state(host) == before
 
 
@@ -46,12 +48,12 @@ def test_undo_of_several_sweeps_restores_all_of_them() -> None:
     """The newest sweep is undone first, so that each finds its chain as it left it."""
     host = made_host()
     before = whole_state(host)
-    sweep(host, config_of(pod_cidrs=("10.240.0.0/16",))).do(context())
+    sweep_now(host, config_of(pod_cidrs=("10.240.0.0/16",)))
     between = whole_state(host)
-    sweep(host).do(context())
+    sweep_now(host)
     assert len(host.files.tree.names(FOLDER)) == 2
     assert whole_state(host) != between
-    sweep(host).undo(context())
+    undo_now(host)
     assert whole_state(host) == before
 
 
@@ -60,10 +62,10 @@ def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) ->
     restored are named.
     """
     host = made_host()
-    sweep(host).do(context())
+    sweep_now(host)
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
     host.link_layer.remove_device("azv1")
-    sweep(host).undo(context())
+    undo_now(host)
     assert [message for message in caplog.messages if "not restored" in message] == [
         (
             f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken meanwhile by "
@@ -83,7 +85,7 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
     """The record has stayed; objects that are there are left alone, and then the record goes."""
     host = made_host()
     before = whole_state(host)
-    sweep(host).do(context())
+    sweep_now(host)
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
     changes = done_by(sweep(host).undo)
     assert changes == [
@@ -103,13 +105,13 @@ def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFi
     """
     host = made_host()
     before = whole_state(host)
-    sweep(host).do(context())
+    sweep_now(host)
     bad = f"{FOLDER}/sweep-x-5.json"
     host.files.tree.write(bad, b"{", mode=0o600)
     assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
     assert caplog.messages[-1].startswith(f"{bad} is damaged: ")
     caplog.clear()
-    sweep(host).undo(context())
+    undo_now(host)
     [text] = [message for message in caplog.messages if message.startswith(f"{bad} is damaged: ")]
     assert text.endswith(f"then delete it; it was set aside as {bad}.damaged-1")
     assert host.files.tree.names(FOLDER) == ["sweep-x-5.json.damaged-1"]
@@ -123,9 +125,9 @@ def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptu
     """
     host = made_host()
     config = config_of(backup_dir="/srv/records")
-    sweep(host, config).do(context())
+    sweep_now(host, config)
     host.link_layer.remove_device("azv1")
-    sweep(host, config).undo(context())
+    undo_now(host, config)
     assert caplog.messages[-1].endswith("a reset with this config tries again")
 
 
@@ -134,23 +136,23 @@ def test_an_undo_that_fails_can_be_done_again(fail: str) -> None:
     """The record stays until all of it is back."""
     host = made_host()
     before = whole_state(host)
-    sweep(host).do(context())
+    sweep_now(host)
     if fail == "ebtables":
         host.ebtables.fail_at(2)
     else:
         host.link_layer.refuse_at(1)
-    refused(lambda: sweep(host).undo(context()), BackendError)
+    refused(lambda: undo_now(host), BackendError)
     assert host.files.tree.exists(RECORD)
-    sweep(host).undo(context())
+    undo_now(host)
     assert whole_state(host) == before
 
 
 def test_undo_does_not_look_for_live_pods() -> None:
     """A state that cannot be parsed does not keep objects from being restored."""
     host = made_host()
-    sweep(host).do(context())
+    sweep_now(host)
     host.files.tree.write(STATE_PATH, b"{", mode=0o600)
-    sweep(host).undo(context())
+    undo_now(host)
     host.files.tree.remove(STATE_PATH)
     assert there(host) == STALE
 
@@ -159,7 +161,7 @@ def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptur
     """A reboot removed the objects, so undo plans and logs the removal of the record only."""
     caplog.set_level(logging.INFO)
     host = made_host()
-    sweep(host).do(context())
+    sweep_now(host)
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-2\n", mode=0o444)
     after = whole_state(host)
     task = sweep(host)
@@ -181,6 +183,6 @@ def test_undo_without_a_sweep_reads_nothing(caplog: pytest.LogCaptureFixture) ->
     """A node that was never swept is not read; the message names the folder of the records."""
     caplog.set_level(logging.INFO)
     host = made_host()
-    sweep(host).undo(context())
+    undo_now(host)
     assert caplog.messages == [f"no sweep since this machine was started is recorded in {FOLDER}"]
     assert (host.ebtables.operations.calls, host.link_layer.operations.calls) == ([], [])
