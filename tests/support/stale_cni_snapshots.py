@@ -82,3 +82,4 @@ OF_POD6: list[Restorable] = [
     route6(),
     route6(dev="azure0"),
 ]
+OF_PODS = [*OF_POD, *OF_POD6]

@@ -35,6 +35,10 @@ def ours(node: WiredNode) -> list[str]:
     return node.ip("-6", "route", "show", "proto", f"{OUR_PROTOCOL}").splitlines()
 
 
+def until_kept(watch: Running, node: WiredNode) -> None:
+    watch.until(lambda: len(ours(node)) == 1)
+
+
 def test_a_fake_node(caplog: pytest.LogCaptureFixture) -> None:
     """A route of either family comes back, and a reload brings the other family."""
     node = MemoryBackend()
@@ -81,12 +85,12 @@ def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
         node.hold("eth0", "fd00:9::4/64")
         with running(Watch(config_of(WANTED), host=kernel_host(node))) as watch:
             for _ in range(6):
-                watch.until(lambda: len(ours(node)) == 1)
+                until_kept(watch, node)
                 node.set_up("eth0", up=False)
                 assert ours(node) == []
                 node.set_up("eth0")
                 node.hold("eth0", "fd00:9::4/64")
-            watch.until(lambda: len(ours(node)) == 1)
+            until_kept(watch, node)
     assert "within an hour" not in caplog.text
 
 
@@ -98,13 +102,13 @@ def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) ->
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")
         with running(Watch(config_of(WANTED), host=kernel_host(node))) as watch:
-            watch.until(lambda: len(ours(node)) == 1)
+            until_kept(watch, node)
             other = ("fd00:1::/64", "via", "fd00:9::7", "dev", "eth0", "metric", "1")
             node.ip("-6", "route", "replace", *other)
             watch.until(lambda: "waits" in caplog.text)
             assert "via fd00:9::7" in node.ip("-6", "route", "show", "fd00:1::/64")
             node.ip("-6", "route", "delete", *other)
-            watch.until(lambda: len(ours(node)) == 1)
+            until_kept(watch, node)
             caplog.clear()
             node.ip("-6", "route", "append", *other)
             watch.until(lambda: "fd00:9::7" in caplog.text)

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from support.probe_nodes import FOREIGN, OFF, OURS, THEIRS, config, made_host
 
 from hostrouting import Reset
@@ -41,6 +40,10 @@ def keeper_of(host: FakeHost, wanted: HostRoutingConfig = ALWAYS) -> ProbeKeeper
 
 def asked(host: FakeHost) -> list[str]:
     return [call[0] for call in host.nftables.operations.calls]
+
+
+def delete_table(host: FakeHost) -> None:
+    host.nftables.load(Context(), delete_script())
 
 
 def table(host: FakeHost) -> object:
@@ -82,7 +85,7 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
 def test_the_cloud_is_not_asked(host: FakeHost) -> None:
     """An apply has asked the cloud; that it does not answer now does not matter."""
     host.metadata.fail_at(1)
-    host.nftables.load(Context(), delete_script())
+    delete_table(host)
     keeper_of(host, config(detect="imds")).act(Context())
     assert table(host) is not None
     assert host.metadata.operations.calls == []
@@ -92,7 +95,7 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
     """What an apply did not install is not loaded, and neither is the file of an undo that was
     killed.
     """
-    host.nftables.load(Context(), delete_script())
+    delete_table(host)
     for content in delete_script().encode(), b"", b"\xff":
         host.files.write(RULESET_PATH, content, mode=0o644)
         keeper_of(host).act(Context())
@@ -114,7 +117,7 @@ def test_a_program_that_does_the_job_is_left(
     """ipv6-hp-bpf deletes the table when it takes over: the rules are not loaded again, which is
     said once.
     """
-    host.nftables.load(Context(), delete_script())
+    delete_table(host)
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
     keeper = keeper_of(host)
     caplog.clear()
@@ -134,7 +137,7 @@ def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
         execute(Reset(HostRoutingConfig(), host=host), Context(timeout=60))
         host.files.write(RULESET_PATH, render(RULES).encode(), mode=0o644)
     else:
-        host.nftables.load(Context(), delete_script())
+        delete_table(host)
         host.files.write(
             INTENT_PATH, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}', mode=0o644
         )
@@ -152,9 +155,3 @@ def test_the_values_of_a_script_are_found_in_it(dev: str, section: object) -> No
     """`parse` reads what `render` wrote, for all rules."""
     rules = ProbeRules(dev=dev, source=section.source, address=section.address)  # type: ignore[attr-defined]
     assert parse(render(rules)) == rules
-
-
-@given(st.text())
-def test_any_text_is_a_script_or_none(text: str) -> None:
-    """No text makes `parse` fail."""
-    assert parse(text) is None or isinstance(parse(text), ProbeRules)

@@ -13,6 +13,7 @@ from support.needs import require
 from support.watched_nodes import (
     CONFIG,
     OURS,
+    Running,
     Watched,
     arrange,
     kernel_host,
@@ -54,6 +55,10 @@ def host() -> FakeHost:
     backend = MemoryBackend()
     arrange(backend)
     return FakeHost(backend)
+
+
+def until_listening(watch: Running, host: FakeHost) -> None:
+    watch.until(lambda: host.events.operations.calls != [])
 
 
 def standing(watched: Watched, destination: str = "172.16.1.0/24") -> list[str]:
@@ -155,14 +160,6 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
 class TestTrouble:
     """What other parts of the node do while it watches."""
 
-    def test_while_another_run_holds_the_lock(self, host: FakeHost) -> None:
-        """A route that is deleted while another run holds the lock is restored after that."""
-        with watching(host, host.routes) as watched:
-            with host.lock.hold(Context()):
-                watched.delete(OURS[0])
-                assert watched.ours() == OURS[1:]
-            watched.until_repaired()
-
     def test_a_failure_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
         """A repair that fails twice is one error; the next event leads to another repair, which
         succeeds.
@@ -214,7 +211,7 @@ class TestIntent:
         """After a reset no route comes back, and the task ends."""
         caplog.set_level(logging.INFO)
         with running(Watch(CONFIG, host=host)) as watch:
-            watch.until(lambda: host.events.operations.calls != [])
+            until_listening(watch, host)
             execute(Reset(HostRoutingConfig(), host=host))
             assert watch.ends()
         assert ours(host) == []
@@ -225,7 +222,7 @@ class TestIntent:
         with ExitStack() as held:
             held.enter_context(host.lock.hold(Context()))
             with running(Watch(CONFIG, host=host)) as watch:
-                watch.until(lambda: host.events.operations.calls != [])
+                until_listening(watch, host)
                 host.files.remove(INTENT_PATH)
                 for route in [
                     route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL
@@ -262,14 +259,7 @@ class TestIntent:
         """If the file was damaged before the task began, a reset ends the task all the same."""
         host.files.write(INTENT_PATH, b"{", mode=0o644)
         with running(Watch(CONFIG, host=host)) as watch:
-            watch.until(lambda: host.events.operations.calls != [])
+            until_listening(watch, host)
             execute(Reset(HostRoutingConfig(), host=host))
             assert watch.ends()
         assert ours(host) == []
-
-
-def test_the_end_of_the_context_is_no_failure(host: FakeHost) -> None:
-    """A Watch whose time is up returns, with its routes in force."""
-    # Long enough for the first repair on a busy machine.
-    Watch(CONFIG, host=host).do(Context(timeout=2))
-    assert ours(host) == OURS

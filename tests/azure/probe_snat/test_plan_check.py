@@ -155,12 +155,6 @@ class TestCheck:
         host.nftables.texts.clear()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; apply the config"]
 
-    def test_drifted(self, host: FakeHost, ctx: Context) -> None:
-        """Rules that are not ours are told from none."""
-        host.nftables.load(ctx, FOREIGN)
-        drifted = "has drifted: its rules are not those of hostrouting; apply the config"
-        assert check(host, ctx)[0] == f"error: probe-snat: {TABLE}: {drifted}"
-
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -6,8 +6,8 @@ from support.stale_cni_snapshots import (
     DNAT6_RULE,
     DNAT_RULE,
     MAC,
-    OF_POD,
     OF_POD6,
+    OF_PODS,
     POD,
     POD6,
     REPLY_RULE,
@@ -56,7 +56,7 @@ ROUTER = Device(
 )
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: Restorable) -> None:
     """Cilium's router takes an address from the pods' pool; without a hardware address the address
     decides.
@@ -95,7 +95,7 @@ def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
     assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_gateways_of_the_node_are_never_touched(leftover: Restorable) -> None:
     """In bridge mode pods and node share a subnet: its gateway lies inside podCidrs, and may stand
     there by hand.
@@ -144,7 +144,7 @@ def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restora
 # --- live pods
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 @pytest.mark.parametrize("device", ["azv1", ""])
 def test_an_endpoint_in_the_state_is_alive(leftover: Restorable, device: str) -> None:
     """An endpoint in azure-vnet's state protects its addresses if its device exists, or is not
@@ -155,7 +155,7 @@ def test_an_endpoint_in_the_state_is_alive(leftover: Restorable, device: str) ->
     assert judged(evidence) == [("live", reason)]
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_a_record_of_a_device_that_is_gone_protects_nothing(leftover: Restorable) -> None:
     """azure-vnet leaves its state, too: an endpoint without its device is a dead record."""
     evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv7"),))
@@ -254,33 +254,6 @@ DEAD_AND_OWN = rules_of(
 @pytest.mark.parametrize(
     "evidence",
     [
-        {"stations": (Station(NEW_MAC, "azv1"),)},
-        {"endpoints": (Endpoint((POD,), "azv1", NEW_MAC),)},
-        {
-            "endpoints": (Endpoint((POD,), "azv1", TUNNEL_MAC),),
-            "stations": (Station(NEW_MAC, "azv1"),),
-        },
-        {"answered": frozenset([("azv1", POD)]), "stations": (Station(NEW_MAC, "azv1"),)},
-    ],
-    ids=["heard", "recorded", "recorded device", "answered"],
-)
-def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]) -> None:
-    """The pod that has the address now is known by its hardware address, and no pod has the other."""
-    dead, own = judged(snapshot(*DEAD_AND_OWN, **evidence))[1:3]
-    assert dead[0] == "stale"
-    assert dead[1].startswith(f"no device and no pod has {MAC}, to which it leads; ")
-    assert own[0] == "live"
-    assert kinds(snapshot(*DEAD_AND_OWN, **evidence)) == [
-        "stale",
-        "stale",
-        "live",
-        "live",
-    ]
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
         {"endpoints": (Endpoint((POD,), "azv1"),)},
         {"endpoints": (Endpoint((POD,), "azv1", TUNNEL_MAC),)},
         {"endpoints": (Endpoint((POD,), ""),), "stations": (Station(TUNNEL_MAC, "azv1"),)},
@@ -323,7 +296,7 @@ DEAD_RECORD, LIVE_RECORD = (
 )
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 @pytest.mark.parametrize("endpoints", [(DEAD_RECORD, LIVE_RECORD), (LIVE_RECORD, DEAD_RECORD)])
 @pytest.mark.parametrize(
     "evidence",
@@ -380,7 +353,7 @@ AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
 NODE = (*DEVICES, AZV2)
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Restorable) -> None:
     """Without the privilege to ask there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD

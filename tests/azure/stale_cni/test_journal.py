@@ -126,6 +126,10 @@ def test_a_record_is_readable() -> None:
 # --- records of sweeps
 
 
+def added(sweeps: Sweeps) -> Record:
+    return sweeps.add([], texts=[], now=NOW)
+
+
 def test_the_newest_comes_first() -> None:
     """Records are numbered, past nine too, so that their order does not depend on the clock."""
     files = MemoryFiles()
@@ -144,9 +148,9 @@ def test_records_of_other_boots_are_told_apart() -> None:
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
     files.write(BOOT_ID, b"boot-1\n", mode=0o444)
-    old = sweeps.add([], texts=[], now=NOW)
+    old = added(sweeps)
     files.write(BOOT_ID, b"boot-2\n", mode=0o444)
-    new = sweeps.add([], texts=[], now=NOW)
+    new = added(sweeps)
     assert sweeps.read() == ([new], [old], [])
 
 
@@ -163,7 +167,7 @@ def test_other_files_in_the_folder_are_left_alone() -> None:
         files.write(f"{FOLDER}/{name}", b"?", mode=0o644)
     sweeps = Sweeps(files, FOLDER)
     assert sweeps.read() == ([], [], [])
-    sweeps.remove(sweeps.add([], texts=[], now=NOW))
+    sweeps.remove(added(sweeps))
     assert len(files.names(FOLDER)) == 5
 
 
@@ -174,7 +178,7 @@ def test_the_last_record_takes_the_folder_with_it(folder: str, left: str) -> Non
     """Nothing of hostrouting remains, but the folder above one that an operator has chosen does."""
     files = MemoryFiles()
     sweeps = Sweeps(files, folder)
-    first, second = (sweeps.add([], texts=[], now=NOW) for _ in range(2))
+    first, second = (added(sweeps) for _ in range(2))
     sweeps.remove(first)
     assert files.exists(second.path)
     sweeps.remove(second)
@@ -271,7 +275,7 @@ def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
     files = MemoryFiles()
     files.write(SWEEP, content, mode=0o600)
     sweeps = Sweeps(files, FOLDER)
-    good = sweeps.add([], texts=[], now=NOW)
+    good = added(sweeps)
     current, outlived, (damaged,) = sweeps.read()
     assert (current, outlived, damaged.path) == ([good], [], SWEEP)
     assert damaged.damage.startswith(f"{SWEEP} is damaged: ")
@@ -283,7 +287,7 @@ def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
     files = MemoryFiles()
     files.tree.make_directory(SWEEP)
     sweeps = Sweeps(files, FOLDER)
-    good = sweeps.add([], texts=[], now=NOW)
+    good = added(sweeps)
     assert sweeps.read().current == [good]
     assert "it is not a file" in sweeps.read().damaged[0].damage
 
@@ -294,7 +298,7 @@ def test_a_record_of_another_user_is_not_trusted() -> None:
     """
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
-    good, theirs, opened, linked = (sweeps.add([], texts=[], now=NOW) for _ in range(4))
+    good, theirs, opened, linked = (added(sweeps) for _ in range(4))
     files.tree.change(theirs.path, owner=ANOTHER_USER)
     files.write(opened.path, to_json(opened), mode=0o666)
     files.link(linked.path, good.path)
@@ -322,10 +326,10 @@ def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
         with pytest.raises(
             HostFileError, match=f"stale-cni is not safe .* others than root may change {exposed} "
         ):
-            sweeps.add([], texts=[], now=NOW)
+            added(sweeps)
         assert files.names("/var/lib") == []
         files.tree.change(exposed, mode=0o755)
-    sweeps.add([], texts=[], now=NOW)
+    added(sweeps)
     files.tree.change(exposed, owner=ANOTHER_USER)
     with pytest.raises(
         HostFileError, match=rf"stale-cni is not safe .* {exposed} \(owner 65534, mode "

@@ -17,11 +17,6 @@ RULE, TWIN = rules_of(dnat("10.240.0.9", MAC), dnat("10.240.0.9", MAC))
 ALL: list[Restorable] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
 
 
-def test_missing_objects_are_restored() -> None:
-    """On a node without any of them, all objects are restored."""
-    assert compare(ALL, Snapshot(devices=DEVICES)) == ([], ALL, {})
-
-
 def test_present_objects_are_left_alone() -> None:
     """A second restore changes nothing, even if a rule has moved in its chain or the device has no
     carrier.
@@ -77,23 +72,31 @@ def test_a_place_that_was_taken_is_left_alone(
     )
 
 
-def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
-    """The kernel tells routes of one destination apart by their metric."""
-    snapshot = Snapshot(routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
-    assert compare([ROUTE], snapshot) == ([], [ROUTE], {})
+ROUTE6_BESIDE = ROUTE6._replace(dev="azure0")
 
 
-def test_ipv6_routes_of_two_devices_do_not_conflict() -> None:
-    """As the kernel has them: one that is there is in no other's way, and both come back."""
-    other = ROUTE6._replace(dev="azure0")
-    assert compare([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == [ROUTE6]
-    assert compare([ROUTE6, other], Snapshot(devices=DEVICES)).missing == [ROUTE6, other]
+@pytest.mark.parametrize(
+    ("leftover", "other"),
+    [
+        (ROUTE, ROUTE._replace(metric=100, dev="lxc1")),
+        (ROUTE6, ROUTE6_BESIDE),
+        # The kernel looks for the sender's prefix first.
+        (ROUTE6, ROUTE6._replace(from_prefix=Prefix.parse("fd00:1::/64"))),
+    ],
+    ids=["another metric", "an IPv6 route of another device", "for some senders only"],
+)
+def test_a_route_beside_the_place_is_in_no_way(
+    leftover: ObservedRoute, other: ObservedRoute
+) -> None:
+    """As the kernel has them: one that is there hinders nothing."""
+    snapshot = Snapshot(routes=(other,), devices=DEVICES)
+    assert compare([leftover], snapshot) == ([], [leftover], {})
 
 
-def test_a_route_for_some_senders_only_is_in_nobodys_way() -> None:
-    """The kernel looks for the sender's prefix first."""
-    other = ROUTE6._replace(from_prefix=Prefix.parse("fd00:1::/64"))
-    assert compare([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == [ROUTE6]
+def test_all_objects_come_back_with_ipv6_routes_of_two_devices() -> None:
+    """On a node without any of them, all objects are restored."""
+    objects = [*ALL, ROUTE6_BESIDE]
+    assert compare(objects, Snapshot(devices=DEVICES)) == ([], objects, {})
 
 
 def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:

@@ -13,6 +13,7 @@ from support.stale_cni_snapshots import (
     MAC,
     OF_POD,
     OF_POD6,
+    OF_PODS,
     POD,
     POD6,
     REPLY_RULE,
@@ -30,7 +31,7 @@ from hostrouting.azure.stale_cni.verdicts import Verdict, agree, judge, to_probe
 from hostrouting.host import Device, Station
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
     """An object made for one pod is stale when nothing says that the pod lives."""
     address = POD6 if leftover in OF_POD6 else POD
@@ -76,7 +77,7 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
     return to_probe(what, judge(what, pod_cidrs=POD_CIDRS, bridge="azure0"), bridge="azure0")
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
     """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod
     that was silent.
