@@ -75,64 +75,6 @@ def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCapture
     watched.until(lambda: f"repaired: + {OURS[0]}" in caplog.messages)
 
 
-@pytest.mark.parametrize("verb", ["prepend", "replace"])
-def test_a_foreign_route_in_our_place_is_hidden(watched: Watched, verb: str) -> None:
-    """A foreign route ahead of ours, or instead of it: ours decides again, and the foreign one
-    stays after it.
-    """
-    watched.node.insert_route(FOREIGN, verb=verb)
-    watched.until(lambda: standing(watched) == [OURS[0], str(FOREIGN)])
-
-
-def test_an_owner_that_insists(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """A program that deletes ours again and again is named by an error; the other routes are kept
-    all the same.
-    """
-
-    def is_told() -> bool:
-        return any(record.levelno == logging.ERROR for record in caplog.records)
-
-    while not is_told():
-        watched.delete(OURS[0])
-        watched.until(lambda: is_told() or standing(watched) == [OURS[0]])
-    assert caplog.messages[-1].startswith(
-        f"route '{OURS[0]}' was replaced or deleted 4 times within an hour: "
-    )
-    watched.delete(OURS[1])
-    watched.until_repaired()
-
-
-def test_a_device_goes_down_and_comes_up(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The route of a device that is down waits, with one line; it returns with the device, though
-    no event names it.
-    """
-    watched.node.set_up("eth1", up=False)
-    watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
-    assert watched.ours() == OURS[:1]
-    watched.node.set_up("eth1", up=True)
-    watched.until_repaired()
-
-
-def test_the_network_of_a_gateway_goes_and_returns(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A route waits while no route leads to its gateway, and returns with that route, which belongs
-    to others.
-
-    `ip route flush table main` takes both, and a program that restores its own sets no address.
-    """
-    network = next(
-        route for route in watched.host.routes.routes() if route.destination == "10.225.0.0/16"
-    )
-    watched.node.delete_route(network)
-    watched.delete(OURS[1])
-    watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
-    watched.node.insert_route(network.to_route())
-    watched.until_repaired()
-
-
 @pytest.mark.parametrize("watched", ["kernel"], indirect=True)
 def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     """A route without device leaves by the first next hop that lives, also after that one came back
