@@ -213,7 +213,7 @@ class ProofKeeper(Keeper):
 
     def _judge(self, ctx: Context, report: OverlapReport, now: float) -> float:
         """Count new readings, and log them if there are enough; return the pause after this one."""
-        findings: Findings = tuple(proof.findings for proof in report.cidrs)
+        findings = tuple(proof.findings for proof in report.cidrs)
         if findings == self._logged:
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):

@@ -64,12 +64,10 @@ _REFUSED = frozenset("\"'\\\n\t")
 
 def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled and its unit has duties; a timer never sweeps."""
-    keeps_boot = (
-        config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
-    )
-    return config.watch.enabled and bool(
-        config.asks if config.watch.mode == "service" else keeps_boot
-    )
+    if config.watch.mode == "service":
+        return config.watch.enabled and config.asks
+    keeps_boot = config.static_routes.routes or config.route_overlap.cidrs
+    return config.watch.enabled and (bool(keeps_boot) or config.probe_snat.enabled)
 
 
 def command_path(files: FileStore) -> str:
@@ -126,9 +124,7 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     for place, value in values.items():
         text = text.replace(place, value)
     file = BootFile(f"{UNIT_DIRECTORY}/{name}", text.encode())
-    return BootUnit(
-        name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,)
-    )
+    return BootUnit(name=name, files=(file, *[drop_in()] * config.watch.keep_foreign_routes))
 
 
 _WITHOUT_PROBES = """\
@@ -175,8 +171,7 @@ class ConfigureWatch(SectionTask):
 
     def do(self, ctx: Context) -> None:
         """Install or remove the unit, and start it without a wait: it needs the run lock first."""
-        obstacle = self._obstacle()
-        if obstacle:
+        if obstacle := self._obstacle():
             raise UnitError(obstacle)
         with self._host.lock.hold(ctx) as held:
             parts, unit = self._parts()
@@ -194,10 +189,9 @@ class ConfigureWatch(SectionTask):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now."""
         ctx.check()
+        if obstacle := self._obstacle():
+            return [hindered("~", UNIT_OF["service"], obstacle, optional=True)]
         parts, unit = self._parts()
-        obstacle = self._obstacle()
-        if unit is not None and obstacle:
-            return [hindered("~", unit.name, obstacle, optional=True)]
         planned = self._boot.plan_install(ctx, *parts)
         # A masked unit is not installed, so it is not started either.
         masked = [change for change in planned if change.kind == LEFT]

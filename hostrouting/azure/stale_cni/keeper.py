@@ -89,12 +89,9 @@ class StaleObjectKeeper(Keeper):
         new = [name for name in stale if name in self._seen and name not in self._told]
         gone = sorted(self._told - now)
         self._seen, self._told = now, (self._told & now) | frozenset(new)
-        obstacle = task.obstacle() if new else ""
-        step = (
-            f"cannot be removed now: {obstacle}"
-            if obstacle
-            else f"run: {command_line('sweep', INTENT_PATH)}"
-        )
+        step = f"run: {command_line('sweep', INTENT_PATH)}"
+        if new and (obstacle := task.obstacle()):
+            step = f"cannot be removed now: {obstacle}"
         self._log(
             WARNING, {name: f"stale: {name}: {stale[name]}; {step}" for name in new}, event="stale"
         )
