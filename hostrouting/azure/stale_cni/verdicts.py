@@ -220,9 +220,8 @@ class _Life:
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
                 self._add_sign(addresses, sign, {station.mac})
         for record in living:
-            sign = f"azure-vnet's state has an endpoint with {record.mac}, its hardware address"
-            addresses = self._addresses.get(record.mac, ())
-            self._add_sign(addresses, f"{sign}{_on(record)}", {record.mac})
+            sign = _recorded(record, f"{record.mac}, its hardware address")
+            self._add_sign(self._addresses.get(record.mac, ()), sign, {record.mac})
         for device, address in sorted(snapshot.answered):
             self._add_sign([address], f"{address} answers on {device}", self._learned[device])
         for record in living:
@@ -300,9 +299,6 @@ class _Life:
         return endpoint.own_macs | self._learned[endpoint.host_device]
 
 
-def _recorded(endpoint: Endpoint) -> str:
-    return f"azure-vnet's state has an endpoint with it{_on(endpoint)}"
-
-
-def _on(endpoint: Endpoint) -> str:
-    return f", on {endpoint.host_device}" if endpoint.host_device else ""
+def _recorded(endpoint: Endpoint, sign: str = "it") -> str:
+    on = f", on {endpoint.host_device}" if endpoint.host_device else ""
+    return f"azure-vnet's state has an endpoint with {sign}{on}"
