@@ -74,7 +74,8 @@ def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
         host.files.tree.write(path, b'{"type": "azure-vnet"}', mode=0o644)
 
     host.ebtables.operations.plan(1, another_program)
-    refusal(host)
+    # With one reading, only the look after it can see the file.
+    refusal(host, config_of(confirmations=1))
     assert there(host) == STALE
 
 
