@@ -125,11 +125,10 @@ class StaticRoute(WireValue):
       gateway: '10.224.0.1/8' is not an IPv4 address
     """
 
-    destination: str = attrs.field(
-        metadata=wire(
-            "The network that the route leads to, without host bits; never the default route.",
-            rules.destination,
-        )
+    destination: str = setting(
+        "The network that the route leads to, without host bits; never the default route.",
+        rules.destination,
+        default=attrs.NOTHING,
     )
     gateway: str | None = setting(
         "The next router; for IPv4 also an IPv6 one. Without it: that of the default route.",
@@ -337,11 +336,7 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
     def __attrs_post_init__(self) -> None:
         given = self.expected_cidrs
         super().__attrs_post_init__()
-        # Another spelling of an IPv6 network differs, too.
-        respelled = (text for text in given if text not in self.expected_cidrs)
-        masked = tuple(
-            text for text in respelled if Prefix.parse(text) != Prefix.parse(text).masked
-        )
+        masked = tuple(text for text in given if Prefix.parse(text) != Prefix.parse(text).masked)
         object.__setattr__(self, "masked", masked)
 
     @property

@@ -22,7 +22,6 @@ Rule = Callable[[object], Any]
 R = TypeVar("R", bound="Rule")
 V = TypeVar("V", bound="WireValue")
 
-_NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
 #: Common mistakes in JSON, in the order to try, each with its reason and correction.
 _TYPED = (
@@ -131,8 +130,7 @@ class WireValue:
             else:
                 if value is not given:
                     object.__setattr__(self, field.name, value)
-        broken = frozenset(error.path for error in errors) if errors else _NONE_BROKEN
-        errors += self._cross_field_errors(broken)
+        errors += self._cross_field_errors(frozenset(error.path for error in errors))
         if errors:
             raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
 

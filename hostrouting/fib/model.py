@@ -10,7 +10,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
 from hostrouting.fib.tables import Bucket, Key, Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import IPV4, IPV6, address_bits, netmask
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 from hostrouting.net.links import Device, vrf_of
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
@@ -46,11 +46,7 @@ _ROUTE_ERRORS = {
     "unreachable": errno.EHOSTUNREACH,
     "prohibit": errno.EACCES,
 }
-_RULE_ERRORS = {
-    "blackhole": errno.EINVAL,
-    "unreachable": errno.ENETUNREACH,
-    "prohibit": errno.EACCES,
-}
+_RULE_ERRORS = {**_ROUTE_ERRORS, "unreachable": errno.ENETUNREACH}
 
 _PARTED = (
     "the table local has a route for the address, and main a longer one: "
@@ -254,16 +250,15 @@ class Fib:
         buckets: dict[Key, Bucket] = {}
         for change in changes:
             key = key_of(change.route)
-            bucket = buckets[key] if key in buckets else self.tables.bucket(key)
+            bucket = buckets.get(key, self.tables.bucket(key))
             if change.before is not None:
-                smaller = deleted(bucket, change.before)
-                if smaller is bucket:
+                first, bucket = deleted(bucket, change.before)
+                if first is None:
                     raise ValueError(f"the model lacks '{change.before}'")
-                bucket = smaller
             if change.after is not None:
                 bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
             buckets[key] = bucket
-        return Fib(self.tables.with_buckets(buckets), self.policy, self.devices, self.merged)
+        return attrs.evolve(self, tables=self.tables.with_buckets(buckets))
 
     def _act(self, rule: Rule, packet: Packet, scope: int) -> Decision | None:
         if rule.action in _RULE_ERRORS:
@@ -314,7 +309,7 @@ class Fib:
     def _holds(self, address: int) -> bool:
         """Return True if the node may send from an address."""
         return self.is_local(address) or any(
-            (own.family, own.local) == (IPV4, address)
+            own.address == (IPV4, address)
             for device in self.devices.values()
             for own in device.addresses
         )
@@ -366,8 +361,8 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:
-        mask = netmask(address.prefix_length)
-        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & mask:
+        network = Prefix(IPV4, address.peer, address.prefix_length)
+        if hop.gateway is None or network.covers(hop.gateway):
             return address.local
     # A device without a fitting address uses one whose scope is wider than a link, and first that
     # of its VRF.

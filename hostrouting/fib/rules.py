@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.net.addresses import IPV4, IPV6, address_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from hostrouting.net.rules import Range, Rule
+    from hostrouting.net.rules import Rule
 
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
@@ -45,17 +45,14 @@ class Policy:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
-        self._steps = {
-            family: [
-                (rule, _checks(rule), bool(rule.tun_id) or not _HARMLESS.issuperset(rule.unknown))
-                for rule in self.of(family)
-            ]
+        self._by_family = {
+            family: [rule for rule in self.rules if rule.family == family]
             for family in (IPV4, IPV6)
         }
 
     def of(self, family: int) -> list[Rule]:
         """Return the rules of one family."""
-        return [rule for rule in self.rules if rule.family == family]
+        return self._by_family[family].copy()
 
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules that act on a packet, in their order, each with True if that is certain.
@@ -64,55 +61,45 @@ class Policy:
         kernel. A `goto` that the model cannot decide is yielded.
         """
         target = None
-        steps = self._steps[packet.family]
-        for rule, checks, is_beyond in steps:
+        rules = self._by_family[packet.family]
+        for rule in rules:
             if target is not None and rule.priority != target:
                 continue
             target = None
+            fits = _fits(rule, packet)
             # Tunnels and unknown attributes may select in ways that the model lacks.
-            fits = all(check(packet) for check in checks) if checks else True
-            is_known = not (fits and is_beyond)
+            is_known = not (fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)))
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
             if rule.action != "goto":
                 yield rule, is_known
-            elif any(target_rule.priority == rule.goto for target_rule, *_ in steps):
+            elif rule.goto in [other.priority for other in rules]:
                 if not is_known:
                     yield rule, False
                 target = rule.goto
 
 
-def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
-    """Return a predicate for each selector that the rule has; a packet must fulfil them all."""
+def _fits(rule: Rule, packet: Packet) -> bool:
+    """Return True if a packet fulfils every selector that the rule has."""
     to_rest, from_rest = (
         address_bits(rule.family) - length for _, length in (rule.destination, rule.source)
     )
-    selectors: list[tuple[object, Callable[[Packet], bool]]] = [
-        (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> to_rest),
-        # No prefix selects an IPv6 packet without source, not even one that contains `::`.
-        (
-            rule.source[1],
-            lambda packet: (
-                not (rule.source[0] ^ packet[1]) >> from_rest
-                and bool(packet[1] or rule.family == IPV4)
-            ),
-        ),
-        (rule.mark_mask, lambda packet: not (rule.mark ^ packet.mark) & rule.mark_mask),
-        (rule.tos, lambda packet: rule.tos == packet.tos & _TOS_BITS[packet.family]),
-        (rule.iif, lambda packet: rule.iif == packet.iif),
-        (rule.oif, lambda packet: rule.oif == packet.oif),
-        (rule.ip_protocol, lambda packet: rule.ip_protocol == packet.ip_protocol),
-        (rule.source_ports, lambda packet: _holds(rule.source_ports, packet.source_port)),
-        (
-            rule.destination_ports,
-            lambda packet: _holds(rule.destination_ports, packet.destination_port),
-        ),
-        (rule.uids, lambda packet: _holds(rule.uids, packet.uid)),
+    ranges = (
+        (rule.source_ports, packet.source_port),
+        (rule.destination_ports, packet.destination_port),
+        (rule.uids, packet.uid),
+    )
+    return (
         # A packet outside of a VRF is never selected.
-        (rule.l3mdev, lambda _: False),
-    ]
-    return [check for value, check in selectors if value]
-
-
-def _holds(some: Range | None, number: int) -> bool:
-    return some is None or some.first <= number <= some.last
+        not rule.l3mdev
+        and not (rule.destination[0] ^ packet.destination) >> to_rest
+        and not (rule.source[0] ^ packet.source) >> from_rest
+        # No prefix selects an IPv6 packet without source, not even one that contains `::`.
+        and bool(packet.source or rule.family == IPV4 or not rule.source[1])
+        and not (rule.mark ^ packet.mark) & rule.mark_mask
+        and rule.tos in {0, packet.tos & _TOS_BITS[packet.family]}
+        and rule.iif in {"", packet.iif}
+        and rule.oif in {"", packet.oif}
+        and rule.ip_protocol in {0, packet.ip_protocol}
+        and all(some is None or some.first <= number <= some.last for some, number in ranges)
+    )

@@ -155,10 +155,10 @@ def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
     return (*bucket[:position], route, *bucket[position:])
 
 
-def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
-    """Return a bucket without the first route that the kernel's deletion of `named` fits."""
+def deleted(bucket: Bucket, named: Route | ObservedRoute) -> tuple[ObservedRoute | None, Bucket]:
+    """Return the first route that the kernel's deletion of `named` fits, and the routes left."""
     first = next((route for route in bucket if is_deleted_by(named, route)), None)
-    return bucket if first is None else tuple(route for route in bucket if route is not first)
+    return first, tuple(route for route in bucket if route is not first)
 
 
 def is_usable(route: ObservedRoute, oif: str) -> bool:

@@ -151,18 +151,18 @@ class Form(Generic[T]):
         self._usual: dict[str, Any] = getattr(kind, "_field_defaults", {})
         if attrs.has(kind):
             self._usual = attrs.asdict(kind(), recurse=False)
-        hints = {
-            name: str(getattr(hint, "__forward_arg__", hint))
-            for name, hint in kind.__annotations__.items()
-        }
-        self._optional = {name: None for name, hint in hints.items() if hint.endswith(" | None")}
-        hints = {name: hint.removesuffix(" | None") for name, hint in hints.items()}
-        own = {name: _OWN_TYPES.get(hint) for name, hint in hints.items() if name in _OWN}
-        self._own = {name: hint for name, hint in own.items() if hint}
-        hints |= self._own
-        self._readers = {
-            name: readers.get(name) or _reader(name, hint) for name, hint in hints.items()
-        }
+        self._optional: dict[str, Any] = {}
+        self._own: set[str] = set()
+        self._readers: dict[str, Reader] = {}
+        for name, annotation in kind.__annotations__.items():
+            text = str(getattr(annotation, "__forward_arg__", annotation))
+            hint = text.removesuffix(" | None")
+            if hint != text:
+                self._optional[name] = None
+            if name in _OWN and hint in _OWN_TYPES:
+                self._own.add(name)
+                hint = _OWN_TYPES[hint]
+            self._readers[name] = readers.get(name) or _reader(name, hint)
         _READERS[kind.__name__] = self.read
         FORMS[kind] = self
 

@@ -343,25 +343,18 @@ def preference(route: ObservedRoute) -> int:
 
 
 #: The fields that a route has alike in a plan and in a dump.
-_KEPT = tuple(
-    name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"}
-)
-_kept: Final = attrgetter(*_KEPT)
-#: The flags of a route in a dump while its device is healthy.
-_RESTING = frozenset({0, FLAG_ONLINK})
+_KEPT = tuple(name for name in _DESIRED if name not in {"onlink", "nexthops"})
 
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
     # As nearly each route of an event.
-    if (
-        isinstance(route, ObservedRoute)
-        and route.flags in _RESTING
-        and not (route.nexthops or route.expires)
+    if isinstance(route, ObservedRoute) and not (
+        route.flags & ~FLAG_ONLINK or route.nexthops or route.expires
     ):
         return route
     hops = tuple(hop._replace(dead=False) for hop in route.nexthops)
-    fields = dict(zip(_KEPT, _kept(route), strict=True))
+    fields = {name: getattr(route, name) for name in _KEPT}
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
 
 

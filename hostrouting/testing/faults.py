@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-import attrs
+from typing import TYPE_CHECKING, TypeVar
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.host.netlink.commit import Failure, Failures, Steps, Transport
+from hostrouting.host.netlink.commit import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hostrouting.host.netlink.commit import AnyRoute
     from phases import Context
+
+T = TypeVar("T")
 
 
 class Refused(Exception):  # noqa: N818 - the kernel's answer, which the fakes translate
@@ -23,9 +22,8 @@ class Refused(Exception):  # noqa: N818 - the kernel's answer, which the fakes t
 
     def __init__(self, number: int, sentence: str = "") -> None:
         self.errno = number
-        self.reason: str = (
-            f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
-        )
+        text = os.strerror(number)
+        self.reason: str = f"{sentence} ({text})" if sentence else text
         super().__init__(self.reason)
 
     def of(self, call: str) -> BackendError:
@@ -78,23 +76,13 @@ class Operations:
         if fault := self._planned.pop(len(self.calls), None):
             fault()
 
-
-@attrs.frozen
-class OneByOne(Transport):
-    """A transport to a fake, which takes one step at a time."""
-
-    #: The steps of its batches, including rollbacks.
-    steps: Operations
-    take: Callable[[str, AnyRoute], None]
-    present: Callable[[], Iterable[AnyRoute]]
-
-    def send(self, steps: Steps) -> Failures:
-        """Do all the steps and return the refusals by the step's number."""
+    def each(self, change: Callable[[T], None], changes: Iterable[T]) -> dict[int, Failure]:
+        """Make the changes, each an operation; return the refusals by their number."""
         failures = {}
-        for number, (verb, route, _) in enumerate(steps):
+        for number, wanted in enumerate(changes):
             try:
-                self.steps.record()
-                self.take(verb, route)
+                self.record()
+                change(wanted)
             except Refused as refused:
                 failures[number] = Failure(refused.errno, refused.reason)
         return failures

@@ -11,11 +11,11 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError, HostFileError
-from hostrouting.host import Host
+from hostrouting.host import Host, RouteBackend
 from hostrouting.host.files.lock import WaitingLock, take_at_once
 from hostrouting.host.offline import Signs, offline_routes
 from hostrouting.testing.faults import Faulty
@@ -27,9 +27,7 @@ from hostrouting.testing.memory_services import MemoryServices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
-    from hostrouting.host import RouteBackend
     from hostrouting.testing.memory_events import MemoryEvents
     from phases import Context
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -14,24 +14,28 @@ from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
+from hostrouting.host.netlink.commit import AnyRoute, Failures, Steps, Transport
 from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4
-from hostrouting.net.changes import families_of
-from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import SCOPE_HOST, place
-from hostrouting.testing.admission import with_route, with_rule, without_route, without_rule
-from hostrouting.testing.faults import OneByOne, Operations, Refused, unknown
+from hostrouting.net.routes import SCOPE_HOST, Lookup, ObservedRoute, place
+from hostrouting.testing.faults import Operations, Refused, unknown
+from hostrouting.testing.kernel import (
+    own_routes,
+    same_subnet,
+    with_device,
+    with_route,
+    with_rule,
+    without_route,
+    without_rule,
+)
 from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.node import Node
-from hostrouting.testing.own_routes import own_routes, same_subnet, with_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.netlink.commit import AnyRoute
     from hostrouting.net.changes import RouteChange
-    from hostrouting.net.events import NetworkEvent
-    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
 
@@ -74,7 +78,7 @@ class MemoryBackend(Node):
             for text in ("127.0.0.1/8", "::1/128")
         )
         self._change(
-            None, self._new_device("lo", up=True, carrier=True, loopback=True, addresses=addresses)
+            "lo", Device("lo", next(self._indexes), up=True, loopback=True, addresses=addresses)
         )
 
     def __repr__(self) -> str:
@@ -109,13 +113,7 @@ class MemoryBackend(Node):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        families = families_of(changes)
-        transport = OneByOne(
-            self.steps,
-            self.take,
-            lambda: [route for family in families for route in self.routes(family)],
-        )
-        commit_routes(transport, changes, devices=self.fib.devices, verify=verify)
+        commit_routes(_OneByOne(self), changes, devices=self.fib.devices, verify=verify)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1: next), including rollbacks."""
@@ -138,46 +136,45 @@ class MemoryBackend(Node):
             self._device(master)
         if not carrier:
             self._unplugged.add(name)
-        self._change(None, self._new_device(name, mac=mac.lower(), kind=kind, master=master))
+        device = Device(name, next(self._indexes), False, mac.lower(), kind, master, carrier=False)
+        self._change(name, device)
         if up:
             self.set_up(name)
 
     def remove_link(self, name: str) -> None:
         """See `Node.remove_link`."""
         self.set_up(name, up=False)
-        self._change(self.fib.devices[name], None)
+        self._change(name, None)
         self._unplugged.discard(name)
 
     def set_up(self, name: str, *, up: bool = True) -> None:
         """See `Node.set_up`."""
         device = self._device(name)
         if up:
-            self._change(device, device._replace(up=True, carrier=name not in self._unplugged))
+            self._change(name, device._replace(up=True, carrier=name not in self._unplugged))
         elif device.up:
             kept = tuple(own for own in device.addresses if own.family == IPV4)
-            self._change(
-                device, device._replace(up=False, carrier=False, addresses=kept, neighbours=())
-            )
+            bare = device._replace(up=False, carrier=False, addresses=kept, neighbours=())
+            self._change(name, bare)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
         new = _address(address, peer)
-        family, is_secondary = new.family, any(same_subnet(new, own) for own in device.addresses)
-        if any(
-            new.address == own.address and (family == IPV6 or same_subnet(new, own))
-            for own in device.addresses
-        ):
+        is_ipv6 = new.family == IPV6
+        primaries = [own for own in device.addresses if same_subnet(new, own)]
+        rivals = device.addresses if is_ipv6 else primaries
+        if new.address in [own.address for own in rivals]:
             raise Refused(errno.EEXIST, "Address already assigned").of(
                 f"address {address} on {dev}"
             )
-        if family == IPV6 and peer:
+        if is_ipv6 and peer:
             raise unknown("which routes an IPv6 address with a peer gets")
         # Primary addresses come first, and of IPv6 the new ones.
-        new = new._replace(secondary=family == IPV4 and is_secondary)
-        addresses = (new, *device.addresses) if family == IPV6 else (*device.addresses, new)
+        new = new._replace(secondary=bool(primaries))
+        addresses = (new, *device.addresses) if is_ipv6 else (*device.addresses, new)
         addresses = tuple(sorted(addresses, key=attrgetter("family", "secondary")))
-        self._change(device, device._replace(addresses=addresses))
+        self._change(dev, device._replace(addresses=addresses))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
@@ -192,13 +189,13 @@ class MemoryBackend(Node):
             own.secondary and same_subnet(own, wanted) for own in kept
         ):
             raise unknown(f"if secondary addresses go with {address}")
-        self._change(device, device._replace(addresses=kept))
+        self._change(dev, device._replace(addresses=kept))
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """See `Node.add_neighbour`."""
         device = self._device(dev)
         neighbours = tuple(sorted({*device.neighbours, parse_ipv4(address)}))
-        self._change(device, device._replace(neighbours=neighbours))
+        self._change(dev, device._replace(neighbours=neighbours))
 
     def own_routes(self, device: Device) -> list[ObservedRoute]:
         """Return the routes that the kernel makes for a device in its present state."""
@@ -218,6 +215,7 @@ class MemoryBackend(Node):
     def take(self, verb: str, route: AnyRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
         before = self.fib
+        announced: Any = verb
         if verb == "remove":
             self.fib = without_route(before, route)
         else:
@@ -226,40 +224,33 @@ class MemoryBackend(Node):
         if verb == "remove":
             old, new = new, old
         elif place(route) not in map(place, old):
-            verb = "add"
-        announced = cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", verb)
+            announced = "add"
         self.events.announce(
             *(RouteEvent(announced, changed) for changed in new if changed not in old)
         )
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change separates the local table from main."""
-        self._change_rules(with_rule, rule)
-        self.events.announce(RuleEvent("add", rule))
+        self._change_rules("add", rule)
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
-        self._change_rules(without_rule, rule)
-        self.events.announce(RuleEvent("remove", rule))
+        self._change_rules("remove", rule)
 
-    def _change_rules(
-        self, change: Callable[[Sequence[Rule], Rule], list[Rule]], rule: Rule
-    ) -> None:
+    def _change_rules(self, verb: Literal["add", "remove"], rule: Rule) -> None:
+        changed = with_rule if verb == "add" else without_rule
         try:
-            policy = Policy(change(self.fib.policy.rules, rule))
+            policy = Policy(changed(self.fib.policy.rules, rule))
         except Refused as refused:
             raise refused.of(f"rule {rule.priority}") from None
         merged = self.fib.merged and rule.family == IPV6
         self.fib = attrs.evolve(self.fib, policy=policy, merged=merged)
+        self.events.announce(RuleEvent(verb, rule))
 
-    def _new_device(
-        self, name: str, *, up: bool = False, carrier: bool = False, **fields: Any
-    ) -> Device:
-        return Device(name, next(self._indexes), up=up, carrier=carrier, **fields)
-
-    def _change(self, before: Device | None, after: Device | None) -> None:
-        """Replace or remove a device, with the routes that follow; announce it."""
-        self.fib = with_device(self.fib, before, after, self.own_routes)
+    def _change(self, name: str, after: Device | None) -> None:
+        """Add, replace or remove a device, with the routes that follow; announce it."""
+        before = self.fib.devices.get(name)
+        self.fib = with_device(self.fib, name, after, self.own_routes)
         self.events.announce(*_events_of(before, after))
 
     def _device(self, name: str) -> Device:
@@ -271,6 +262,19 @@ class MemoryBackend(Node):
             ) from None
 
 
+@attrs.frozen
+class _OneByOne(Transport):
+    """A transport to a fake, which takes one step at a time."""
+
+    node: MemoryBackend
+
+    def send(self, steps: Steps) -> Failures:
+        return self.node.steps.each(lambda step: self.node.take(*step[:2]), steps)
+
+    def present(self) -> list[ObservedRoute]:
+        return [*self.node.routes(), *self.node.routes(IPV6)]
+
+
 def _address(text: str, peer: str | None) -> DeviceAddress:
     own = DeviceAddress.parse(text)
     return own if peer is None else own._replace(peer=Address.parse(peer).number)
@@ -278,18 +282,15 @@ def _address(text: str, peer: str | None) -> DeviceAddress:
 
 def _events_of(before: Device | None, after: Device | None) -> Iterator[NetworkEvent]:
     """Yield the events of a changed device, removals first."""
-    for verb, device, opposite in ("remove", before, after), ("set", after, before):
-        if device is None:
-            continue
-        verb = cast("Literal['set', 'remove']", verb)
-        addresses = opposite.addresses if opposite else ()
-        if verb == "set" and (opposite is None or _bare(opposite) != _bare(device)):
-            yield DeviceEvent("set", _bare(device))
-        yield from (
-            AddressEvent(verb, device.name, own) for own in device.addresses if own not in addresses
-        )
-        if verb == "remove" and opposite is None:
-            yield DeviceEvent("remove", _bare(device))
+    old, new = (device.addresses if device else () for device in (before, after))
+    if before:
+        yield from (AddressEvent("remove", before.name, own) for own in old if own not in new)
+        if not after:
+            yield DeviceEvent("remove", _bare(before))
+    if after:
+        if not before or _bare(before) != _bare(after):
+            yield DeviceEvent("set", _bare(after))
+        yield from (AddressEvent("set", after.name, own) for own in new if own not in old)
 
 
 def _bare(device: Device) -> Device:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.host.netlink.commit import Failure
-from hostrouting.host.netlink.neighbours import check_changes, refuse_impossible
+from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 from hostrouting.testing.faults import Faulty, Operations, Refused
@@ -16,7 +16,6 @@ from hostrouting.testing.memory import MemoryBackend
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.netlink.neighbours import Verb
     from hostrouting.host.ports import LinkAddress
     from phases import Context
 
@@ -153,15 +152,14 @@ class MemoryLinkLayer(Faulty):
     def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.answering`; it never waits."""
         self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in addresses))
-        places = {(dev, address): (dev, pack_address(address)) for dev, address in addresses}
-        if places and not self.may_probe:
+        if addresses and not self.may_probe:
             raise PermissionDeniedError(
                 "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked",
                 errno=errno.EPERM,
             )
         wired = self._wired()
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in wired}
-        return frozenset(pair for pair, place in places.items() if place in alive)
+        return frozenset(pair for pair in addresses if (pair[0], pack_address(pair[1])) in alive)
 
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
@@ -184,13 +182,7 @@ class MemoryLinkLayer(Faulty):
     def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
         self.operations.record(f"{verb}_neighbours", *map(str, neighbours))
         refuse_impossible(verb, neighbours, self._table, self.node.fib.devices)
-        failures = {}
-        for number, neighbour in enumerate(neighbours):
-            try:
-                self.steps.record()
-                self._take(verb, neighbour)
-            except Refused as refused:
-                failures[number] = Failure(refused.errno, refused.reason)
+        failures = self.steps.each(partial(self._take, verb), neighbours)
         check_changes(verb, neighbours, failures, self._table)
 
     def _take(self, verb: Verb, neighbour: Neighbour) -> None:

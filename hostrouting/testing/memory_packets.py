@@ -21,13 +21,12 @@ from hostrouting.host.packets.ebtables_rules import (
     parse_save,
     why_unsafe,
 )
-from hostrouting.host.packets.nft import check_table_name
+from hostrouting.host.packets.nft import Listing, check_table_name
 from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.packets.nft import Listing
     from phases import Context
 
 #: Comments, and any other end of a line.
@@ -38,7 +37,10 @@ _STATEMENT = re.compile(
     r"|^(.+)$",
     re.MULTILINE,
 )
-_HOOK = re.compile(r"type (filter) hook (\w+) priority (-?\d+)(?:; policy (\w+))?")
+_HOOK = re.compile(
+    r"type (?P<type>filter) hook (?P<hook>\w+) priority (?P<prio>-?\d+)"
+    r"(?:; policy (?P<policy>\w+))?"
+)
 _EXPRESSION = re.compile(
     r'([io]ifname) "([^"]+)"|icmpv6 type \{ ([^}]+) \}|ip6 ([sd]addr) (set )?(\S+)'
     r"|\b(counter|accept|drop|return)\b"
@@ -125,27 +127,28 @@ def _listing(table: _Table, text: str) -> Listing:
     family, name = table
     if "flags" in text:
         return [{"table": {"family": family, "name": name, "unreadable": True}}]
-    place = {"family": family, "table": name}
-    chains: dict[str, dict[str, Any]] = {}
-    rules: dict[str, list[dict[str, Any]]] = {}
+    for statement in _statements(_CHAIN.sub("", text)):
+        raise _refused(statement)
+    bodies: dict[str, str] = {}
     for chain, body in _CHAIN.findall(text):
-        hook = chains.setdefault(chain, {**place, "name": chain})
-        for statement in filter(None, map(str.strip, body.splitlines())):
+        bodies[chain] = bodies.get(chain, "") + body
+    place = {"family": family, "table": name}
+    heads: list[dict[str, Any]] = [{"table": {"family": family, "name": name}}]
+    rules: list[dict[str, Any]] = []
+    for chain, body in bodies.items():
+        hook: dict[str, Any] = {**place, "name": chain}
+        heads.append({"chain": hook})
+        for statement in _statements(body):
             if match := _HOOK.fullmatch(statement):
-                kind, hook_name, priority, policy = match.groups()
-                hook.update(
-                    type=kind, hook=hook_name, prio=int(priority), policy=policy or "accept"
-                )
-            elif not statement.startswith("comment "):
-                rules.setdefault(chain, []).append({**place, "chain": chain, **_rule(statement)})
-    for statement in filter(None, map(str.strip, _CHAIN.sub("", text).splitlines())):
-        if not statement.startswith("comment "):
-            raise _refused(statement)
-    heads = [
-        {"table": {"family": family, "name": name}},
-        *({"chain": chain} for chain in chains.values()),
-    ]
-    return [*heads, *({"rule": rule} for chain in chains for rule in rules.get(chain, ()))]
+                hook.update(match.groupdict("accept"), prio=int(match["prio"]))
+            else:
+                rules.append({"rule": {**place, "chain": chain, **_rule(statement)}})
+    return heads + rules
+
+
+def _statements(text: str) -> list[str]:
+    lines = map(str.strip, text.splitlines())
+    return [line for line in lines if line and not line.startswith("comment ")]
 
 
 def _rule(statement: str) -> dict[str, Any]:

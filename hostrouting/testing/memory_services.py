@@ -12,11 +12,10 @@ from hostrouting.host.systemd.systemctl import NOBODYS_INSTANCE, journal_advice,
 from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
 from hostrouting.host.units import UnitState, instance_of, settings, template_of, words
 from hostrouting.testing.faults import Faulty
-from phases import CommandFailedError
+from phases import CommandFailedError, Context
 
 if TYPE_CHECKING:
     from hostrouting.testing.memory_files import MemoryTree
-    from phases import Context
 
 
 @attrs.define
@@ -119,12 +118,12 @@ class MemoryServices(Faulty):
 
     def _run(self, name: str, unit: _Unit) -> None:
         self.started.append(name)
-        # The last assignment of a setting with one value counts.
-        oneshot = words(unit.texts.values(), "Type")[-1:] == ["oneshot"]
-        remains = words(unit.texts.values(), "RemainAfterExit")[-1:] in (["yes"], ["true"])
+        now = settings(unit.texts.values(), "Type", "RemainAfterExit", "ExecStart")
+        oneshot = now["Type"] == "oneshot"
+        remains = now["RemainAfterExit"] in {"yes", "true"}
         # A running or failed unit stays in memory; a oneshot that has run to its end is forgotten.
         self._memory.pop(name, None)
-        failed = name in self.failing or "/bin/false" in words(unit.texts.values(), "ExecStart")
+        failed = name in self.failing or "/bin/false" in now["ExecStart"].split()
         if failed or remains or not oneshot:
             self._memory[name] = unit
         if failed:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route, resting
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, ObservedRoute, Route, resting
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 
 _BOOT = 3

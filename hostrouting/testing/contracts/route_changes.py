@@ -12,7 +12,7 @@ import pytest
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import resting
+from hostrouting.net.routes import Extra, resting
 from hostrouting.testing.contracts.routes import (
     BY_SOURCE,
     MULTIPATH,
@@ -27,7 +27,6 @@ from hostrouting.testing.contracts.routes import (
 
 if TYPE_CHECKING:
     from hostrouting.host import RouteBackend
-    from hostrouting.net.routes import Extra
     from hostrouting.testing.node import Node
 
 _add, _prepend, _append = RouteChange.add, RouteChange.prepend, RouteChange.append

@@ -1,0 +1,321 @@
+"""Change a model as the kernel does: routes and rules, with its refusals, and devices.
+
+Remainders of merged IPv6 routes, how a route loses one of several next hops, and a few other
+answers only a kernel can give: `UnknownDecisionError`.
+"""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from itertools import starmap
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.fib import Decision, Fib, Packet
+from hostrouting.fib.tables import Bucket, Tables, deleted, inserted, key_of
+from hostrouting.host.netlink.frames import attribute, attributes, number_of, word
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, mask_of, netmask
+from hostrouting.net.changes import may_merge
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    FLAG_LINKDOWN,
+    KERNEL_PROTOCOL,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    NextHop,
+    ObservedRoute,
+    Route,
+    place,
+    resting,
+    signature,
+)
+from hostrouting.testing.faults import Refused, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from hostrouting.net.links import Device, DeviceAddress
+    from hostrouting.net.rules import Rule
+
+#: RTA_METRICS, and the most that the kernel keeps of its mtu, advmss and hop limit.
+_METRICS = 8
+_MOST = {2: 65520, 8: 65495, 10: 255}
+#: The metric of the kernel's IPv6 routes to the networks of a device.
+_CONNECTED = 256
+
+
+def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
+    """Return the model after `add`, `prepend`, `append` or `replace` as the kernel does."""
+    new = _checked(fib, route)
+    bucket = fib.tables.bucket(key_of(new))
+    in_place = [route for route in bucket if place(route) == place(new)]
+    same = [route for route in in_place if _is_same(new, route)]
+    if new.family == IPV6 and verb != "add":
+        merges = may_merge(new) and any(map(may_merge, in_place))
+        if (len(in_place) > 1) if verb == "replace" else merges:
+            raise unknown(f"how IPv6 merges '{new}' and '{in_place[0]}'")
+    replaces = verb == "replace" and same in ([], in_place[:1])
+    if in_place and (verb == "add" or (same and not replaces)):
+        raise Refused(errno.EEXIST)
+    if in_place and replaces:
+        bucket = tuple(new if route is in_place[0] else route for route in bucket)
+    else:
+        bucket = inserted(bucket, new, last=verb == "append")
+    return _with_bucket(fib, new, bucket)
+
+
+def without_route(fib: Fib, route: Route | ObservedRoute) -> Fib:
+    """Return the model without the first route that fits; raise `Refused` if none does."""
+    first, rest = deleted(fib.tables.bucket(key_of(route)), route)
+    if first is None:
+        raise Refused(errno.ESRCH)
+    if first.table == LOCAL_TABLE and first.protocol == KERNEL_PROTOCOL:
+        raise unknown(f"which changes follow the deletion of its own '{first}'")
+    if first.family == IPV6 and first.nexthops and not route.nexthops:
+        raise unknown(f"which next hop of '{first}' goes")
+    return _with_bucket(fib, route, rest)
+
+
+def with_rule(rules: Iterable[Rule], new: Rule) -> list[Rule]:
+    """Return the rules with another; raise `Refused` for a duplicate or backward `goto`."""
+    if new.goto is not None and new.goto <= new.priority:
+        raise Refused(errno.EINVAL, "Backward goto not supported")
+    if new in rules:
+        raise Refused(errno.EEXIST)
+    compared = attrgetter("family", "priority", "action", "table")
+    if compared(new) in map(compared, rules):
+        raise unknown(f"if rule {new.priority} is present: it compares few of the selectors")
+    return sorted((*rules, new), key=attrgetter("priority"))
+
+
+def without_rule(rules: Iterable[Rule], named: Rule) -> list[Rule]:
+    """Return the rules without `named`; raise `Refused` if it is absent."""
+    if named not in rules:
+        raise Refused(errno.ENOENT)
+    rest = [rule for rule in rules if rule != named]
+    if (named.priority, named.family) in [(rule.priority, rule.family) for rule in rest]:
+        raise unknown(f"which rule {named.priority} goes: it compares few of the selectors")
+    return rest
+
+
+def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
+    """Return the route as a dump will show it."""
+    new = resting(route)
+    new = new._replace(extra=tuple(map(_limited, new.extra)))
+    if new.kind not in DEVICELESS_KINDS:
+        for hop in new.hops:
+            _check_hop(fib, new, hop)
+    if new.family == IPV6:
+        hops = {(hop.dev, hop.gateway) for hop in new.nexthops if hop.gateway}
+        if len(hops) < len(new.nexthops):
+            raise unknown(f"how IPv6 merges the next hops of '{new}'")
+        return new._replace(nexthops=tuple(sorted(new.nexthops, key=str)))
+    is_own = new.kind == "local" and new.source == new.network
+    if new.source is not None and not is_own:
+        tables = {LOCAL_TABLE, LOCAL_TABLE if new.table == MAIN_TABLE else new.table}
+        if not any(fib.is_local(new.source, table) for table in tables):
+            raise Refused(errno.EINVAL, "Invalid prefsrc address")
+    if new.dev is None or new.scope == SCOPE_HOST:
+        return new
+    return new._replace(flags=new.flags | _link_flags(fib.devices[new.dev]))
+
+
+def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
+    """Return an attribute with the kernel's limits of metrics."""
+    number, payload = item
+    if number != _METRICS:
+        return item
+    metrics = attributes(payload)
+    for kind in _MOST.keys() & metrics:
+        metrics[kind] = word.pack(min(number_of(metrics, kind), _MOST[kind]))
+    return number, b"".join(starmap(attribute, metrics.items()))
+
+
+def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
+    device = fib.devices.get(hop.dev)
+    if device is None:
+        raise Refused(errno.ENODEV)
+    if route.family == IPV4 and route.scope == SCOPE_HOST:
+        if hop.gateway or route.nexthops:
+            raise unknown(f"which next hops '{route}' may have: its scope is the node")
+        return
+    if hop.gateway and (device.up or not hop.onlink):
+        check = _check_ipv4_gateway if hop.gateway.family == IPV4 else _check_ipv6_gateway
+        check(fib, route, hop, hop.gateway)
+    if not device.up:
+        is_link = route.family == IPV4 and not hop.gateway
+        subject = "Device for nexthop" if is_link else "Nexthop device"
+        raise Refused(errno.ENETDOWN, f"{subject} is not up")
+    if route.family == IPV6 and route.source is not None and not _holds(fib, route.source):
+        raise Refused(errno.EINVAL, "Invalid source address")
+
+
+def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:
+    if hop.onlink:
+        owner = fib.search(LOCAL_TABLE, Packet(gateway.number))
+        if route.scope >= SCOPE_LINK or (owner and owner.kind in {"local", "broadcast"}):
+            raise unknown(f"if it takes {gateway} as an on-link gateway")
+        return
+    packet, scope = Packet(gateway.number, oif=hop.dev), max(route.scope + 1, SCOPE_LINK)
+    # First the route's own table, then the policy rules.
+    on_link = fib.search(route.table, packet, scope=scope) if route.table != MAIN_TABLE else None
+    decision = Decision(on_link) if on_link else fib.decide(packet, scope=scope)
+    if decision.errno == errno.ENETUNREACH:
+        raise Refused(errno.ENETUNREACH, "Nexthop has invalid gateway")
+    if not decision.route or (decision.route.kind, decision.route.scope) != ("unicast", SCOPE_LINK):
+        raise unknown(f"if it takes {gateway}: it may be an own address, or behind another gateway")
+
+
+def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:
+    if hop.onlink and not gateway.is_link_local:
+        raise unknown(f"if it takes {gateway} as an on-link gateway: it is not link-local")
+    if _holds(fib, gateway.number, hop.dev if gateway.is_link_local else None):
+        raise Refused(errno.EINVAL, "Gateway can not be a local address")
+    if not fib.takes(
+        hop, route.table, route.source if route.family == IPV6 and route.source else 0
+    ):
+        raise Refused(errno.EHOSTUNREACH)
+
+
+def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:
+    """Return True if the node, or one of its devices, has an IPv6 address."""
+    return any(
+        own.address == (IPV6, number)
+        for device in fib.devices.values()
+        for own in device.addresses
+        if dev in {None, device.name}
+    )
+
+
+def own_routes(device: Device) -> list[ObservedRoute]:
+    """Return the routes that the kernel makes for the networks and broadcasts of a device."""
+    routes = []
+    for address in device.addresses:
+        routes += (_ipv4_routes if address.family == IPV4 else _ipv6_routes)(device, address)
+    if device.up and not device.loopback:
+        multicast = ObservedRoute.parse(
+            "ff00::/8", device.name, metric=_CONNECTED, table=LOCAL_TABLE, kind="multicast"
+        )
+        routes.append(multicast._replace(protocol=KERNEL_PROTOCOL))
+    return routes
+
+
+def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
+    primary = next(own for own in device.addresses if same_subnet(own, address))
+    make = partial(ObservedRoute, dev=device.name, protocol=KERNEL_PROTOCOL, source=primary.local)
+    to_node = partial(make, table=LOCAL_TABLE, kind="local", scope=SCOPE_HOST)
+    on_link = partial(make, scope=SCOPE_LINK, flags=_link_flags(device))
+    routes = [to_node(address.local, 32)]
+    length = address.prefix_length
+    network = address.peer & netmask(length)
+    is_route = length < 32 or network != address.local
+    if device.up and not address.secondary and network >> 24 and is_route:
+        routes.append((to_node if device.loopback else on_link)(network, length))
+        if length < 31:
+            last = network | ~netmask(length) & 0xFFFFFFFF
+            routes.append(on_link(last, 32, table=LOCAL_TABLE, kind="broadcast"))
+    return routes
+
+
+def _ipv6_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
+    make = partial(ObservedRoute, dev=device.name, protocol=KERNEL_PROTOCOL, family=IPV6)
+    routes = [make(address.local, 128, table=LOCAL_TABLE, kind="local")]
+    if device.up and address.scope != SCOPE_HOST:
+        length = address.prefix_length
+        routes.append(make(address.local & mask_of(IPV6, length), length, metric=_CONNECTED))
+    return routes
+
+
+def with_device(
+    fib: Fib, name: str, after: Device | None, own: Callable[[Device], list[ObservedRoute]]
+) -> Fib:
+    """Return the model with a device as `after`; None is an absent device.
+
+    The device's `own` routes follow. Routes that need the lost device, state or address go, too.
+    """
+    before = fib.devices.get(name)
+    old, new = (own(device) if device else [] for device in (before, after))
+    devices = {**fib.devices, name: after}
+    fib = attrs.evolve(fib, devices={key: device for key, device in devices.items() if device})
+    if before:
+        gone = [route for route in old if route not in new]
+        for route in gone:
+            _check_rivals(fib, route)
+        fib = _without(fib, gone)
+        fib = _without(fib, [*_lost(fib, before, after)])
+    for route in new:
+        bucket = fib.tables.bucket(key_of(route))
+        if route not in old and not any(_is_same(route, present) for present in bucket):
+            fib = _with_bucket(fib, route, inserted(bucket, route, last=True))
+    return fib
+
+
+def _with_bucket(fib: Fib, route: Route | ObservedRoute, bucket: Bucket) -> Fib:
+    """Return the model with these routes to the destination of one."""
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): bucket}))
+
+
+def _is_same(first: ObservedRoute, second: ObservedRoute) -> bool:
+    """Return True if the kernel takes two routes for one: by place, of IPv6 also by next hop."""
+    if first.family == IPV4:
+        return signature(first) == signature(second)
+    ways, others = (
+        [(hop.dev, hop.gateway, hop.encapsulation) for hop in route.hops]
+        for route in (first, second)
+    )
+    return place(first) == place(second) and ways == others
+
+
+def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
+    """Return True if two IPv4 addresses have one prefix length and one network."""
+    first_network, second_network = (
+        Prefix(own.family, own.peer, own.prefix_length).masked for own in (first, second)
+    )
+    return first_network == second_network and first.family == IPV4
+
+
+def _link_flags(device: Device) -> int:
+    """Return the flags of a route by a device."""
+    return FLAG_LINKDOWN if device.up and not device.carrier else 0
+
+
+def _without(fib: Fib, routes: Collection[ObservedRoute]) -> Fib:
+    kept = (route for route in (*fib.routes(), *fib.routes(IPV6)) if route not in routes)
+    return attrs.evolve(fib, tables=Tables.of(kept))
+
+
+def _check_rivals(fib: Fib, route: ObservedRoute) -> None:
+    """Raise UnknownDecisionError if the kernel may delete another route."""
+    for rival in fib.tables.bucket(key_of(route)):
+        is_alike = rival != route and rival.devs == route.devs
+        if is_alike and (route.family, route.table) == (IPV6, MAIN_TABLE):
+            raise unknown(f"which route to {route.destination} goes with an address")
+
+
+def _lost(fib: Fib, before: Device, after: Device | None) -> Iterator[ObservedRoute]:
+    """Yield the routes that cannot stay as a device changes, in a model without its own routes."""
+    lost = [own for own in before.addresses if after is None or own not in after.addresses]
+    is_down = before.up and not (after and after.up)
+    if not lost and not is_down and after:
+        return
+    has_ipv4 = after is not None and any(own.family == IPV4 for own in after.addresses)
+    is_bare = not has_ipv4 and any(own.family == IPV4 for own in lost)
+    lost = [own for own in lost if own.family == IPV6 or not fib.is_local(own.local)]
+    sources = {(own.family, own.local) for own in lost}
+    for route in (*fib.routes(), *fib.routes(IPV6)):
+        is_of_node = route.family == IPV4 and route.scope == SCOPE_HOST
+        stops = after is None or (is_down and not is_of_node) or (is_bare and route.family == IPV4)
+        if before.name in route.devs and stops:
+            if len(route.devs) > 1:
+                raise unknown(f"how '{route}' continues without {before.name}")
+            yield route
+        elif (route.family, route.source) in sources:
+            if route.family == IPV6:
+                raise unknown(f"how '{route}' continues without its source")
+            if route.table == MAIN_TABLE:
+                yield route
