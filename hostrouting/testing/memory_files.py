@@ -90,14 +90,12 @@ class MemoryTree:
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
         self._record("mode", path)
-        file = self.file(path)
-        return None if file is None else file.mode
+        return getattr(self.file(path), "mode", None)
 
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""
         self._record("modified", path)
-        file = self.file(path)
-        return None if file is None else file.modified
+        return getattr(self.file(path), "modified", None)
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
@@ -57,15 +57,11 @@ class MemoryLinkLayer(Faulty):
         self,
         name: str,
         *,
-        mac: str = "",
-        kind: str = "",
-        master: str | None = None,
         addresses: Sequence[str] = (),
-        up: bool = True,
-        carrier: bool = True,
+        **options: Any,
     ) -> None:
-        """Add a device to the node; a device that is down lacks a carrier."""
-        self.node.add_link(name, up=up, carrier=carrier, mac=mac, kind=kind, master=master)
+        """Add a device to the node, see `MemoryBackend.add_link` for the options."""
+        self.node.add_link(name, **options)
         for address in addresses:
             self.add_address(name, address)
 
@@ -101,19 +97,13 @@ class MemoryLinkLayer(Faulty):
         }
 
     def add_neighbour(
-        self,
-        address: str,
-        dev: str,
-        mac: str,
-        *,
-        permanent: bool = True,
-        flags: int = 0,
-        protocol: int = 0,
+        self, address: str, dev: str, mac: str, *, permanent: bool = True, **fields: int
     ) -> None:
-        """Add a neighbour; with `permanent=False` as if the kernel learned it."""
-        neighbour = Neighbour(
-            address, dev, mac, permanent=permanent, flags=flags, protocol=protocol
-        )
+        """Add a neighbour; with `permanent=False` as if the kernel learned it.
+
+        `fields` are its `flags` and its `protocol`.
+        """
+        neighbour = Neighbour(address, dev, mac, permanent, **fields)
         refuse_impossible("add", [neighbour], self._table, self.node.fib.devices)
         self._take("add", neighbour)
 
