@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
+from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import Bucket, Key, Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 from hostrouting.net.links import Device, vrf_of
@@ -193,13 +193,9 @@ class Fib:
         else:
             # Until they are parted, the kernel searches these two as one.
             is_merged = self.merged is not False and table in {LOCAL_TABLE, MAIN_TABLE}
-            route = self._first((LOCAL_TABLE, MAIN_TABLE) if is_merged else (table,), packet, scope)
+            tables = (LOCAL_TABLE, MAIN_TABLE) if is_merged else (table,)
+            route = self.tables.search(tables, packet, scope)
         return None if route is None or route.kind == "throw" else route
-
-    def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
-        return self.tables.search(
-            tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif
-        )
 
     def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
         """Return True if the kernel accepts a route by a next hop: the gateway is on the link.
@@ -271,7 +267,7 @@ class Fib:
             return None
         unparted = self.merged is not False and packet.family == IPV4
         may_be_parted = unparted and self.merged is None and route.table == MAIN_TABLE
-        if may_be_parted and self._first((LOCAL_TABLE,), packet, scope):
+        if may_be_parted and self.tables.search((LOCAL_TABLE,), packet, scope):
             return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)

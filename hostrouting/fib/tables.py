@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from hostrouting.fib.rules import LOOPBACK, Packet
+from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet
 from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, Route, preference
@@ -61,22 +61,20 @@ class Tables:
         """Return the routes of one table to one network."""
         return self._buckets.get(key, ())
 
-    def search(
-        self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
-    ) -> ObservedRoute | None:
-        """Return the route with the longest prefix that decides an IPv4 address, or None.
+    def search(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
+        """Return the route with the longest prefix that decides an IPv4 packet, or None.
 
-        Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the
-        kernel.
+        Several `tables` are searched as one. `scope` narrows the search as in the kernel.
         """
-        for length in self._lengths_of(tables):
-            shift = 32 - length
-            network = address >> shift << shift
+        tos = packet.tos & TOS_BITS
+        lengths = {length for table in tables for length in self._lengths.get((IPV4, table), ())}
+        for length in sorted(lengths, reverse=True):
+            network = packet.destination & mask_of(IPV4, length)
             for table in tables:
                 for route in self._buckets.get((IPV4, table, network, length), ()):
                     if route.tos not in {0, tos} or route.scope < scope:
                         continue
-                    if route.kind in DEVICELESS_KINDS or is_usable(route, oif):
+                    if route.kind in DEVICELESS_KINDS or is_usable(route, packet.oif):
                         return route
         return None
 
@@ -111,12 +109,6 @@ class Tables:
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
         """Return a copy in which these buckets are replaced."""
         return Tables({**self._buckets, **changes}, _with_lengths(self._lengths, changes))
-
-    def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
-        if len(tables) == 1:
-            return self._lengths.get((IPV4, tables[0]), ())
-        lengths = {length for table in tables for length in self._lengths.get((IPV4, table), ())}
-        return sorted(lengths, reverse=True)
 
 
 def _with_lengths(

@@ -56,7 +56,7 @@ def astray(
         part
         for part in parts
         if (
-            doubtful.search((0,), part.first)
+            doubtful.search((0,), packet._replace(destination=part.first), 0)
             if node.family == IPV4
             else doubtful.search_ipv6(0, packet._replace(destination=part.first))
         )
