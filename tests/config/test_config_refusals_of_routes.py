@@ -1,68 +1,58 @@
 """Refused static routes: one case for each refusal, with its whole message and path."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from support.config_errors import GOOD, ROUTE, errors, errors_of_route
+
+#: By the reason, values that it refuses.
+_NO_DESTINATIONS: Final = {
+    "is not an IPv4 CIDR such as '172.16.0.0/16'": [
+        "",
+        "not-a-cidr",
+        "010.0.0.0/8",
+        "1٨.0.0.0/8",
+        " 10.0.0.0/8",
+        "\ud800/8",
+    ],
+    "is not an IPv6 CIDR such as 'fd00::/64'": ["2001:db8::%eth0/32"],
+    "lacks a prefix length; write '2001:db8::1/128' for one address": ["2001:db8::1"],
+    "must end in a prefix length from 0 to 128": ["2001:db8::/129"],
+    "has host bits; the network is '2001:db8::/64'": ["2001:db8::1/64"],
+    "is the default route, which cannot be set; name the networks that need a route": [
+        "::/0",
+        "0.0.0.0/0",
+    ],
+    "lies in ::/127, the unspecified address and the node's own loopback; no route leads there": [
+        "::1/128"
+    ],
+    "lies in fe80::/10, the link-local addresses; no route leads there": ["FE80::/64"],
+    "lies in ff00::/8, which is multicast; no route leads there": ["ff02::/16"],
+    "lacks a prefix length; write '10.0.0.1/32' for one address": ["10.0.0.1"],
+    "must end in a prefix length from 0 to 32": [
+        "10.0.0.0/255.0.0.0",
+        "10.0.0.0/33",
+        "10.0.0.0/08",
+        "10.0.0.0/٨",
+        "10.0.0.0/8\n",
+    ],
+    "has host bits; the network is '172.16.1.0/24'": ["172.16.1.5/24"],
+    "lies in 0.0.0.0/8, which means 'this network'; no route leads there": ["0.1.0.0/16"],
+    "lies in 127.0.0.0/8, the node's own loopback; no route leads there": ["127.0.0.0/8"],
+    "lies in 224.0.0.0/4, which is multicast; no route leads there": ["239.1.2.0/24"],
+    "is the broadcast address; no route leads there": ["255.255.255.255/32"],
+}
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
+        *(
+            (value, f"{value!r} {reason}")
+            for reason, values in _NO_DESTINATIONS.items()
+            for value in values
+        ),
         (None, "is required: the network that the route leads to, such as '172.16.0.0/16'"),
-        ("", "'' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("not-a-cidr", "'not-a-cidr' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("2001:db8::%eth0/32", "'2001:db8::%eth0/32' is not an IPv6 CIDR such as 'fd00::/64'"),
-        (
-            "2001:db8::1",
-            "'2001:db8::1' lacks a prefix length; write '2001:db8::1/128' for one address",
-        ),
-        ("2001:db8::/129", "'2001:db8::/129' must end in a prefix length from 0 to 128"),
-        ("2001:db8::1/64", "'2001:db8::1/64' has host bits; the network is '2001:db8::/64'"),
-        (
-            "::/0",
-            "'::/0' is the default route, which cannot be set; name the networks that need a route",
-        ),
-        (
-            "::1/128",
-            "'::1/128' lies in ::/127, the unspecified address and the node's own loopback; no route leads there",
-        ),
-        (
-            "FE80::/64",
-            "'FE80::/64' lies in fe80::/10, the link-local addresses; no route leads there",
-        ),
-        ("ff02::/16", "'ff02::/16' lies in ff00::/8, which is multicast; no route leads there"),
-        ("10.0.0.1", "'10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address"),
-        ("10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32"),
-        ("10.0.0.0/33", "'10.0.0.0/33' must end in a prefix length from 0 to 32"),
-        ("10.0.0.0/08", "'10.0.0.0/08' must end in a prefix length from 0 to 32"),
-        ("10.0.0.0/٨", "'10.0.0.0/٨' must end in a prefix length from 0 to 32"),
-        ("010.0.0.0/8", "'010.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("1٨.0.0.0/8", "'1٨.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        (" 10.0.0.0/8", "' 10.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("10.0.0.0/8\n", "'10.0.0.0/8\\n' must end in a prefix length from 0 to 32"),
-        ("\ud800/8", "'\\ud800/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("172.16.1.5/24", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
-        (
-            "0.0.0.0/0",
-            "'0.0.0.0/0' is the default route, which cannot be set; name the networks that need a route",
-        ),
-        (
-            "0.1.0.0/16",
-            "'0.1.0.0/16' lies in 0.0.0.0/8, which means 'this network'; no route leads there",
-        ),
-        (
-            "127.0.0.0/8",
-            "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there",
-        ),
-        (
-            "239.1.2.0/24",
-            "'239.1.2.0/24' lies in 224.0.0.0/4, which is multicast; no route leads there",
-        ),
-        (
-            "255.255.255.255/32",
-            "'255.255.255.255/32' is the broadcast address; no route leads there",
-        ),
         (8, "expected a network such as '172.16.0.0/16' or 'fd00::/64', found the number 8"),
         (["10.0.0.0/8"], "expected a network such as '172.16.0.0/16' or 'fd00::/64', found a list"),
         (
@@ -76,42 +66,33 @@ def test_destinations_that_are_no_networks_to_route_to(value: object, message: s
     assert errors_of_route(destination=value) == [(f"{ROUTE}.destination", message)]
 
 
+#: By the reason, values that it refuses.
+_NO_GATEWAYS: Final = {
+    "is not an IPv4 address": ["not-an-ip", "10.0.0.01", "10.0.0.٢", "10.0.0.1 ", "10.0.0.1/32"],
+    "is not an IPv6 address": ["2001:db8:1"],
+    "has a zone; name the device in 'dev' instead": ["fe80::1%eth0"],
+    "lies in ::/127, the unspecified address and the node's own loopback; a gateway is one host's own address": [
+        "::1"
+    ],
+    "lies in ff00::/8, which is multicast; a gateway is one host's own address": ["ff02::2"],
+    "lies in 0.0.0.0/8, which means 'this network'; a gateway is one host's own address": [
+        "0.0.0.9"
+    ],
+    "lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address": [
+        "127.0.0.1"
+    ],
+    "lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address": ["224.0.0.1"],
+    "is the broadcast address; a gateway is one host's own address": ["255.255.255.255"],
+}
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("not-an-ip", "'not-an-ip' is not an IPv4 address"),
-        ("2001:db8:1", "'2001:db8:1' is not an IPv6 address"),
-        ("fe80::1%eth0", "'fe80::1%eth0' has a zone; name the device in 'dev' instead"),
-        (
-            "::1",
-            (
-                "'::1' lies in ::/127, the unspecified address and the node's own loopback; a gateway is one host's "
-                "own address"
-            ),
-        ),
-        (
-            "ff02::2",
-            "'ff02::2' lies in ff00::/8, which is multicast; a gateway is one host's own address",
-        ),
-        ("10.0.0.01", "'10.0.0.01' is not an IPv4 address"),
-        ("10.0.0.٢", "'10.0.0.٢' is not an IPv4 address"),
-        ("10.0.0.1 ", "'10.0.0.1 ' is not an IPv4 address"),
-        ("10.0.0.1/32", "'10.0.0.1/32' is not an IPv4 address"),
-        (
-            "0.0.0.9",
-            "'0.0.0.9' lies in 0.0.0.0/8, which means 'this network'; a gateway is one host's own address",
-        ),
-        (
-            "127.0.0.1",
-            "'127.0.0.1' lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address",
-        ),
-        (
-            "224.0.0.1",
-            "'224.0.0.1' lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address",
-        ),
-        (
-            "255.255.255.255",
-            "'255.255.255.255' is the broadcast address; a gateway is one host's own address",
+        *(
+            (value, f"{value!r} {reason}")
+            for reason, values in _NO_GATEWAYS.items()
+            for value in values
         ),
         (False, "expected an address such as '10.224.0.1' or 'fd00::1', found the boolean false"),
         ({}, "expected an address such as '10.224.0.1' or 'fd00::1', found an object"),
