@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.patience import wait_until
-from support.probe_worlds import inside
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import probes
+from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.probes import answered_address, pack_address, question
 from hostrouting.testing import KernelNode
@@ -409,8 +409,8 @@ def shaped(rate: str, size: int) -> tuple[str, ...]:
 
 def tap(node: KernelNode) -> socket.socket:
     """A socket that hears everything, and sends anything, in a namespace."""
-    return inside(
-        node, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    return in_namespace(
+        node.name, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     )
 
 

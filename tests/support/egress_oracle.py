@@ -9,7 +9,7 @@ import ipaddress
 import itertools
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from hostrouting.testing import KernelNode
@@ -131,21 +131,30 @@ def answers_of_kernel(
     """Return what `ip -j` prints for each command of a batch; a refusal has the kernel's words
     under `error`.
     """
-    argv = ["ip", "-n", namespace, family, "-j", "-force", "-batch", "-"]
-    text = "".join(f"{question}\n" for question in questions)
+    answers, errors = batch(namespace, family, "-j", commands=questions)
+    found = [
+        {"error": errors[number]} if number in errors else json.loads(next(answers))[0]
+        for number in range(1, len(questions) + 1)
+    ]
+    assert not [*answers], errors
+    return found
+
+
+def batch(
+    namespace: str, *options: str, commands: Sequence[str]
+) -> tuple[Iterator[str], dict[int, str]]:
+    """Run commands of `ip`; return the lines of the output, and each refusal by the number of its
+    command.
+    """
+    argv = ["ip", "-n", namespace, *options, "-force", "-batch", "-"]
+    text = "".join(f"{command}\n" for command in commands)
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     errors = {
         int(line.rpartition(":")[2]): before.partition(": ")[2]
         for before, line in itertools.pairwise(done.stderr.splitlines())
         if line.startswith("Command failed -:")
     }
-    answers = iter(done.stdout.splitlines())
-    found = [
-        {"error": errors[number]} if number in errors else json.loads(next(answers))[0]
-        for number in range(1, len(questions) + 1)
-    ]
-    assert not list(answers), done
-    return found
+    return iter(done.stdout.splitlines()), errors
 
 
 def _answer(told: dict[str, Any]) -> Answer:

@@ -8,8 +8,6 @@ out.
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
@@ -17,7 +15,7 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 from support import overlap_worlds
 from support.carriers import unplug
-from support.patience import wait_until
+from support.egress_oracle import batch
 from support.routers import PREFERENCES, ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 #: The devices of both families: those of `small_world`.
@@ -115,14 +113,14 @@ class IPv6World(NamedTuple):
         for words in _OBJECTS:
             node.ip(*words.split())
         held = [command for command in self.commands if command.startswith("address ")]
-        _batch(node.name, held)
+        batch(node.name, "-6", commands=held)
         node.wait_for_addresses()
         if self.ignores_unplugged:
             node.switch(all__ignore_routes_with_linkdown=1)
         lost, is_lost_later = self.unplugged or ("", True)
         if not is_lost_later:
             unplug(node, lost)
-        _batch(node.name, self.commands[len(held) :])
+        batch(node.name, "-6", commands=self.commands[len(held) :])
         if self.ipv4 is not None:
             self.ipv4.arrange(_WithoutDevices(node.name))
         if self.unplugged and is_lost_later:
@@ -143,28 +141,8 @@ def arranged(world: IPv6World) -> Iterator[WiredNode]:
     """Make a world in fresh namespaces."""
     with WiredNode.made() as node:
         world.arrange(node)
-        wait_until(lambda: _has_its_routes(node), "a local route for each address")
+        node.wait_for_addresses()
         yield node
-
-
-def _has_its_routes(node: WiredNode) -> bool:
-    """Return True if the kernel has added the local route of each address, which it does a moment
-    later.
-    """
-    held = json.loads(node.ip("-6", "-j", "address", "show"))
-    local = {
-        route["dst"] for route in json.loads(node.ip("-6", "-j", "route", "show", "table", "local"))
-    }
-    return local.issuperset(
-        one["local"] for link in held for one in link.get("addr_info", []) if one
-    )
-
-
-def _batch(namespace: str, commands: Sequence[str]) -> None:
-    argv = ["ip", "-n", namespace, "-6", "-force", "-batch", "-"]
-    subprocess.run(
-        argv, input="\n".join([*commands, ""]), capture_output=True, text=True, check=False
-    )
 
 
 def devices() -> st.SearchStrategy[str]:

@@ -1,10 +1,10 @@
 """Ask the kernel of a namespace how it routes packets, with every field that `ip route get` knows."""
 
-import itertools
 import re
-import subprocess
 from collections.abc import Sequence
 from typing import Final
+
+from support.egress_oracle import batch
 
 from hostrouting.fib import Packet
 from hostrouting.net.addresses import IPV4, format_address
@@ -33,28 +33,15 @@ _STATES: Final = re.compile(r" (dead|linkdown|pref medium|metric 0|iif \S+)(?= |
 
 def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
     """Return for each packet the deciding route as `ip` prints it, or the words of the refusal."""
-    argv = [
-        "ip",
-        "-n",
-        node.name,
-        "-4" if not packets or packets[0].family == IPV4 else "-6",
-        "-o",
-        "-force",
-        "-batch",
-        "-",
-    ]
-    text = "".join(f"route get fibmatch {_words(packet)}\n" for packet in packets)
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
-    refusals = {
-        int(line.rpartition(":")[2]): before.partition(": ")[2].split(": ")[-1]
-        for before, line in itertools.pairwise(done.stderr.splitlines())
-        if line.startswith("Command failed -:")
-    }
+    family = "-4" if not packets or packets[0].family == IPV4 else "-6"
+    commands = [f"route get fibmatch {_words(packet)}" for packet in packets]
+    lines, refusals = batch(node.name, family, "-o", commands=commands)
     # With -o `ip` joins the lines of several next hops by a backslash.
-    answers = (
-        _plain(" ".join(line.replace("\\", " ").split())) for line in done.stdout.splitlines()
-    )
-    return [refusals.get(number) or next(answers) for number in range(1, len(packets) + 1)]
+    answers = (_plain(" ".join(line.replace("\\", " ").split())) for line in lines)
+    return [
+        refusals[number].split(": ")[-1] if number in refusals else next(answers)
+        for number in range(1, len(packets) + 1)
+    ]
 
 
 def _plain(answer: str) -> str:

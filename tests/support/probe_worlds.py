@@ -11,30 +11,25 @@ can be compared.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from socket import AF_INET6, inet_pton
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.node import KernelNode
 from phases import Context
-
-T = TypeVar("T")
-
 
 PROBE: Final = "fe80::1234:5678:9abc"
 ADDRESS: Final = "2603:1062:0:1:fe80:1234:5678:9abc"
@@ -52,7 +47,6 @@ TCP: Final = socket.IPPROTO_TCP
 UDP: Final = socket.IPPROTO_UDP
 ICMPV6: Final = socket.IPPROTO_ICMPV6
 
-_CLONE_NEWNET: Final = 0x40000000
 _NETLINK_NETFILTER: Final = 12
 _NFNL_SUBSYS_NFTABLES: Final = 10
 _NFT_TABLE_F_OWNER: Final = 0x2
@@ -115,7 +109,7 @@ class ProbeWorld:
         self, node: KernelNode, kind: int, protocol: int = 0, *, family: int = AF_INET6
     ) -> socket.socket:
         """A socket that belongs to one of the namespaces, closed with the world."""
-        made = inside(node, lambda: socket.socket(family, kind, protocol))
+        made = in_namespace(node.name, lambda: socket.socket(family, kind, protocol))
         made.settimeout(_PATIENCE)
         return self._open.enter_context(made)
 
@@ -178,8 +172,8 @@ def owned_table(node: KernelNode, name: str) -> Iterator[None]:
     batch = message(0x10, 0x1, socket.AF_UNSPEC)
     batch += message(_NFNL_SUBSYS_NFTABLES << 8, 0x405, AF_INET6, body)
     batch += message(0x11, 0x1, socket.AF_UNSPEC)
-    with inside(
-        node, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
+    with in_namespace(
+        node.name, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
     ) as owner:
         owner.bind((0, 0))
         owner.send(batch)
@@ -189,33 +183,9 @@ def owned_table(node: KernelNode, name: str) -> Iterator[None]:
         yield
 
 
-def inside(node: KernelNode, function: Callable[[], T]) -> T:
-    """Call a function in a namespace, on a thread that enters it and then ends."""
-    outcome: list[T | OSError] = []
-
-    def enter() -> None:
-        descriptor = os.open(f"/run/netns/{node.name}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET) != 0:
-                outcome.append(OSError(ctypes.get_errno(), "setns"))
-                return
-            outcome.append(function())
-        except OSError as error:
-            outcome.append(error)
-        finally:
-            os.close(descriptor)
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    if isinstance(outcome[0], OSError):
-        raise outcome[0]
-    return outcome[0]
-
-
 def index_of(node: KernelNode, dev: str) -> int:
     """The number of a device."""
-    return inside(node, lambda: socket.if_nametoindex(dev))
+    return in_namespace(node.name, lambda: socket.if_nametoindex(dev))
 
 
 def next_packet(tap: socket.socket, is_wanted: Callable[[Packet], bool]) -> bytes:

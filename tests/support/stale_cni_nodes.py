@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from support.ebtables_backends import in_full, shown
-from support.probe_worlds import inside
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
 
 from hostrouting.azure.stale_cni import CleanStaleCNI
 from hostrouting.host import Ebtables, Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
@@ -243,7 +243,7 @@ class World:
         self.stack.callback(_wake, server)
 
     def _socket(self, node: KernelNode) -> socket.socket:
-        return inside(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        return in_namespace(node.name, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 
 
 def add_link(
