@@ -182,44 +182,39 @@ def test_options_that_contradict_each_other(words: list[str]) -> None:
 
 
 @needs("kernel", "promtool", "prometheus-node-exporter")
-def test_node_exporter_takes_the_file(config: Path, tmp_path: Path) -> None:
+def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: Path) -> None:
     """Nothing for promtool to say, and the collector shows the overlap of a node on the kernel,
     without an error.
     """
     (out := tmp_path / "textfiles/hostrouting.prom").parent.mkdir()
-    with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
-        node.add_link("ib0")
-        node.add_address("ib0", "172.16.1.4/16")
-        assert run("check", config, METRICS, "--out", out, inside=node).returncode == 1
-        linted = subprocess.run(
-            ["promtool", "check", "metrics"],
-            input=out.read_bytes(),
-            capture_output=True,
-            check=True,
-        )
-        assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
-        options = [
-            "--collector.disable-defaults",
-            "--collector.textfile",
-            f"--collector.textfile.directory={out.parent}",
-        ]
-        inside = ["nsenter", f"--net=/run/netns/{node.name}"]
-        words = [
-            *inside,
-            "prometheus-node-exporter",
-            *options,
-            "--web.listen-address=127.0.0.1:9100",
-        ]
-        code = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
-        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as exporter:
-            try:
-                next(line for line in exporter.stderr or () if "Listening on" in line)
-                scraped = subprocess.check_output([*inside, sys.executable, "-c", code], text=True)
-            finally:
-                exporter.kill()
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    assert run("check", config, METRICS, "--out", out, inside=node).returncode == 1
+    linted = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=out.read_bytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
+    options = [
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        f"--collector.textfile.directory={out.parent}",
+    ]
+    inside = ["nsenter", f"--net=/run/netns/{node.name}"]
+    words = [
+        *inside,
+        "prometheus-node-exporter",
+        *options,
+        "--web.listen-address=127.0.0.1:9100",
+    ]
+    code = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as exporter:
+        try:
+            next(line for line in exporter.stderr or () if "Listening on" in line)
+            scraped = subprocess.check_output([*inside, sys.executable, "-c", code], text=True)
+        finally:
+            exporter.kill()
     assert "\nnode_textfile_scrape_error 0\n" in scraped
     assert (
         '\nhostrouting_findings{cidr="172.16.8.0/22",kind="overlap",severity="error"} 1\n'

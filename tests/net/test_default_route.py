@@ -5,7 +5,6 @@ hops.
 import json
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from support.kernel import needs_kernel
 from support.overlap_worlds import run_script
 from support.patience import wait_until
-from support.static_route_worlds import config_of, impatient
+from support.static_route_worlds import boot
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.host.netlink import NetlinkBackend
@@ -64,13 +63,14 @@ def default(*legs: str, options: str = "") -> str:
     return f"ip route add default {options} {hops if len(legs) > 1 else single}"
 
 
+def two_legs(odd: str) -> list[str]:
+    return f"nexthop via {VIA['eth0']} dev {odd} nexthop via {VIA['eth1']} dev eth1".split()
+
+
 def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p"]
-    done = subprocess.run(
-        argv, input=impatient(config_of([route])), capture_output=True, check=False
-    )
+    status, _ = boot(node, route)
     lines = node.ip("route", "show", "proto", "142").splitlines()
-    return done.returncode, [line.strip() for line in lines]
+    return status, [line.strip() for line in lines]
 
 
 def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
@@ -161,12 +161,9 @@ def test_all_ignore_routes_that_are_no_default_route(
     assert ran.status == 1
     assert ran.output.startswith("the node has no IPv4 default route")
     assert routes_of_task(node, OPEN) == []
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p"]
-    done = subprocess.run(
-        argv, input=impatient(config_of([OPEN])), capture_output=True, check=False
-    )
-    assert done.returncode == 1
-    assert b": table main has no IPv4 default route; see " in done.stderr
+    status, lines = boot(node, OPEN)
+    assert status == 1
+    assert ": table main has no IPv4 default route; see " in "".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -240,38 +237,14 @@ class TestNames:
     def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
         """One next hop, or several: a route that the config no longer has is removed."""
         node.ip("route", "add", "172.16.9.0/24", "dev", odd, "proto", "142")
-        legs = (
-            "nexthop",
-            "via",
-            VIA["eth0"],
-            "dev",
-            odd,
-            "nexthop",
-            "via",
-            VIA["eth1"],
-            "dev",
-            "eth1",
-        )
-        node.ip("route", "add", "172.16.8.0/24", "proto", "142", *legs)
+        node.ip("route", "add", "172.16.8.0/24", "proto", "142", *two_legs(odd))
         assert routes_of_script(node, OPEN) == (0, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
 
     def test_sources_of_next_hops_are_asked_for(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
         """With several next hops the script asks by device which source each has."""
-        legs = (
-            "nexthop",
-            "via",
-            VIA["eth0"],
-            "dev",
-            odd,
-            "nexthop",
-            "via",
-            VIA["eth1"],
-            "dev",
-            "eth1",
-        )
-        node.ip("route", "replace", "default", *legs)
+        node.ip("route", "replace", "default", *two_legs(odd))
         node.ip("route", "add", "10.96.0.0/24", "dev", "eth2", "table", "101")
         node.ip("rule", "add", "from", "10.220.0.4", "lookup", "101")
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
