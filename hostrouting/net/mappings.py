@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Reader: TypeAlias = Callable[[Any], Any]
 
 T = TypeVar("T")
-_KINDS: Final[dict[type, str]] = {
+_KINDS = {
     dict: "an object",
     list: "a list",
     str: "text",
@@ -109,7 +109,7 @@ def _attribute(value: Any) -> tuple[int, bytes]:
 
 
 # Most addresses of a fleet are repeated.
-_address: Final = lru_cache(1 << 14)(Address.parse)
+_address = lru_cache(1 << 14)(Address.parse)
 #: By the names of types; forms are added when they are made.
 _READERS: Final[dict[str, Reader]] = {
     "str": _text,
@@ -169,11 +169,10 @@ class Form(Generic[T]):
     def brief(self, value: T) -> dict[str, Any]:
         """Return the object."""
         family = getattr(value, "family", IPV4)
-        parts = ((name, getattr(value, name)) for name in self._readers)
         return {
             name: _written(part, family if name in self._own else 0)
-            for name, part in parts
-            if part is not None and part != self._usual.get(name, self)
+            for name in self._readers
+            if (part := getattr(value, name)) not in (None, self._usual.get(name, self))
         }
 
     def read(self, value: Any) -> T:

@@ -394,7 +394,7 @@ def _format(route: Route | ObservedRoute, flags: int) -> str:
     return f"{kind}{destination if route.prefix_length else 'default'}{rest}"
 
 
-_shown: Final[Callable[[Route | ObservedRoute], tuple[Any, ...]]] = attrgetter(
+_shown = attrgetter(
     "family",
     "from_prefix",
     "tos",

@@ -245,7 +245,10 @@ def with_device(
     if before:
         gone = [route for route in old if route not in new]
         for route in gone:
-            _check_rivals(fib, route)
+            rivals = fib.tables.bucket(key_of(route)) if route.family == IPV6 else ()
+            is_in_doubt = any(rival != route and rival.devs == route.devs for rival in rivals)
+            if is_in_doubt and route.table == MAIN_TABLE:
+                raise unknown(f"which route to {route.destination} goes with an address")
         fib = _without(fib, gone)
         fib = _without(fib, [*_lost(fib, before, after)])
     for route in new:
@@ -287,14 +290,6 @@ def _link_flags(device: Device) -> int:
 def _without(fib: Fib, routes: Collection[ObservedRoute]) -> Fib:
     kept = (route for route in (*fib.routes(), *fib.routes(IPV6)) if route not in routes)
     return attrs.evolve(fib, tables=Tables.of(kept))
-
-
-def _check_rivals(fib: Fib, route: ObservedRoute) -> None:
-    """Raise UnknownDecisionError if the kernel may delete another route."""
-    for rival in fib.tables.bucket(key_of(route)):
-        is_alike = rival != route and rival.devs == route.devs
-        if is_alike and (route.family, route.table) == (IPV6, MAIN_TABLE):
-            raise unknown(f"which route to {route.destination} goes with an address")
 
 
 def _lost(fib: Fib, before: Device, after: Device | None) -> Iterator[ObservedRoute]:
