@@ -162,7 +162,7 @@ fresh-trixie:
 # Contracts, boot scripts and the sweep (with real legacy ebtables) under the kernels of three Debians and two Ubuntus: 5.10,
 # 6.1, 6.12, 5.15 and 6.8, with VRFs and devices of the type dummy; needs root. That of Debian 12 also without IPv6. What needs no
 # kernel is left out.
-OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/test_ipv6_facts.py tests/testing/test_own_routes.py tests/testing/test_kernel_equivalence.py \
+OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/test_ipv6_facts.py tests/testing/test_kernel_equivalence.py \
 	tests/host/test_route_backends.py tests/host/test_network_events.py tests/host/test_link_layer.py tests/host/test_ipv6.py \
 	tests/host/test_nft.py tests/host/ebtables/test_ebtables.py \
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py \

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import DEVICELESS_KINDS, ObservedRoute, Route, resting
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, ObservedRoute, Route, resting
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
@@ -64,19 +64,27 @@ class Node(Protocol):
         self,
         destination: str,
         *,
+        gateway: str | None = None,
+        dev: str | None = None,
         metric: int = 0,
+        table: int = MAIN_TABLE,
         protocol: int = _BOOT,
-        **fields: Any,
+        kind: str = "unicast",
+        source: str | None = None,
     ) -> None:
         """Append a foreign route, as `ip route append` does; `default` is a destination of IPv4.
 
-        As for `ip`, metric 0 of IPv6 means 1024. For the other `fields` see `Route.parse`.
+        As for `ip`, metric 0 of IPv6 means 1024.
         """
         route = Route.parse(
             "0.0.0.0/0" if destination == "default" else destination,
+            gateway=gateway,
+            dev=dev,
             metric=metric or (1024 if ":" in destination else 0),
+            table=table,
             protocol=protocol,
-            **fields,
+            kind=kind,
+            source=source,
         )
         self.insert_route(route, verb="append")
 
