@@ -34,6 +34,7 @@ from hostrouting.boot.layout import (
     UNFINISHED,
     UNIT_DIRECTORY,
     WATCH_UNITS,
+    BootUnit,
     drop_in_of,
     gate_drop_in,
     ready_unit,
@@ -41,20 +42,27 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.steps import MASKED, Steps
-from hostrouting.config import DEFAULT_GATES, OWN_UNITS
+from hostrouting.boot.steps import (
+    MASKED,
+    Step,
+    Steps,
+)
+from hostrouting.config import (
+    DEFAULT_GATES,
+    OWN_UNITS,
+    HostRoutingConfig,
+)
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
-from phases import Change
+from phases import (
+    Change,
+    Context,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.boot.intent import Part
-    from hostrouting.boot.layout import BootUnit
-    from hostrouting.boot.steps import Step
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from phases import Context
 
 _logger = logging.getLogger(__name__)
 

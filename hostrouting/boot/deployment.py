@@ -5,20 +5,25 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hostrouting.boot.boot import UnreadFilesError
+from hostrouting.boot.boot import (
+    Boot,
+    UnreadFilesError,
+)
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.exceptions import HostFileError
-from phases import TaskFailedError, Transaction
+from phases import (
+    Context,
+    TaskFailedError,
+    Transaction,
+)
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot.boot import Boot
     from hostrouting.boot.intent import Part
     from hostrouting.boot.recorded import RecordedFiles
     from hostrouting.host import Host
-    from phases import Context
 
     _Work: TypeAlias = Callable[[Context], object]
 

@@ -13,6 +13,7 @@ from hostrouting.boot.layout import (
     RETRY_UNIT,
     SCRIPT_DIRECTORY,
     WAKE,
+    BootUnit,
 )
 from hostrouting.config import OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
@@ -21,7 +22,6 @@ from hostrouting.host.units import instance_of, seconds, template_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore, Host, ServiceManager, UnitState
     from phases import Context
 

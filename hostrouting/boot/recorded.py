@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import (
+    AbstractContextManager,
+    nullcontext,
+)
 from typing import TYPE_CHECKING, TypeAlias
 
-from phases import Change
+from phases import (
+    Change,
+    Context,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
 
     from hostrouting.host import FileStore, Host
-    from phases import Context
 
 _logger = logging.getLogger(__name__)
 

@@ -14,11 +14,16 @@ from hostrouting.boot.generation import (
     LOST,
     SCRIPT_PATHS,
     Generation,
+    Survey,
     contents_in_force,
     generation_folders,
     link_of,
 )
-from hostrouting.boot.intent import UNCHANGED, Intent
+from hostrouting.boot.intent import (
+    UNCHANGED,
+    Intent,
+    Part,
+)
 from hostrouting.boot.layout import (
     GATE_UNITS,
     GATING_PATH,
@@ -27,6 +32,7 @@ from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
     BootFile,
+    BootUnit,
     Departure,
     drop_in_of,
     gate_drop_in,
@@ -44,9 +50,6 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.boot.generation import Survey
-    from hostrouting.boot.intent import Part
-    from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore
 
 #: Why a file is not installed, and the next step. A mask is a decision, and removing it here would

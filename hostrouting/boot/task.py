@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import SECTIONS, Intent
-from hostrouting.boot.layout import WAIT_SECONDS
+from hostrouting.boot.intent import (
+    SECTIONS,
+    Intent,
+    Part,
+)
+from hostrouting.boot.layout import (
+    WAIT_SECONDS,
+    BootUnit,
+    Departure,
+)
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
@@ -19,8 +27,6 @@ from hostrouting.net.addresses import IPV6
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hostrouting.boot.intent import Part
-    from hostrouting.boot.layout import BootUnit, Departure
     from phases import Change, Context
 
 

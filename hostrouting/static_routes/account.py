@@ -8,22 +8,38 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
-from hostrouting.exceptions import LinkNotFoundError, Refusal
+from hostrouting.exceptions import (
+    LinkNotFoundError,
+    Refusal,
+    RouteRejectedError,
+)
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
-from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
-from hostrouting.static_routes.reconcile import owned_in, present_in
+from hostrouting.net.routes import (
+    OUR_PROTOCOL,
+    PROTOCOL_NAMES,
+    SCOPE_LINK,
+    ObservedRoute,
+    Place,
+    Route,
+    place,
+    signature,
+)
+from hostrouting.static_routes.reconcile import (
+    Reconciliation,
+    Routes,
+    Unresolved,
+    owned_in,
+    present_in,
+)
 from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.exceptions import RouteRejectedError
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute, Place, Route
-    from hostrouting.static_routes.reconcile import Reconciliation, Routes, Unresolved
 
 #: The refusals that a lease, an address or a carrier may end.
 _MAY_END = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
@@ -96,8 +112,15 @@ class RouteAccount:
                 text = f"does not come back: '{holder}' has its place"
                 notes += [f"route '{route}' {text}" for route in removed]
                 continue
-            inverses |= {change: _undone(change, before, present) for change in changes}
-            notes += _losing_their_position(changes, before, present)
+            for change in changes:
+                inverses[change] = _undone(change, before, present)
+                if change.before in before[1:]:
+                    later = before[before.index(change.before) + 1 :]
+                    if any(route in present for route in later if route.protocol != OUR_PROTOCOL):
+                        notes.append(
+                            f"route '{change.before}' is now the last of its place: the kernel "
+                            f"puts one first or last only"
+                        )
         ordered = [
             inverse for change in reversed(self.made) for inverse in inverses.get(change, ())
         ]
@@ -117,20 +140,6 @@ def _undone(change: RouteChange, before: Routes, present: Routes) -> list[RouteC
     if not was_first and present and present[-1].fulfils(route):
         return []
     return [RouteChange(new, route.to_route(), "prepend" if was_first else "append")]
-
-
-def _losing_their_position(
-    changes: Iterable[RouteChange], before: Routes, present: Routes
-) -> Iterator[str]:
-    """Yield a note for each route that returns to its place, but not to its middle."""
-    for change in changes:
-        if change.before in before[1:]:
-            later = before[before.index(change.before) + 1 :]
-            if any(route in present for route in later if route.protocol != OUR_PROTOCOL):
-                yield (
-                    f"route '{change.before}' is now the last of its place: the kernel puts one "
-                    f"first or last only"
-                )
 
 
 def _described(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
@@ -160,26 +169,21 @@ def forecast(
 ) -> list[Change]:
     """Return the changes of a reconciliation and of missing routes, with the certain refusals."""
     devices = {link.name: link for link in links}
-    refusals, awaited = _without_gateway(outcome.changes, observed), dict[RouteChange, str]()
+    no_gateway, in_the_way = _without_gateway(outcome.changes, observed), all_in_the_way(outcome)
+    planned = []
     for change in outcome.changes:
-        if change.after is None or change.after.dev is None:
-            continue
-        device = devices.get(change.after.dev)
-        if device is None:
-            refusals[change] = _no_device(change.after)
-        elif lack := _lack(device, change.after):
-            refusals.pop(change, None)
-            awaited[change] = f"waits up to 30 s, since {device.name} {lack}"
-    refusals |= all_in_the_way(outcome)
-
-    def planned(change: RouteChange) -> Change:
-        entry = _described(change, outcome.hidden)
-        if change in refusals:
-            return hindered(entry.action, entry.subject, refusals[change])
-        if change in awaited:
-            return entry._replace(detail=awaited[change], kind=AWAITED)
-        return entry
-
+        entry, route = _described(change, outcome.hidden), change.after
+        reason = in_the_way.get(change)
+        if reason is None and route and route.dev:
+            device = devices.get(route.dev)
+            if device is None:
+                reason = _no_device(route)
+            elif lack := _lack(device, route):
+                waits = f"waits up to 30 s, since {device.name} {lack}"
+                entry = entry._replace(detail=waits, kind=AWAITED)
+            else:
+                reason = no_gateway.get(change)
+        planned.append(hindered(entry.action, entry.subject, reason) if reason else entry)
     unresolved = [
         Change("+", str(route), f"looked up when a default route is there: {reason}", AWAITED)
         if route.dev in {None, *devices}
@@ -187,7 +191,7 @@ def forecast(
         for route, reason in missing
     ]
     merged = [hindered("-", str(route), why_merged(route)) for route in outcome.merged]
-    return [*unresolved, *merged, *map(planned, outcome.changes)]
+    return [*unresolved, *merged, *planned]
 
 
 def findings_of(
@@ -222,7 +226,18 @@ def explain(
     error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]
 ) -> None:
     """Add to the error which routes are in the way, and whether waiting may help."""
-    error.retryable = error.rolled_back and _is_retryable(error.refusals, outcome.changes, links)
+    # With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
+    # config: the kernel's error number is the same for both.
+    devices = {link.name: link for link in links}
+    waiting = {
+        str(change)
+        for change in outcome.changes
+        if (route := change.after)
+        and (route.dev not in devices or _lack(devices[route.dev], route))
+    }
+    error.retryable = error.rolled_back and all(
+        refusal.errno in _MAY_END and refusal.change in waiting for refusal in error.refusals
+    )
     lost = {} if error.retryable else _without_gateway(outcome.changes, observed)
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
     reasons = {str(change): reason for change, reason in all_in_the_way(outcome).items()}
@@ -239,24 +254,6 @@ def with_routes(
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
     return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, retryable=True)
-
-
-def _is_retryable(
-    refusals: Iterable[Refusal], changes: Iterable[RouteChange], links: Iterable[Device]
-) -> bool:
-    """Return True if each refused route has a device that is absent, down, or without an address.
-
-    With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
-    config: the kernel's error number is the same for both.
-    """
-    devices = {link.name: link for link in links}
-    waiting = {
-        str(change)
-        for change in changes
-        if (route := change.after)
-        and (route.dev not in devices or _lack(devices[route.dev], route))
-    }
-    return all(refusal.errno in _MAY_END and refusal.change in waiting for refusal in refusals)
 
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:

@@ -16,7 +16,11 @@ import attrs
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import place
+from hostrouting.net.routes import (
+    ObservedRoute,
+    Place,
+    place,
+)
 from hostrouting.static_routes.account import (
     RouteAccount,
     all_in_the_way,
@@ -25,7 +29,12 @@ from hostrouting.static_routes.account import (
     why_merged,
     with_routes,
 )
-from hostrouting.static_routes.reconcile import Reconciliation, reconcile, resolve
+from hostrouting.static_routes.reconcile import (
+    Reconciliation,
+    Routes,
+    reconcile,
+    resolve,
+)
 
 if TYPE_CHECKING:
     import logging
@@ -33,8 +42,6 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
-    from hostrouting.net.routes import ObservedRoute, Place
-    from hostrouting.static_routes.reconcile import Routes
     from phases import Context
 
 #: Refusals that another program's change may cause.
@@ -97,10 +104,20 @@ def _apply(
     while True:
         readings += 1
         outcome = plan(observed)
+        in_the_way = {str(change): why for change, why in all_in_the_way(outcome).items()}
+        # The kernel would accept an IPv6 route that another one hides.
+        if any(route.family == IPV6 for route in outcome.in_the_way.values()):
+            refusals = [Refusal(change, errno.EEXIST, why) for change, why in in_the_way.items()]
+            raise RouteRejectedError(refusals, rolled_back=True)
         try:
-            _send(host, outcome, verify=first is None)
+            if outcome.changes:
+                host.routes.apply(outcome.changes, verify=first is None)
         except RouteRejectedError as error:
-            if not _is_overtaken(error, outcome):
+            # A retry helps only if just another program's changes caused the refusal.
+            if not error.rolled_back or any(
+                refusal.errno not in _CONFLICTS or refusal.change in in_the_way
+                for refusal in error.refusals
+            ):
                 explain(error, outcome, observed, host.routes.links())
                 raise
             if readings == _READINGS:
@@ -113,24 +130,6 @@ def _apply(
             observed = read(host.routes, wanted)
         else:
             return outcome
-
-
-def _send(host: Host, outcome: Reconciliation, *, verify: bool) -> None:
-    # The kernel would accept a route that another one hides.
-    if any(route.family == IPV6 for route in outcome.in_the_way.values()):
-        reasons = all_in_the_way(outcome).items()
-        refusals = [Refusal(str(change), errno.EEXIST, reason) for change, reason in reasons]
-        raise RouteRejectedError(refusals, rolled_back=True)
-    if outcome.changes:
-        host.routes.apply(outcome.changes, verify=verify)
-
-
-def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
-    """Return True if only another program's changes caused the refusal, so that a retry helps."""
-    hopeless = {str(change) for change in outcome.in_the_way}
-    return error.rolled_back and all(
-        refusal.errno in _CONFLICTS and refusal.change not in hopeless for refusal in error.refusals
-    )
 
 
 def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Logger) -> None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.base.findings import REFUSED
+from hostrouting.base.findings import (
+    REFUSED,
+    NodeFinding,
+)
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask, deploying
 from hostrouting.exceptions import (
     BackendError,
@@ -20,16 +23,20 @@ from hostrouting.net.addresses import GIVERS, Address
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
 from hostrouting.static_routes.converge import converge
-from hostrouting.static_routes.reconcile import reconcile, resolve
+from hostrouting.static_routes.reconcile import (
+    Reconciliation,
+    Resolution,
+    Routes,
+    reconcile,
+    resolve,
+)
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from hostrouting.base.findings import NodeFinding
     from hostrouting.config import StaticRoute, StaticRoutesConfig
     from hostrouting.host import Route, RouteChange
-    from hostrouting.static_routes.reconcile import Reconciliation, Resolution, Routes
     from phases import Change, Context
 
 
@@ -126,7 +133,7 @@ class ConfigureStaticRoutes(PairTask):
         until = ctx.clock.monotonic() + seconds
         is_logged = False
         while True:
-            resolution = self._resolution(self._read)
+            resolution = self._resolution()
             try:
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
@@ -149,12 +156,13 @@ class ConfigureStaticRoutes(PairTask):
     def _read(self) -> Routes:
         return read(self._host.routes, self._config.static_routes.routes)
 
-    def _resolution(self, reading: Callable[[], Routes]) -> Resolution:
+    def _resolution(self, observed: Routes | None = None) -> Resolution:
         """Return the routes of the config, completed from the default routes as far as possible."""
         routes = self._config.static_routes.routes
         # Complete routes need no reading; most nodes have many more routes than these.
-        is_whole = all(route.dev and route.gateway for route in routes)
-        return _resolved(routes) if is_whole else resolve(routes, reading())
+        if all(route.dev and route.gateway for route in routes):
+            return _resolved(routes)
+        return resolve(routes, self._read() if observed is None else observed)
 
     def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
         """Return the routes of the config, and the changes that they need by one reading.
@@ -162,7 +170,7 @@ class ConfigureStaticRoutes(PairTask):
         A missing value counts as one that can be looked up later.
         """
         observed = self._read()
-        resolution = self._resolution(lambda: observed)
+        resolution = self._resolution(observed)
         undecided = {route.place for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, undecided=undecided)
         changes = forecast(outcome, resolution.missing, self._host.routes.links(), observed)
