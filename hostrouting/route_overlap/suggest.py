@@ -14,8 +14,6 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import attrs
-
 from hostrouting.config.rules import destination
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fib.model import Fib, source_by
@@ -69,8 +67,7 @@ def suggestions(
         foreign = (route for route in main if route.protocol != OUR_PROTOCOL)
         kept = {route[:2] for route in foreign if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
-    repair = _Repair(node, way, main, kept)
-    return [repair.suggest(parts) if parts else [] for parts in bad]
+    return [_suggest(node, way, main, kept, parts) if parts else [] for parts in bad]
 
 
 def _find_way(node: RoutingSnapshot) -> _Way | None:
@@ -91,136 +88,104 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
     return None
 
 
-@attrs.frozen
-class _Repair:
-    """Suggests routes for the bad parts of a CIDR."""
-
-    _node: RoutingSnapshot
-    _way: _Way
-    #: The routes of the main table.
-    _main: Sequence[ObservedRoute]
-    #: The networks to which no route of a config can lead.
-    _kept: Container[_Network]
-
-    def suggest(self, bad: Sequence[DecidedPart]) -> list[SuggestedRoute]:
-        by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
-        for decided, offender in zip(bad, self._offenders(bad), strict=True):
-            if offender is not None:
-                by_offender[offender].append((decided.part.first, decided.part.last))
-        near = {offender.network for offender in by_offender}
-        in_main = {
-            (route.network, signature(route)) for route in self._main if route.network in near
-        }
-        family = self._node.family
-        routes: list[SuggestedRoute] = []
-        for offender, ranges in by_offender.items():
-            if (offender.network, signature(offender)) not in in_main:
-                # Before the first rule, the kernel reports routes of table local as part of main,
-                # too.
-                continue
-            cover = (
-                Prefix(family, *network)
-                for network in _cover(ranges, self._kept, address_bits(family))
-            )
-            networks = [*filter(_may_be_configured, cover)]
-            routes += [self._route(network, networks, offender) for network in networks]
-        return sorted(routes, key=lambda route: Prefix.parse(route.destination))
-
-    def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
-        """Return for each part the route that a new one must precede; None if none helps."""
-        new: list[list[Answer]] = [[] for _ in bad]
-        # With the new route the kernel chooses another source, and a rule may select by that.
-        firsts = [decided.part.first for decided in bad]
-        for source in self._way.sources if self._node.by_source else ():
-            lookups = self._node.lookup(firsts, sources=[source] * len(bad))
-            for answers, lookup in zip(new, lookups, strict=True):
-                answers.append((lookup, source))
-        taken = self._taken(firsts)
-        for decided, answers in zip(bad, new, strict=True):
-            yield None if decided.part.first in taken else self._offender(decided, answers)
-
-    def _taken(self, addresses: Sequence[int]) -> Container[int]:
-        """Return the addresses that an announced network may take from any route, by a rule."""
-        announced = self._node.announced
-        if announced is None:
-            return ()
-        way = self._way
-        new = (ObservedRoute(address, 32, way.gateway, way.dev) for address in addresses)
-        now = (route for route in self._node.routes if route.dev is None or is_present(route.dev))
-        model = Fib.of(self._node.links, [*now, *new], self._node.rules)
-        sources = (None, *(way.sources if self._node.by_source else ()))
-        with suppress(UnknownDecisionError):
-            answers = [
-                model.lookup(addresses, sources=[source] * len(addresses)) for source in sources
-            ]
-            rows = zip(*answers, strict=True)
-            return {
-                plain.destination for plain, *sourced in rows if announced.taker(plain, sourced)
-            }
-        return ()
-
-    def _offender(self, decided: DecidedPart, new: Sequence[Answer]) -> ObservedRoute | None:
+def _suggest(
+    node: RoutingSnapshot,
+    way: _Way,
+    main: Sequence[ObservedRoute],
+    kept: Container[_Network],
+    bad: Sequence[DecidedPart],
+) -> list[SuggestedRoute]:
+    """Return routes for the bad parts of a CIDR, but none to the networks `kept`."""
+    firsts = [decided.part.first for decided in bad]
+    sources = way.sources if node.by_source else ()
+    new = [(source, node.lookup(firsts, sources=[source] * len(bad))) for source in sources]
+    taken = _taken(node, way, firsts)
+    by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
+    for at, (part, _, offender) in enumerate(bad):
         # A rule decides before any table.
-        offender = decided.decider
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
-            return None
-        is_plain = is_same(self._node.decider(decided.part.plain, 0), offender)
-        faults = self._node.faults(new if is_plain else decided.part.answers)
-        resolves = all(is_same(self._node.decider(*fault), offender) for fault in faults)
-        return offender if resolves else None
+            continue
+        answers: Sequence[Answer] = part.answers
+        if is_same(node.decider(part.plain, 0), offender):
+            # With the new route the kernel chooses another source, and a rule may select by that.
+            answers = [(lookups[at], source) for source, lookups in new]
+        resolves = all(is_same(node.decider(*fault), offender) for fault in node.faults(answers))
+        if resolves and part.first not in taken:
+            by_offender[offender].append((part.first, part.last))
+    near = {offender.network for offender in by_offender}
+    in_main = {(route.network, signature(route)) for route in main if route.network in near}
+    routes: list[SuggestedRoute] = []
+    for offender, ranges in by_offender.items():
+        if (offender.network, signature(offender)) not in in_main:
+            # Before the first rule, the kernel reports routes of table local as part of main, too.
+            continue
+        cover = _cover(ranges, kept, address_bits(node.family))
+        prefixes = (Prefix(node.family, *network) for network in cover)
+        networks = [*filter(_may_be_configured, prefixes)]
+        takes_from = tuple(filter(is_present, node.allowed.refused(offender)))
+        routes += [
+            SuggestedRoute(
+                destination=str(network),
+                gateway=str(way.gateway),
+                dev=way.dev,
+                takes_from=takes_from,
+                warning=_warning(node, network, networks, offender, takes_from),
+                offender=offender,
+            )
+            for network in networks
+        ]
+    return sorted(routes, key=lambda route: Prefix.parse(route.destination))
 
-    def _route(
-        self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute
-    ) -> SuggestedRoute:
-        takes_from = tuple(filter(is_present, self._node.allowed.refused(offender)))
-        return SuggestedRoute(
-            destination=str(network),
-            gateway=str(self._way.gateway),
-            dev=self._way.dev,
-            takes_from=takes_from,
-            warning=self._warning(network, networks, offender, takes_from),
-            offender=offender,
+
+def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Container[int]:
+    """Return the addresses that an announced network may take from any route, by a rule."""
+    announced = node.announced
+    if announced is None:
+        return ()
+    new = (ObservedRoute(address, 32, way.gateway, way.dev) for address in addresses)
+    now = (route for route in node.routes if route.dev is None or is_present(route.dev))
+    model = Fib.of(node.links, [*now, *new], node.rules)
+    sources = (None, *(way.sources if node.by_source else ()))
+    with suppress(UnknownDecisionError):
+        answers = [model.lookup(addresses, sources=[source] * len(addresses)) for source in sources]
+        rows = zip(*answers, strict=True)
+        return {plain.destination for plain, *sourced in rows if announced.taker(plain, sourced)}
+    return ()
+
+
+def _warning(
+    node: RoutingSnapshot,
+    network: Prefix,
+    networks: Sequence[Prefix],
+    offender: ObservedRoute,
+    takes_from: Sequence[str],
+) -> str | None:
+    """Return which connections a route to the network would break."""
+    links = [link for link in node.links if link.name in takes_from]
+    advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+    size = 1 << address_bits(network.family) - offender.prefix_length
+    covered = sum(part.last + 1 - part.network for part in networks)
+    if offender.protocol == KERNEL_PROTOCOL and covered == size:
+        owner = ", ".join(takes_from) or "the fabric"
+        return (
+            f"{offender.destination} is the connected network of {owner} as a whole: "
+            f"its peers could no longer be reached by it. {advice}"
         )
-
-    def _warning(
-        self,
-        network: Prefix,
-        networks: Sequence[Prefix],
-        offender: ObservedRoute,
-        takes_from: Sequence[str],
-    ) -> str | None:
-        links = [link for link in self._node.links if link.name in takes_from]
-        own = [
-            (link.name, str(address.address))
-            for link in links
-            for address in link.addresses
-            if any(
-                network.covers(Address(address.family, end))
-                for end in (address.local, address.peer)
-            )
-        ]
-        neighbours = [
-            (link.name, Address(IPV4, peer)) for link in links for peer in link.neighbours
-        ]
-        peers = [(name, peer) for name, peer in neighbours if network.covers(peer)]
-        advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
-        size = 1 << address_bits(network.family) - offender.prefix_length
-        covered = sum(part.last + 1 - part.network for part in networks)
-        if offender.protocol == KERNEL_PROTOCOL and covered == size:
-            owner = ", ".join(takes_from) or "the fabric"
-            return (
-                f"{offender.destination} is the connected network of {owner} as a whole: "
-                f"its peers could no longer be reached by it. {advice}"
-            )
-        if own:
-            name, address = own[0]
-            result = f"it would take peers of {name}, too"
-            return f"{name}'s own address {address} lies in it, so {result}. {advice}"
-        if peers:
-            name, peer_address = peers[0]
-            result = f"would be taken from {name}"
-            return f"{name} talks to {peer_address}, which lies in it and {result}. {advice}"
-        return None
+    for link in links:
+        for own in link.addresses:
+            if any(network.covers(Address(own.family, end)) for end in (own.local, own.peer)):
+                return (
+                    f"{link.name}'s own address {own.address} lies in it, so it would take peers "
+                    f"of {link.name}, too. {advice}"
+                )
+    for link in links:
+        for peer in (Address(IPV4, number) for number in link.neighbours):
+            if network.covers(peer):
+                return (
+                    f"{link.name} talks to {peer}, which lies in it and would be taken from "
+                    f"{link.name}. {advice}"
+                )
+    return None
 
 
 def _may_be_configured(network: Prefix) -> bool:
