@@ -64,7 +64,12 @@ class Announced:
         self._local_first = bool(rules) and (rules[0].priority, rules[0].table) == (0, LOCAL_TABLE)
         # By position, which is faster than by name: this line reads every route of a full table.
         near = [route for route in routes if route[6] == KERNEL_PROTOCOL or route[5] == LOCAL_TABLE]
-        connected = {route[:2] for route in near if route.table == MAIN_TABLE and _is_alive(route)}
+        connected = {
+            route[:2]
+            for route in near
+            if route.table == MAIN_TABLE
+            and not (route.metric or route.tos or route.flags & (FLAG_DEAD | FLAG_LINKDOWN))
+        }
         local = [
             route for route in near if route.table == LOCAL_TABLE and route.prefix_length == 32
         ]
@@ -185,10 +190,6 @@ def _coming(
 def is_present(dev: str) -> bool:
     """Return True for the name of a device, False for that of an announced fabric."""
     return dev != FABRIC
-
-
-def _is_alive(route: ObservedRoute) -> bool:
-    return not (route.metric or route.tos or route.flags & (FLAG_DEAD | FLAG_LINKDOWN))
 
 
 def _may_select(rule: Rule, network: _Network) -> bool:

@@ -89,16 +89,9 @@ class Explanation:
             by, decider = part.by, f"{part.route or part.reason}"
             lines = [f"  {by:{wide}}  {part.span:33}  {decider}"]
             if len(lines[0]) > width:
-                lines = wrap(
-                    f"{by}  {part.span}", width, initial_indent="  ", subsequent_indent="    "
-                )
-                lines += wrap(
-                    decider,
-                    width,
-                    initial_indent="    ",
-                    subsequent_indent="    ",
-                    break_on_hyphens=False,
-                )
+                fold = partial(wrap, width=width, subsequent_indent="    ")
+                lines = fold(f"{by}  {part.span}", initial_indent="  ")
+                lines += fold(decider, initial_indent="    ", break_on_hyphens=False)
             if picture:
                 lines[0] = lines[0].replace(by, _painted(by, colours[part.by]), 1)
             yield from lines
@@ -114,25 +107,26 @@ def explain(backend: RouteBackend, ranges: Sequence[str]) -> list[Explanation]:
         family: RoutingSnapshot(backend, family)
         for family in sorted({prefix.family for prefix in prefixes})
     }
-    return [
-        Explanation(text, tuple(_explanations(nodes[prefix.family], prefix)))
-        for text, prefix in zip(ranges, prefixes, strict=True)
-    ]
-
-
-def _explanations(node: RoutingSnapshot, prefix: Prefix) -> Iterator[ExplainedPart]:
-    for parts in looked_up(node, [str(prefix)]):
+    explanations = []
+    for text, prefix in zip(ranges, prefixes, strict=True):
+        node = nodes[prefix.family]
+        [parts] = looked_up(node, [str(prefix)])
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
         decided = (
             DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts
         )
         explained = partial(_explained, node)
-        for group in adjacent(decided, same=explained):
-            first, last = (
-                Address(node.family, end) for end in (group[0].part.first, group[-1].part.last)
+        explanation = tuple(
+            ExplainedPart(
+                Address(node.family, group[0].part.first),
+                Address(node.family, group[-1].part.last),
+                *explained(group[0]),
             )
-            yield ExplainedPart(first, last, *explained(group[0]))
+            for group in adjacent(decided, same=explained)
+        )
+        explanations.append(Explanation(text, explanation))
+    return explanations
 
 
 def _explained(

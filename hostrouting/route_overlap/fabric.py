@@ -97,7 +97,14 @@ def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
         addresses = _read_addresses(files, pause, notes)
     except _NothingError as reason:
         return Fabric(notes=(f"no fabric is announced: {reason}", *notes), awaited=reason.awaited)
-    return Fabric(addresses=addresses, source=POOL + _age(files), notes=tuple(notes))
+    source = POOL
+    with suppress(HostFileError):
+        modified = files.modified(POOL)
+        if modified is not None:
+            # A date and no age: an unchanged verdict has an unchanged text, which is not logged
+            # again.
+            source += time.strftime(", written %Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
+    return Fabric(addresses=addresses, source=source, notes=tuple(notes))
 
 
 # --- the files
@@ -121,7 +128,16 @@ def _is_switched_on(files: FileStore) -> bool:
 def _read_addresses(
     files: FileStore, pause: Callable[[], object], notes: list[str]
 ) -> tuple[FabricAddress, ...]:
-    records = parse_records(_read_pool(files, pause))
+    pool = _read(files, POOL)
+    if pool is None:
+        raise _AwaitedError(f"{POOL} does not exist yet")
+    for _ in range(_READINGS - 1):
+        if (pool and len(pool) % _RECORD == 0) or len(pool) > _LARGEST:
+            break
+        pause()
+        pool = _read(files, POOL) or b""
+    _check_size(POOL, pool)
+    records = parse_records(pool)
     if records.get(_DRIVER):
         raise _NothingError(
             f"{_DRIVER.decode()} in {POOL} selects a driver that takes no addresses from there"
@@ -145,19 +161,6 @@ def _read_addresses(
     return addresses
 
 
-def _read_pool(files: FileStore, pause: Callable[[], object]) -> bytes:
-    pool = _read(files, POOL)
-    if pool is None:
-        raise _AwaitedError(f"{POOL} does not exist yet")
-    for _ in range(_READINGS - 1):
-        if (pool and len(pool) % _RECORD == 0) or len(pool) > _LARGEST:
-            break
-        pause()
-        pool = _read(files, POOL) or b""
-    _check_size(POOL, pool)
-    return pool
-
-
 def _read(files: FileStore, path: str) -> bytes | None:
     """Return the content, None for an absent file; raise _NothingError if it cannot be read."""
     try:
@@ -173,17 +176,6 @@ def _read(files: FileStore, path: str) -> bytes | None:
 def _check_size(path: str, content: bytes) -> None:
     if len(content) > _LARGEST:
         raise _NothingError(f"{path} is larger than {_LARGEST // 1024} KiB")
-
-
-def _age(files: FileStore) -> str:
-    """Return when the pool was written, to follow its path; empty if unknown."""
-    with suppress(HostFileError):
-        modified = files.modified(POOL)
-        if modified is not None:
-            # A date and no age: an unchanged verdict has an unchanged text, which is not logged
-            # again.
-            return time.strftime(", written %Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
-    return ""
 
 
 # --- parsers

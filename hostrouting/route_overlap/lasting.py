@@ -51,28 +51,22 @@ def deciding_and_warnings(
 
     Equal routes are among them, and those to the networks of the sources.
     """
-    sent = _sent(node, looked)
-    answers = (answer for parts in looked for part in parts for answer in part.answers)
-    routes = (lookup.route for answer in answers for lookup in node.candidates(*answer))
-    deciding = dict.fromkeys(route for route in routes if route and route.kind == "unicast")
-    return (*(deciding | dict.fromkeys(node.networks_of(sent))),), [*_warnings(node, sent)]
-
-
-def _sent(node: RoutingSnapshot, looked: Iterable[Iterable[Part]]) -> dict[tuple[str, int], int]:
-    """Return an expected address for each device and source by which the kernel sends rightly."""
-    plain = [
-        part.plain for parts in looked for part in parts if node.allowed.answer_is_fine(part.plain)
-    ]
+    every = [part for parts in looked for part in parts]
+    plain = [part.plain for part in every if node.allowed.answer_is_fine(part.plain)]
     chosen: Sequence[Lookup] = ()
     # A model cannot compute the source.
     with suppress(UnknownDecisionError):
         chosen = node.lookup([answer.destination for answer in plain], resolve=True)
-    routes = [(answer.route, answer.destination) for answer in chosen]
-    return {
-        (route.dev, route.source): goal
-        for route, goal in routes
-        if route and route.kind == "unicast" and route.dev and route.source
+    # An expected address for each device and source by which the kernel sends rightly.
+    sent = {
+        (route.dev, route.source): answer.destination
+        for answer in chosen
+        if (route := answer.route) and route.kind == "unicast" and route.dev and route.source
     }
+    answers = (answer for part in every for answer in part.answers)
+    routes = (lookup.route for answer in answers for lookup in node.candidates(*answer))
+    deciding = dict.fromkeys(route for route in routes if route and route.kind == "unicast")
+    return (*(deciding | dict.fromkeys(node.networks_of(sent))),), [*_warnings(node, sent)]
 
 
 def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Iterator[NodeFinding]:

@@ -17,10 +17,10 @@ from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.routes import Lookup, ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.snapshot import AllowedDevices, Answer, RoutingSnapshot
+    from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot
 
 #: Why addresses are a finding; see `Finding`.
 Kind: TypeAlias = Literal[
@@ -60,43 +60,41 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[list[Part
     unless a rule selects by source, and a part that an announced route may take has this route as
     its only answer.
     """
-    is_proof = bool(node.allowed.expected)
+    allowed = node.allowed
+    is_proof = bool(allowed.expected)
     for starts, end in cut(node, cidrs):
         plain = node.lookup(starts)
-        sourced = _answers_by_source(node, plain) if node.by_source else {}
-        taken = _taken(node, plain, sourced) if is_proof else {}
+        sourced: dict[int, list[Answer]] = defaultdict(list)
+        if node.by_source:
+            pairs = [
+                (at, own) for at, sources in enumerate(_sources(node, plain)) for own in sources
+            ]
+            answers = node.lookup(
+                [plain[at].destination for at, _ in pairs], sources=[own for _, own in pairs]
+            )
+            for (at, source), answer in zip(pairs, answers, strict=True):
+                sourced[at].append((answer, source))
+        # The announced routes that may take parts, by the position of the part.
+        taken: dict[int, tuple[Answer]] = {}
+        if is_proof and node.announced:
+            for at, answer in enumerate(plain):
+                others = (lookup for lookup, _ in sourced.get(at, ()))
+                if new := node.announced.taker(answer, others):
+                    taken[at] = ((Lookup(answer.destination, new), 0),)
         indexes: Iterable[int] = range(len(starts))
         if is_proof and not node.by_source and node.family == IPV4:
-            indexes = sorted({*suspects(plain, node.allowed), *taken})
+            # By position, which is faster than by name: these lines read every answer of a full
+            # table.
+            suspects: Iterable[int] = ()
+            if not all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
+                routes = enumerate(map(_route_of, plain))
+                suspects = [at for at, route in routes if route is None or not allowed[route[3]]]
+            indexes = sorted({*suspects, *taken})
         starts.append(end)
         yield [
             Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
             for i in indexes
         ]
-
-
-def _taken(
-    node: RoutingSnapshot, plain: Sequence[Lookup], sourced: Mapping[int, Sequence[Answer]]
-) -> dict[int, tuple[Answer]]:
-    """Return the announced routes that may take parts, by the position of the part."""
-    taken: dict[int, tuple[Answer]] = {}
-    if node.announced is None:
-        return taken
-    for at, answer in enumerate(plain):
-        new = node.announced.taker(answer, (lookup for lookup, _ in sourced.get(at, ())))
-        if new:
-            taken[at] = ((Lookup(answer.destination, new), 0),)
-    return taken
-
-
-def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
-    """Return the positions of the answers that have not a single allowed device."""
-    # By position, which is faster than by name: these lines read every answer of a full table.
-    if all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
-        return ()
-    return [
-        i for i, route in enumerate(map(_route_of, plain)) if route is None or not allowed[route[3]]
-    ]
 
 
 def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
@@ -120,56 +118,33 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int]
     # By position, which is faster than by name: this line reads every route of a full table.
     near = [route for route in node.routes if route[0] >> shift in octets]
     for first, last in ranges:
-        yield _starts(first, last, near, common, sizes), last + 1
-
-
-def _starts(
-    first: int,
-    last: int,
-    routes: Iterable[ObservedRoute],
-    common: Iterable[int],
-    sizes: Sequence[int],
-) -> list[int]:
-    """Return the first address of each part, sorted."""
-    # Networks are disjoint or nested: a network that ends inside the CIDR also begins inside it.
-    # One loop, by position, because it reads every route of a full table. Dumps are ordered by
-    # network, so nearly every edge is the beginning of the next route; the remaining ones are
-    # sorted in afterwards.
-    starts, unsorted = [first], list(common)
-    latest = end = first
-    for route in routes:
-        start = route[0]
-        if first <= start <= last:
-            if start > latest:
-                starts.append(start)
-                latest = start
-            elif start < latest:
-                unsorted.append(start)  # of another table
-            if start != end:
-                unsorted.append(end)
-            end = start + sizes[route[1]]
-    unsorted.append(end)
-    edges = sorted({edge for edge in unsorted if first < edge <= last})
-    missing = [
-        edge
-        for edge in edges
-        if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge
-    ]
-    starts += missing
-    starts.sort()
-    return starts
-
-
-def _answers_by_source(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
-    """Return the answers for each possible source, by the position of the plain answer."""
-    pairs = [(at, source) for at, sources in enumerate(_sources(node, plain)) for source in sources]
-    answers = node.lookup(
-        [plain[at].destination for at, _ in pairs], sources=[source for _, source in pairs]
-    )
-    by_position: dict[int, list[Answer]] = defaultdict(list)
-    for (at, source), answer in zip(pairs, answers, strict=True):
-        by_position[at].append((answer, source))
-    return by_position
+        # Networks are disjoint or nested: a network that ends inside the CIDR also begins inside
+        # it. One loop, by position, because it reads every route of a full table. Dumps are ordered
+        # by network, so nearly every edge is the beginning of the next route; the remaining ones
+        # are sorted in afterwards.
+        starts, unsorted = [first], [*common]
+        latest = end = first
+        for route in near:
+            start = route[0]
+            if first <= start <= last:
+                if start > latest:
+                    starts.append(start)
+                    latest = start
+                elif start < latest:
+                    unsorted.append(start)  # of another table
+                if start != end:
+                    unsorted.append(end)
+                end = start + sizes[route[1]]
+        unsorted.append(end)
+        edges = sorted({edge for edge in unsorted if first < edge <= last})
+        missing = [
+            edge
+            for edge in edges
+            if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge
+        ]
+        starts += missing
+        starts.sort()
+        yield starts, last + 1
 
 
 def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
@@ -235,11 +210,6 @@ class DecidedPart(NamedTuple):
         if self.answer.route is None:
             return "no-route" if self.answer.errno == errno.ENETUNREACH else "blocked"
         return "local" if self.answer.route.kind == "local" else "overlap"
-
-    @property
-    def devs(self) -> tuple[str, ...]:
-        """The devices by which the addresses leave."""
-        return self.answer.route.devs if self.answer.route else ()
 
 
 def adjacent(

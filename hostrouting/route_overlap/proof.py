@@ -15,8 +15,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
-
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
@@ -27,7 +25,7 @@ from hostrouting.net.default_route import (
     expected_exit,
 )
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
-from hostrouting.route_overlap.parts import DecidedPart, Part, adjacent, looked_up
+from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.report import (
     CidrReport,
     Finding,
@@ -38,11 +36,10 @@ from hostrouting.route_overlap.report import (
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
-    from hostrouting.net.links import Device
     from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
     from phases import Context
@@ -66,37 +63,37 @@ def prove_egress(
     """
     prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
-    notes: list[NodeFinding] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         node = RoutingSnapshot(backend, family)
         node.allowed = _allowed(node, allowed_devs, expected_devs)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             node.expect(fabric)
-        reports.append(
-            _prove(node, [str(prefix) for prefix in prefixes if prefix.family == family])
-        )
-        best = (
-            best_default_devs(node.defaults)
-            if family == IPV4 and cidrs and expected_devs is None
-            else ()
-        )
-        if len(best) > 1:
-            reason = (
-                "decide alike, so packets may leave by each: name the right ones in expectedDevs"
-            )
-            subject = f"the IPv4 default routes by {' and '.join(best)}"
-            notes.append(NodeFinding("several-exits", subject, reason, "warning"))
-    report = joined(reports, map(str, prefixes))
-    return attrs.evolve(report, notes=(*notes, *report.notes))
+        notes: list[NodeFinding] = []
+        if family == IPV4 and cidrs and expected_devs is None:
+            best = best_default_devs(node.defaults)
+            if len(best) > 1:
+                reason = (
+                    "decide alike, so packets may leave by each: name the right ones in "
+                    "expectedDevs"
+                )
+                subject = f"the IPv4 default routes by {' and '.join(best)}"
+                notes = [NodeFinding("several-exits", subject, reason, "warning")]
+        own = [str(prefix) for prefix in prefixes if prefix.family == family]
+        reports.append(_prove(node, own, notes))
+    return joined(reports, map(str, prefixes))
 
 
-def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
-    """Prove CIDRs of the family of the node."""
+def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]) -> OverlapReport:
+    """Prove CIDRs of the family of the node, and add further notes."""
     allowed = node.allowed
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     looked = [*looked_up(node, cidrs)]
-    bad = [_bad(parts, node) for parts in looked]
+    bad: list[list[DecidedPart]] = []
+    for parts in looked:
+        # Of several answers for one part, that which a connection gets.
+        faults = ((part, next(node.faults(part.answers), None)) for part in parts)
+        bad.append([DecidedPart(part, of[0], node.decider(*of)) for part, of in faults if of])
     carriers = allowed.carriers
     exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
     if any(bad):
@@ -104,7 +101,6 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
         from hostrouting.route_overlap.suggest import suggestions
 
         suggested = suggestions(node, bad)
-    notes: list[NodeFinding] = []
     if expected_devs and any(rule.packets for rule in node.rules):
         from hostrouting.route_overlap.policy import astray
 
@@ -120,6 +116,14 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
 
         deciding, warnings = deciding_and_warnings(node, looked)
         notes += warnings
+    masters = {link.master for link in node.links}
+    for link in node.links:
+        trouble = "" if link.carrier else "has no carrier"
+        if link.kind == "bridge" and link.name not in masters:
+            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+        if trouble and link.name in carriers and link.name not in expected_devs:
+            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
+            notes.append(NodeFinding("idle-device", link.name, reason, "note"))
     names = {link.name for link in node.links}
     return OverlapReport(
         fabric_devs=(
@@ -129,7 +133,7 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
         expected_devs=tuple(expected_devs),
         without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
-        notes=(*notes, *_notes(node.links, set(carriers).difference(expected_devs))),
+        notes=notes,
         deciding=deciding,
         lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
         dead_ends=()
@@ -141,18 +145,6 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
             for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)
         ),
     )
-
-
-def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFinding]:
-    """Yield a note on each allowed device that carries expected addresses, but leads nowhere."""
-    masters = {link.master for link in links}
-    for link in links:
-        trouble = "" if link.carrier else "has no carrier"
-        if link.kind == "bridge" and link.name not in masters:
-            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
-        if link.name in allowed and trouble:
-            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
-            yield NodeFinding("idle-device", link.name, reason, "note")
 
 
 def _allowed(
@@ -169,12 +161,6 @@ def _allowed(
             return AllowedDevices()
     without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
     return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier)
-
-
-def _bad(parts: Iterable[Part], node: RoutingSnapshot) -> list[DecidedPart]:
-    """Return the bad parts; of several answers for one, the answer that a connection gets."""
-    faults = ((part, next(node.faults(part.answers), None)) for part in parts)
-    return [DecidedPart(part, fault[0], node.decider(*fault)) for part, fault in faults if fault]
 
 
 def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:
@@ -212,7 +198,7 @@ def _finding(
     )
     return make(
         kind=kind,
-        devs=group[0].devs,
+        devs=answer.route.devs if answer.route else (),
         dev=next(iter(wrong or refused), None),
         route="; ".join(dict.fromkeys(deciders)) or None,
     )

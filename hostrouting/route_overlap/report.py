@@ -162,14 +162,7 @@ class CidrReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        fields = attrs.asdict(
-            self,
-            filter=_is_shown,
-            value_serializer=lambda _, __, value: (
-                list(value) if isinstance(value, tuple) else value
-            ),
-        )
-        return {"cidr": self.cidr, "ok": self.ok, **fields}
+        return {"cidr": self.cidr, "ok": self.ok, **attrs.asdict(self, filter=_is_shown)}
 
     @property
     def needs_another_route(self) -> bool:
