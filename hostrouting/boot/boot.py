@@ -12,14 +12,13 @@ from hostrouting.boot.gates import (
     gate_faults,
     gates_down,
     held_gates,
+    is_gated,
     is_starting,
     is_unsuitable,
     mark_bound,
-    refuse_early_gates,
-    refuse_faulty_gates,
+    refuse_gates,
     release,
     release_ungated,
-    unread_gates,
 )
 from hostrouting.boot.generation import Survey, generation_folders
 from hostrouting.boot.layout import (
@@ -222,26 +221,16 @@ class Boot:
             # A machine that requires a unit by a link which is still there would stop with it.
             if not removes:
                 return changed
-            return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
-
-    def _stop_old_runs(
-        self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool
-    ) -> bool:
-        """Stop the units that a start would not run with their new scripts; return True if any.
-
-        Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of outdated
-        scripts may wait 30 s for routing that the new scripts do not need; gates check again.
-        """
-        states = [self._host.services.state(ctx, unit.name) for unit in units]
-        waits = {"activating"} if are_outdated else ()
-        old = [
-            state.name
-            for state in states
-            if state.sub_state == "exited" or state.active_state in waits
-        ]
-        for name in old:
-            self._stop(ctx, name)
-        return bool(old)
+            # Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of
+            # outdated scripts may wait 30 s for routing that the new scripts do not need; gates
+            # check again.
+            waits = {"activating"} if steps else ()
+            states = [self._host.services.state(ctx, unit.name) for unit in units]
+            for state in states:
+                if state.sub_state == "exited" or state.active_state in waits:
+                    changed = True
+                    self._stop(ctx, state.name)
+            return changed
 
     def findings(self, ctx: Context) -> Iterator[NodeFinding]:
         """Yield a finding for each gate that is open, faulty, masked or missing; needs no root."""
@@ -310,9 +299,8 @@ class Boot:
         self.refuse_exposed(*units)
         # The order of units takes several calls of systemctl for each gate: only for changes.
         if steps and units:
-            services = self._host.services
-            refuse_faulty_gates(ctx, services, self._gates)
-            refuse_early_gates(ctx, services, self._gates, units, self._disk.required_units())
+            installed = self._disk.required_units()
+            refuse_gates(ctx, self._host.services, self._gates, units, installed)
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.
@@ -329,11 +317,19 @@ class Boot:
         required = set(self._disk.required_units())
         ready = services.state(ctx, READY_UNIT)
         states = [ready, *(services.state(ctx, unit.name) for unit in units)]
+        # A template stands for future instances; a loaded instance may be older than the drop-in,
+        # and such a gate may be open after the next boot.
+        gates = (
+            state
+            for gate in self._gates
+            for state in (services.state(ctx, gate), *services.loaded(ctx, gate))
+            if state.load_state == "loaded"
+        )
         return (
             not required <= ready.requires
             or not OWN_UNITS.isdisjoint(ready.requires - required)
             or any(not state.exists or state.needs_reload for state in states)
-            or bool(unread_gates(ctx, services, self._gates))
+            or any(state.needs_reload or not is_gated(state) for state in gates)
         )
 
     def _take(self, steps: Sequence[Step], files: RecordedFiles) -> None:

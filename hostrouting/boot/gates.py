@@ -102,18 +102,14 @@ def release_ungated(ctx: Context, services: ServiceManager) -> None:
         if is_gated(state):
             continue
         if state.load_state == "loaded" and state.active_state in {"inactive", "failed"}:
-            _start(ctx, services, gate)
+            try:
+                services.start(ctx, gate, wait=False)
+            except UnitError:
+                # It may have reached its limit of starts, which a stop resets.
+                services.stop(ctx, gate)
+                services.start(ctx, gate, wait=False)
         # A check of its gate that runs just now will pass.
         services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
-
-
-def _start(ctx: Context, services: ServiceManager, unit: str) -> None:
-    try:
-        services.start(ctx, unit, wait=False)
-    except UnitError:
-        # It may have reached its limit of starts, which a stop resets.
-        services.stop(ctx, unit)
-        services.start(ctx, unit, wait=False)
 
 
 def is_starting(ctx: Context, services: ServiceManager, unit: str) -> bool:
@@ -152,18 +148,25 @@ _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonot
 _ALWAYS_AWAITED = frozenset({"sysinit.target", "basic.target"})
 
 
-def refuse_early_gates(
+def refuse_gates(
     ctx: Context,
     services: ServiceManager,
-    gates: Iterable[str],
+    gates: Sequence[str],
     units: Sequence[BootUnit],
     installed: Iterable[str],
 ) -> None:
-    """Raise UnitError for gates that are ordered before a unit that hostrouting waits for."""
+    """Raise UnitError for gates that would never open, or whose refusal would stop the node.
+
+    A gate that is ordered before a unit that hostrouting waits for never opens.
+    """
+    faults = filter(is_unsuitable, gate_faults(ctx, services, gates))
+    problems = [f"{fault.subject} {fault.reason}" for fault in faults]
+    if problems:
+        problems.append("correct it, or take it out of hostRouting.gates")
+        raise UnitError("\n".join(problems))
     after = [word for unit in units for word in unit.words("After")]
     awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
     first = units[0].name
-    problems = []
     for gate in gates:
         early = sorted(awaited & services.ordered_before(ctx, gate))
         if early:
@@ -174,19 +177,6 @@ def refuse_early_gates(
     if problems:
         problems.append("take it out of hostRouting.gates, or remove that Before=")
         raise UnitError("\n".join(problems))
-
-
-def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -> list[str]:
-    """Return the gates that systemd has loaded from older files, or without the drop-in.
-
-    At the next boot systemd reads the disk, and such a gate may be open then.
-    """
-    states: list[UnitState] = []
-    for gate in gates:
-        # A template stands for future instances; a loaded instance may be older than the drop-in.
-        states += [services.state(ctx, gate), *services.loaded(ctx, gate)]
-    loaded = (state for state in states if state.load_state == "loaded")
-    return [state.name for state in loaded if state.needs_reload or not is_gated(state)]
 
 
 def broken_glass(files: FileStore) -> str | None:
@@ -242,17 +232,9 @@ def gates_down(
             yield NodeFinding("gate-down", state.name, reason, "warning", step)
 
 
-def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
-    """Raise UnitError for gates that would never open, or whose refusal would stop the node."""
-    faults = filter(is_unsuitable, gate_faults(ctx, services, gates))
-    refused = [f"{fault.subject} {fault.reason}" for fault in faults]
-    if refused:
-        raise UnitError("\n".join([*refused, "correct it, or take it out of hostRouting.gates"]))
-
-
 def is_unsuitable(fault: NodeFinding) -> bool:
     """Return True for a fault with which a unit cannot be a gate."""
-    return any(fault.kind == kind for kind, _ in _UNSUITABLE.values())
+    return fault.kind in {kind for kind, _ in _UNSUITABLE.values()}
 
 
 def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeFinding]:

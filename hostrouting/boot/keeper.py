@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
@@ -49,8 +49,5 @@ class Keeper(ABC):
         """Look, and repair; return the seconds until the next `act` without an event."""
 
 
-class SiblingKeeper(Protocol):
-    """Makes the keeper of an optional capability; that is usually its class."""
-
-    def __call__(self, host: Host, logger: logging.Logger, installed: ConfigInForce, /) -> Keeper:
-        """Return the keeper."""
+#: Makes the keeper of an optional capability; that is usually its class.
+SiblingKeeper: TypeAlias = "Callable[[Host, logging.Logger, ConfigInForce], Keeper]"

@@ -91,7 +91,10 @@ class Steps:
         # The check first: without the routes it would fail.
         departures = [part for part in reversed(parts) if isinstance(part, Departure)]
         leaving = {departure.name for departure in departures}
-        remaining = self._installed() | {unit.name for unit in units}
+        # A unit that was disabled by hand counts as installed: its task enables it again or removes
+        # it.
+        remaining = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
+        remaining |= {*self._disk.required_units(), *(unit.name for unit in units)}
         if remaining <= leaving:
             return self._removal(departures)
         present = remaining - leaving
@@ -99,9 +102,7 @@ class Steps:
         files = [file for unit in units for file in unit.files]
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
         wanted = scripts | self._gating(units, present) | intent
-        generation = self._generation(wanted, present)
-        plain = self._plain()
-        written, switched = self._exchange(wanted, generation, plain)
+        written, switched, discarded = self._exchange(wanted, present)
         steps: list[Step] = []
         if not intent and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
@@ -126,13 +127,7 @@ class Steps:
         # Without gates, the removal of a sibling keeps upstream's links to other units.
         if units or gates:
             steps += self._remove(self._disk.foreign_links(*units))
-        return [*steps, *self._discard_folders(keep=generation, plain=plain)]
-
-    def _installed(self) -> set[str]:
-        # A unit that was disabled by hand counts as installed: its task enables it again or removes
-        # it.
-        files = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
-        return files | set(self._disk.required_units())
+        return [*steps, *discarded]
 
     # --- the scripts and the intent, which change at once
 
@@ -156,48 +151,35 @@ class Steps:
         file = gating_list({*(unit.name for unit in units if unit.is_gating), *others})
         return {file.path: file.content}
 
-    def _generation(self, wanted: Mapping[str, bytes], present: set[str]) -> Generation:
-        """Return the wanted files with the installed scripts of further units on the disk."""
-        in_force = contents_in_force(self._files)
-        links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_of(path)]
-        installed = {path: in_force.get(path, LOST) for path in links} | self._plain_scripts()
-        contents = dict.fromkeys(SCRIPT_PATHS, IDLE)
+    def _exchange(
+        self, wanted: Mapping[str, bytes], present: set[str]
+    ) -> tuple[list[Step], list[Step], list[Step]]:
+        """Return the steps that write the files, that later put them in force, and that discard
+        the earlier ones.
+        """
+        files, now = self._files, self._files.read_link(GENERATION_LINK)
+        in_force = contents_in_force(files)
+        idle = dict.fromkeys(SCRIPT_PATHS, IDLE)
+        paths = [path for path in SCRIPT_PATHS if files.read_link(path) is None]
+        upstream = {path: content for path in paths if (content := files.read(path)) is not None}
+        # The installed scripts of further units on the disk stay.
+        linked = [
+            path for path in (*SCRIPT_PATHS, *wanted) if files.read_link(path) == link_of(path)
+        ]
+        contents = dict(idle)
+        installed = {path: in_force.get(path, LOST) for path in linked if path in idle} | upstream
         for path, content in installed.items():
             if f"{path.rpartition('/')[2].removesuffix('.sh')}.service" in present:
                 contents[path] = content
-        return Generation({**contents, **wanted})
-
-    def _plain(self) -> Generation | None:
-        """Return the generation of upstream's scripts; None without them or beside another one."""
-        plain = self._plain_scripts()
-        generation = Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | plain)
-        now = self._files.read_link(GENERATION_LINK)
-        return generation if plain and now in {None, generation.name} else None
-
-    def _plain_scripts(self) -> dict[str, bytes]:
-        plain = (path for path in SCRIPT_PATHS if self._files.read_link(path) is None)
-        return {path: content for path in plain if (content := self._files.read(path)) is not None}
-
-    def _adopted(self, plain: Generation, wanted: Mapping[str, bytes]) -> list[Step]:
-        """Return the steps that turn upstream's scripts into links, to exchange all at once.
-
-        The links of wanted scripts are a part of their units.
-        """
-        copies = [file for file in plain.files if self._disk.differs(file)]
-        unwanted = [path for path in self._plain_scripts() if path not in wanted]
-        return [
-            *(Step((), {file.path: file.state}) for file in copies),
-            Step((), {GENERATION_LINK: plain.name}),
-            *(Step((), {path: link_of(path)}) for path in unwanted),
-        ]
-
-    def _exchange(
-        self, wanted: Mapping[str, bytes], generation: Generation, plain: Generation | None
-    ) -> tuple[list[Step], list[Step]]:
-        """Return the steps that write the files, and the step that later puts them in force."""
-        now = self._files.read_link(GENERATION_LINK)
-        in_force = contents_in_force(self._files)
-        changes = self._changes(wanted, generation, in_force)
+        generation = Generation({**contents, **wanted})
+        # A new link is a change itself.
+        changes = {
+            path: Change("~" if path in in_force else "+", path)
+            for path in wanted
+            if path in linked
+            and (in_force.get(path), files.mode(path))
+            != BootFile(path, generation.contents[path]).state
+        }
         # Files that are not in force yet are reported with the link that puts them in force.
         reported = changes if now == generation.name else {}
         written = [
@@ -205,29 +187,30 @@ class Steps:
             for path, file in zip(generation.contents, generation.files, strict=True)
             if self._disk.differs(file)
         ]
+        # Upstream's scripts, without a generation or in the middle of this, become one at once.
+        plain = Generation(idle | upstream) if upstream else None
+        if plain is not None and now not in {None, plain.name}:
+            plain = None
+        discarded = self._discard_folders(keep=generation, plain=plain)
         if now == generation.name:
-            return written, []
+            return written, [], discarded
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
         if now and not changes and is_same:
             # The same files in another folder, a copy: only the link differs.
             changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
         switch = Step(tuple(changes.values()), {GENERATION_LINK: generation.name})
         if plain is not None:
-            return [*self._adopted(plain, wanted), *written], [switch]
+            adopted = [
+                Step((), {file.path: file.state})
+                for file in plain.files
+                if self._disk.differs(file)
+            ]
+            adopted.append(Step((), {GENERATION_LINK: plain.name}))
+            # The links of wanted scripts are a part of their units.
+            adopted += [Step((), {path: link_of(path)}) for path in upstream if path not in wanted]
+            return [*adopted, *written], [switch], discarded
         # The first generation: the links to its files must resolve before a unit runs them.
-        return (written, [switch]) if now else ([*written, switch], [])
-
-    def _changes(
-        self, wanted: Mapping[str, bytes], generation: Generation, in_force: Mapping[str, bytes]
-    ) -> dict[str, Change]:
-        """Return the changes of wanted files whose link is right; a new link is a change itself."""
-        linked = [path for path in wanted if self._files.read_link(path) == link_of(path)]
-        return {
-            path: Change("~" if path in in_force else "+", path)
-            for path in linked
-            if (in_force.get(path), self._files.mode(path))
-            != BootFile(path, generation.contents[path]).state
-        }
+        return (written, [switch], discarded) if now else ([*written, switch], [], discarded)
 
     def _discard_folders(
         self, *, keep: Generation | None, plain: Generation | None = None
