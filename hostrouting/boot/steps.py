@@ -152,26 +152,23 @@ class Steps:
         return {file.path: file.content}
 
     def _exchange(
-        self, wanted: Mapping[str, bytes], present: set[str]
+        self, wanted: dict[str, bytes], present: set[str]
     ) -> tuple[list[Step], list[Step], list[Step]]:
-        """Return the steps that write the files, that later put them in force, and that discard
-        the earlier ones.
-        """
+        """Return the steps that write the files, put them in force, and discard earlier ones."""
         files, now = self._files, self._files.read_link(GENERATION_LINK)
         in_force = contents_in_force(files)
         idle = dict.fromkeys(SCRIPT_PATHS, IDLE)
         paths = [path for path in SCRIPT_PATHS if files.read_link(path) is None]
         upstream = {path: content for path in paths if (content := files.read(path)) is not None}
         # The installed scripts of further units on the disk stay.
-        linked = [
-            path for path in (*SCRIPT_PATHS, *wanted) if files.read_link(path) == link_of(path)
-        ]
-        contents = dict(idle)
-        installed = {path: in_force.get(path, LOST) for path in linked if path in idle} | upstream
-        for path, content in installed.items():
-            if f"{path.rpartition('/')[2].removesuffix('.sh')}.service" in present:
-                contents[path] = content
-        generation = Generation({**contents, **wanted})
+        linked = {path for path in idle | wanted if files.read_link(path) == link_of(path)}
+        installed = {path: in_force.get(path, LOST) for path in idle if path in linked} | upstream
+        kept = {
+            path: content
+            for path, content in installed.items()
+            if f"{path.rpartition('/')[2].removesuffix('.sh')}.service" in present
+        }
+        generation = Generation(idle | kept | wanted)
         # A new link is a change itself.
         changes = {
             path: Change("~" if path in in_force else "+", path)
