@@ -17,7 +17,6 @@ from hostrouting.boot.gates import (
     is_unsuitable,
     mark_bound,
     refuse_gates,
-    release,
     release_ungated,
 )
 from hostrouting.boot.generation import Survey, generation_folders
@@ -28,10 +27,12 @@ from hostrouting.boot.layout import (
     READY_LINKS,
     READY_UNIT,
     READY_WANTS,
+    RETRY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
+    WAKE,
     WATCH_UNITS,
     BootUnit,
     drop_in_of,
@@ -95,6 +96,7 @@ class Boot:
         self._host = host
         self._gates = tuple(gates)
         self._logger = logger or _logger
+        self._files, self._services = host.files, host.services
         self._disk = Survey(host.files)
 
     @property
@@ -158,7 +160,7 @@ class Boot:
         paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY]
         for unit in (ready_unit(), *units):
             paths += [*unit.words("ExecStart"), *unit.paths]
-        reasons = [self._host.files.exposed(path) for path in paths if path.startswith("/")]
+        reasons = [self._files.exposed(path) for path in paths if path.startswith("/")]
         # A folder is the reason for all below it.
         return "; ".join(dict.fromkeys(filter(None, reasons)))
 
@@ -178,7 +180,7 @@ class Boot:
         size = sum(map(len, contents)) + _BLOCK * sum(map(bool, states))
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
-                self._host.files.refuse_unwritable(folder, size=size)
+                self._files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
                 text = f"{error}; nothing was changed, live or for the next boot"
                 raise HostFileError(text) from error
@@ -209,7 +211,7 @@ class Boot:
             steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
             if self._host.is_live and self._disk.foreign_links():
-                mark_bound(ctx, self._host.services, self._gates)
+                mark_bound(ctx, self._services, self._gates)
             self._take(steps, files or self.recorded(ctx))
             if not self._host.is_live:
                 return bool(steps)
@@ -225,7 +227,7 @@ class Boot:
             # outdated scripts may wait 30 s for routing that the new scripts do not need; gates
             # check again.
             waits = {"activating"} if steps else ()
-            states = [self._host.services.state(ctx, unit.name) for unit in units]
+            states = [self._services.state(ctx, unit.name) for unit in units]
             for state in states:
                 if state.sub_state == "exited" or state.active_state in waits:
                     changed = True
@@ -234,11 +236,11 @@ class Boot:
 
     def findings(self, ctx: Context) -> Iterator[NodeFinding]:
         """Yield a finding for each gate that is open, faulty, masked or missing; needs no root."""
-        if cause := broken_glass(self._host.files):
+        if cause := broken_glass(self._files):
             reason = f"every gate is open, whatever the routes are: {cause}"
             yield NodeFinding("disabled", "gates", reason, "warning")
-        yield from gate_faults(ctx, self._host.services, self._gates)
-        absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
+        yield from gate_faults(ctx, self._services, self._gates)
+        absent = [gate for gate in self._gates if not self._services.state(ctx, gate).exists]
         for gate in absent:
             # Most nodes have only one of the default gates.
             if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
@@ -246,7 +248,7 @@ class Boot:
 
     def down(self, ctx: Context) -> Iterator[NodeFinding]:
         """Yield a finding for each unit with a gate that is down but wanted; needs no root."""
-        return gates_down(ctx, self._host.services, self._gates)
+        return gates_down(ctx, self._services, self._gates)
 
     def notices(self, ctx: Context) -> list[NodeFinding]:
         """Return the findings that do not stop `install`; call it first.
@@ -256,7 +258,7 @@ class Boot:
         findings = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
         for gate in self._gates:
             if self._disk.differs(gate_drop_in(gate)):
-                states = self._host.services.loaded(ctx, gate)
+                states = self._services.loaded(ctx, gate)
                 running = [state.name for state in states if state.is_running]
                 findings += [NodeFinding("gate-new", name, _NEW_GATE, "note") for name in running]
         return findings
@@ -264,7 +266,7 @@ class Boot:
     def held(self, ctx: Context) -> list[str]:
         """Return the held units."""
         has_gates = self._host.is_live and self.has_traces
-        return held_gates(ctx, self._host.services) if has_gates else []
+        return held_gates(ctx, self._services) if has_gates else []
 
     def release(
         self, ctx: Context, before: Sequence[str], *, is_right: bool
@@ -274,17 +276,24 @@ class Boot:
         `before` are the units that were held before this run. Failures of hostrouting's units date
         from an earlier check, and are reset.
         """
-        services = self._host.services
         held = self.held(ctx)
         passed = [name for name in before if name not in held]
         # Units that do not start were stopped, masked or disabled meanwhile.
-        released = [name for name in passed if is_starting(ctx, services, name)]
+        released = [name for name in passed if is_starting(ctx, self._services, name)]
         if not (is_right and self._host.is_live and self.is_installed):
             return held, released
         for name in self.installed_units():
-            if services.state(ctx, name).active_state == "failed":
-                services.stop(ctx, name)
-        return [], [*released, *release(ctx, self._host)]
+            if self._services.state(ctx, name).active_state == "failed":
+                self._services.stop(ctx, name)
+        # Only hostrouting-retry.service starts held units, because it remembers which ones must
+        # stay down, and the dependents of units held before. By itself it checks every 10 s.
+        started = held_gates(ctx, self._services)
+        if started:
+            with suppress(HostFileError):
+                self._files.write(WAKE, b"", mode=0o644)
+            # It runs already, unless it has just been killed.
+            self._services.start(ctx, RETRY_UNIT)
+        return [], [*released, *started]
 
     def installed_units(self) -> list[str]:
         """Return the units of hostrouting on the disk, without the template of held units."""
@@ -292,7 +301,7 @@ class Boot:
         return [name for name in names if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
-        return Steps(self._host.files, self._disk, self._gates).between(parts)
+        return Steps(self._files, self._disk, self._gates).between(parts)
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
@@ -300,7 +309,7 @@ class Boot:
         # The order of units takes several calls of systemctl for each gate: only for changes.
         if steps and units:
             installed = self._disk.required_units()
-            refuse_gates(ctx, self._host.services, self._gates, units, installed)
+            refuse_gates(ctx, self._services, self._gates, units, installed)
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.
@@ -310,19 +319,18 @@ class Boot:
         """
         if not self._host.is_live:
             return False
-        is_unfinished = self._host.files.exists(UNFINISHED)
+        is_unfinished = self._files.exists(UNFINISHED)
         if is_unfinished or not units:
             return is_unfinished
-        services = self._host.services
         required = set(self._disk.required_units())
-        ready = services.state(ctx, READY_UNIT)
-        states = [ready, *(services.state(ctx, unit.name) for unit in units)]
+        ready = self._services.state(ctx, READY_UNIT)
+        states = [ready, *(self._services.state(ctx, unit.name) for unit in units)]
         # A template stands for future instances; a loaded instance may be older than the drop-in,
         # and such a gate may be open after the next boot.
         gates = (
             state
             for gate in self._gates
-            for state in (services.state(ctx, gate), *services.loaded(ctx, gate))
+            for state in (self._services.state(ctx, gate), *self._services.loaded(ctx, gate))
             if state.load_state == "loaded"
         )
         return (
@@ -340,7 +348,7 @@ class Boot:
                     self._logger.info("boot: %s", change, extra=extra)
                 files.put(step.after, step.changes)
                 if step.folder is not None:
-                    self._host.files.remove_directory_if_empty(step.folder)
+                    self._files.remove_directory_if_empty(step.folder)
         finally:
             files.record_rest()
 
@@ -365,7 +373,7 @@ class Boot:
         if changes_files and self._host.is_live:
             text = b"A run of hostrouting changes unit files. If none runs, start another one.\n"
             try:
-                self._host.files.write(UNFINISHED, text, mode=0o644)
+                self._files.write(UNFINISHED, text, mode=0o644)
             except HostFileError as error:
                 # /run may be full. Without the note the next run finishes this one, unless it is
                 # killed right now.
@@ -382,7 +390,7 @@ class Boot:
     def _finish(self, touched: Iterable[str]) -> None:
         self._clean_up(touched)
         if self._host.is_live:
-            self._host.files.remove(UNFINISHED)
+            self._files.remove(UNFINISHED)
 
     def finish(self) -> None:
         """Clean up after an install that failed and was undone."""
@@ -391,53 +399,52 @@ class Boot:
     def _touched_gates(self) -> list[str]:
         """Return the units whose folder of drop-ins may be empty after this run or a killed one."""
         gates = {*self._gates}
-        if self.has_traces or self._host.files.exists(UNFINISHED):
+        if self.has_traces or self._files.exists(UNFINISHED):
             gates |= {*self._disk.gates(), *DEFAULT_GATES}
         return sorted(gates)
 
     def _clean_up(self, touched: Iterable[str]) -> None:
         """Remove the leftovers of killed runs: temporary files and empty folders."""
-        files = self._host.files
         runtime = (RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()
         for folder in (*self._disk.folders(), *runtime):
-            files.sweep(folder)
+            self._files.sweep(folder)
         for gate in touched:
-            files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
-        for folder in (READY_LINKS, READY_WANTS, *generation_folders(files)):
-            if not files.names(folder):
-                files.remove_directory_if_empty(folder)
+            self._files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
+        for folder in (READY_LINKS, READY_WANTS, *generation_folders(self._files)):
+            if not self._files.names(folder):
+                self._files.remove_directory_if_empty(folder)
         if not self.is_installed:
             for path in GATE_RUN_FILES:
-                files.remove(path)
+                self._files.remove(path)
             for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
-                files.remove_directory_if_empty(folder)
+                self._files.remove_directory_if_empty(folder)
 
     def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and stop or reset the units whose files were removed."""
         # Before the reload: without its file a service loses its settings for a stop, and systemd
         # waits 90 s for a program that hangs.
         self._stop_removed(ctx, WATCH_UNITS)
-        self._host.services.daemon_reload(ctx)
+        self._services.daemon_reload(ctx)
         # After the reload: before, a gate that restarts by itself would be held again.
-        release_ungated(ctx, self._host.services)
+        release_ungated(ctx, self._services)
         # All units of hostrouting, because a killed run may have removed more than this one.
         self._stop_removed(ctx, OWN_UNITS)
 
     def _stop_removed(self, ctx: Context, names: Collection[str]) -> None:
         for name in sorted(names):
             is_removed = not self._disk.has(unit_path(name))
-            if is_removed and self._host.services.state(ctx, name).active_state != "inactive":
+            if is_removed and self._services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
 
     def _stop(self, ctx: Context, name: str) -> None:
         for gate in self._gates:
-            for state in self._host.services.loaded(ctx, gate):
+            for state in self._services.loaded(ctx, gate):
                 if state.is_running and name in state.requires:
                     raise UnitError(
                         f"cannot stop {name}, because {state.name} requires it and would stop, too;"
                         f" see: systemctl cat {state.name}; remove that Requires=, and try again"
                     )
-        self._host.services.stop(ctx, name)
+        self._services.stop(ctx, name)
 
 
 def _changes(steps: Iterable[Step]) -> list[Change]:

@@ -55,7 +55,7 @@ class RecordedFiles:
         restoring: Callable[[Context], AbstractContextManager[object]] = lambda _: nullcontext(),
     ) -> None:
         self._ctx = ctx
-        self._host = host
+        self._files, self._lock = host.files, host.lock
         self._restoring = restoring
         self._is_recorded = False
         #: The states of each path, before and after; the path that changed last is the last one.
@@ -70,12 +70,12 @@ class RecordedFiles:
         return self._change(path, None)
 
     def _change(self, path: str, state: FileState) -> bool:
-        return self.put({path: state}, [change_of(path, state_of(self._host.files, path), state)])
+        return self.put({path: state}, [change_of(path, state_of(self._files, path), state)])
 
     def put(self, after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
         """Give the paths these states, and record `changes`; return False if nothing differed."""
         try:
-            before = {path: state_of(self._host.files, path) for path in after}
+            before = {path: state_of(self._files, path) for path in after}
             if before == after:
                 return False
             for path, state in after.items():
@@ -92,7 +92,7 @@ class RecordedFiles:
         """Record the files that differ from before for an undo, if no change is recorded yet."""
         if not self._is_recorded:
             for path, (before, _) in self._states.items():
-                now = state_of(self._host.files, path)
+                now = state_of(self._files, path)
                 if now != before:
                     self._record([change_of(path, before, now)])
 
@@ -103,8 +103,8 @@ class RecordedFiles:
 
     def undo(self, ctx: Context) -> bool:
         """Restore all files, the newest change first; return False if they stay as they are."""
-        with self._host.lock.hold(ctx) as locked:
-            now = {path: state_of(self._host.files, path) for path in self._states}
+        with self._lock.hold(ctx) as locked:
+            now = {path: state_of(self._files, path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
                 text = "%s changed since this run; the files of this run stay"
@@ -116,15 +116,14 @@ class RecordedFiles:
                     before, _ = self._states[path]
                     self._put(path, before)
                     if before is None:
-                        self._host.files.remove_directory_if_empty(path.rpartition("/")[0])
+                        self._files.remove_directory_if_empty(path.rpartition("/")[0])
             return True
 
     def _put(self, path: str, state: FileState) -> None:
-        files = self._host.files
         if state is None:
-            files.remove(path)
+            self._files.remove(path)
         elif isinstance(state, str):
-            files.link(path, state)
+            self._files.link(path, state)
         else:
             content, mode = state
-            files.write(path, content, mode=mode)
+            self._files.write(path, content, mode=mode)

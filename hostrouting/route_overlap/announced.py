@@ -150,17 +150,13 @@ class Announced:
         if self._by_source and route.kind != "local" and route.source is None:
             # The kernel may choose another source by then.
             return new or self._by_prefix[self._by_source]
-        return (
-            new
-            if new and not all(self._stays(lookup.route, new) for lookup in (plain, *sourced))
-            else None
-        )
-
-    def _stays(self, now: ObservedRoute | None, new: ObservedRoute) -> bool:
-        if now is None or (now.table == LOCAL_TABLE and self._local_first):
-            return True
-        is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, 0)
-        return now.table == MAIN_TABLE and is_earlier
+        for now in (lookup.route for lookup in (plain, *sourced)):
+            if new is None or now is None or (now.table == LOCAL_TABLE and self._local_first):
+                continue
+            is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, 0)
+            if now.table != MAIN_TABLE or not is_earlier:
+                return new
+        return None
 
 
 def _coming(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from hostrouting.base.findings import NodeFinding
 from hostrouting.exceptions import HostFileError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.net.addresses import format_address, is_device_name
+from hostrouting.net.addresses import IPV6, Prefix, format_address, is_device_name
 from hostrouting.net.default_route import best_default_devs
-from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL, Lookup, ObservedRoute
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, RA_PROTOCOL, Lookup, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +66,13 @@ def deciding_and_warnings(
     answers = (answer for part in every for answer in part.answers)
     routes = (lookup.route for answer in answers for lookup in node.candidates(*answer))
     deciding = dict.fromkeys(route for route in routes if route and route.kind == "unicast")
-    return (*(deciding | dict.fromkeys(node.networks_of(sent))),), [*_warnings(node, sent)]
+    for link in node.links:
+        for own in link.addresses:
+            if (link.name, own.local) in sent:
+                network = Prefix(IPV6, own.peer, own.prefix_length).masked
+                bucket = node.model.tables.bucket((IPV6, MAIN_TABLE, *network[1:]))
+                deciding |= dict.fromkeys(route for route in bucket if link.name in route.devs)
+    return (*deciding,), [*_warnings(node, sent)]
 
 
 def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Iterator[NodeFinding]:

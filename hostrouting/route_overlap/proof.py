@@ -67,7 +67,12 @@ def prove_egress(
         node = RoutingSnapshot(backend, family)
         node.allowed = _allowed(node, allowed_devs, expected_devs)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
-            node.expect(fabric)
+            # Imported late: few nodes announce a fabric.
+            from hostrouting.route_overlap.announced import Announced
+
+            may_carry = node.allowed.may_carry
+            node.announced = Announced(node.links, node.routes, node.rules, fabric, may_carry)
+            node.routes += node.announced.routes
         notes: list[NodeFinding] = []
         if family == IPV4 and cidrs and expected_devs is None:
             best = best_default_devs(node.defaults)

@@ -174,18 +174,6 @@ class CidrReport:
             for finding in self.findings
         )
 
-    def under(self, routes: Mapping[Prefix, Sequence[StaticRoute]], name: str | None) -> CidrReport:
-        """Return the report with a name, without suggestions that the config's routes cover."""
-        covers = {route: [*route.needless_with(routes)] for route in self.suggested_routes}
-        return attrs.evolve(
-            self,
-            name=name,
-            suggested_routes=tuple(route for route, covering in covers.items() if not covering),
-            configured_routes=tuple(
-                dict.fromkeys(name for covering in covers.values() for name in covering)
-            ),
-        )
-
 
 @attrs.frozen(kw_only=True)
 class OverlapReport:
@@ -261,8 +249,20 @@ class OverlapReport:
         routes: defaultdict[Prefix, list[StaticRoute]] = defaultdict(list)
         for route in config.static_routes.routes if self.suggested_routes else ():
             routes[route.prefix].append(route)
-        cidrs = tuple(report.under(routes, names.get(report.cidr)) for report in self.cidrs)
-        return attrs.evolve(self, config=config, cidrs=cidrs)
+        cidrs = []
+        for report in self.cidrs:
+            covers = {route: [*route.needless_with(routes)] for route in report.suggested_routes}
+            lacking = tuple(route for route, covering in covers.items() if not covering)
+            configured = tuple(dict.fromkeys(chain.from_iterable(covers.values())))
+            cidrs.append(
+                attrs.evolve(
+                    report,
+                    name=names.get(report.cidr),
+                    suggested_routes=lacking,
+                    configured_routes=configured,
+                )
+            )
+        return attrs.evolve(self, config=config, cidrs=tuple(cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
-    MAIN_TABLE,
     Lookup,
     ObservedRoute,
     place,
@@ -17,14 +16,13 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
-    from hostrouting.route_overlap.fabric import Fabric
 
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 Answer: TypeAlias = "tuple[Lookup, int]"
@@ -117,16 +115,6 @@ class RoutingSnapshot:
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
 
-    def expect(self, fabric: Fabric) -> None:
-        """Take the routes of an announced fabric as those of the node, too."""
-        # Imported late: few nodes announce a fabric.
-        from hostrouting.route_overlap.announced import Announced
-
-        self.announced = Announced(
-            self.links, self.routes, self.rules, fabric, self.allowed.may_carry
-        )
-        self.routes += self.announced.routes
-
     @cached_property
     def links(self) -> list[Device]:
         """The devices of the node."""
@@ -138,7 +126,7 @@ class RoutingSnapshot:
         return default_routes(self.routes)
 
     @cached_property
-    def _model(self) -> Fib:
+    def model(self) -> Fib:
         """The routes and rules, for the decider where the kernel's answer is an errno.
 
         No table that the kernel tries before the refusing one has a route that forwards the packet,
@@ -156,7 +144,7 @@ class RoutingSnapshot:
     def _decision(self, destination: int, source: int) -> Decision:
         from hostrouting.fib.rules import Packet
 
-        return self._model.decide(Packet(destination, source, family=self.family))
+        return self.model.decide(Packet(destination, source, family=self.family))
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None without a match."""
@@ -184,7 +172,7 @@ class RoutingSnapshot:
         equal = [
             candidate
             for route in taken
-            for candidate in self._model.tables.bucket(key_of(route))
+            for candidate in self.model.tables.bucket(key_of(route))
             if is_same(route, candidate) and candidate.expires >= 0 and is_usable(candidate, "")
         ]
         return [answer, *(Lookup(answer.destination, route) for route in equal if route != now)]
@@ -207,15 +195,6 @@ class RoutingSnapshot:
             ]
             for link in self.links
         }
-
-    def networks_of(self, sources: Container[tuple[str, int]]) -> Iterator[ObservedRoute]:
-        """Yield the connected networks of these IPv6 addresses, each given after its device."""
-        for link in self.links:
-            for own in link.addresses:
-                if (link.name, own.local) in sources:
-                    network = Prefix(IPV6, own.peer, own.prefix_length).masked
-                    bucket = self._model.tables.bucket((IPV6, MAIN_TABLE, *network[1:]))
-                    yield from (route for route in bucket if link.name in route.devs)
 
 
 def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:

@@ -307,28 +307,29 @@ def _no_device(route: Route | StaticRoute) -> str:
 
 def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
     """Return the changes that cannot be made, with the reason."""
-    return {change: _why(change, route) for change, route in outcome.in_the_way.items()}
-
-
-def _why(change: RouteChange, present: ObservedRoute) -> str:
-    if present.family == IPV4:
-        return (
-            f"the kernel's own route '{present}' has this destination and metric, and is never "
-            f"overwritten; configure narrower destinations"
-        )
-    owner = f"'{present}' (protocol {PROTOCOL_NAMES.get(present.protocol, present.protocol)})"
-    if present.from_prefix is not None:
-        return (
-            f"{owner} hides every other route to this destination, at any metric; configure "
-            f"narrower destinations"
-        )
-    route, hops = change.after, [hop[:2] for hop in present.nexthops]
-    if is_merged(present) and route and (route.gateway, route.dev) in hops:
-        return why_merged(present)
-    return (
-        f"{owner} has this destination and metric, and the kernel might merge the two; configure "
-        f"another metric"
-    )
+    reasons = {}
+    for change, present in outcome.in_the_way.items():
+        owner = f"'{present}' (protocol {PROTOCOL_NAMES.get(present.protocol, present.protocol)})"
+        route, hops = change.after, [hop[:2] for hop in present.nexthops]
+        if present.family == IPV4:
+            reason = (
+                f"the kernel's own route '{present}' has this destination and metric, and is never "
+                f"overwritten; configure narrower destinations"
+            )
+        elif present.from_prefix is not None:
+            reason = (
+                f"{owner} hides every other route to this destination, at any metric; configure "
+                f"narrower destinations"
+            )
+        elif is_merged(present) and route and (route.gateway, route.dev) in hops:
+            reason = why_merged(present)
+        else:
+            reason = (
+                f"{owner} has this destination and metric, and the kernel might merge the two; "
+                f"configure another metric"
+            )
+        reasons[change] = reason
+    return reasons
 
 
 def why_merged(route: ObservedRoute) -> str:

@@ -1,7 +1,7 @@
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot import Boot
-from hostrouting.boot.gates import held_gates, release, release_ungated
+from hostrouting.boot.gates import held_gates, release_ungated
 from hostrouting.boot.layout import WAKE
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.testing import FakeHost
@@ -22,10 +22,11 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
     """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does
     nothing.
     """
-    assert release(ctx, host) == []
+    boot = Boot(host, gates=[NSPAWN])
+    assert boot.release(ctx, (), is_right=True) == ([], [])
     assert ("start", RETRY) not in host.services.operations.calls
     refuse(host, ctx)
-    assert release(ctx, host) == list(GATES)
+    assert boot.release(ctx, (), is_right=True) == ([], list(GATES))
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
     assert (calls[-1:], ("stop", RETRY) in calls) == ([("start", RETRY)], False)
     assert host.files.exists(WAKE)
@@ -35,7 +36,7 @@ def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
     """The retry looks by itself, a few seconds later."""
     refuse(host, ctx)
     host.files.fail_at(1, HostFileError("No space left on device"))
-    assert release(ctx, host) == list(GATES)
+    assert Boot(host, gates=[NSPAWN]).release(ctx, (), is_right=True) == ([], list(GATES))
     assert not host.files.exists(WAKE)
 
 
