@@ -3,7 +3,7 @@ from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 from hostrouting.boot import Boot
 from hostrouting.boot.gates import held_gates, release_ungated
 from hostrouting.boot.layout import WAKE
-from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -35,7 +35,7 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
 def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
     """The retry looks by itself, a few seconds later."""
     refuse(host, ctx)
-    host.files.fail_at(1, HostFileError("No space left on device"))
+    host.files.tree.read_only.add("/run/aks-flex-node")
     assert Boot(host, gates=[NSPAWN]).release(ctx, (), is_right=True) == ([], list(GATES))
     assert not host.files.exists(WAKE)
 
