@@ -369,7 +369,10 @@ class Boot:
 
         A run that is killed meanwhile leaves the note for the next one.
         """
-        touched = self._touched_gates()
+        # The units whose folder of drop-ins may be empty after this run or a killed one.
+        touched = {*self._gates}
+        if self.has_traces or self._files.exists(UNFINISHED):
+            touched |= {*self._disk.gates(), *DEFAULT_GATES}
         if changes_files and self._host.is_live:
             text = b"A run of hostrouting changes unit files. If none runs, start another one.\n"
             try:
@@ -385,30 +388,21 @@ class Boot:
             with suppress(HostFileError):
                 self._clean_up(touched)
             raise
-        self._finish(touched)
-
-    def _finish(self, touched: Iterable[str]) -> None:
         self._clean_up(touched)
         if self._host.is_live:
             self._files.remove(UNFINISHED)
 
     def finish(self) -> None:
         """Clean up after an install that failed and was undone."""
-        self._finish(self._touched_gates())
-
-    def _touched_gates(self) -> list[str]:
-        """Return the units whose folder of drop-ins may be empty after this run or a killed one."""
-        gates = {*self._gates}
-        if self.has_traces or self._files.exists(UNFINISHED):
-            gates |= {*self._disk.gates(), *DEFAULT_GATES}
-        return sorted(gates)
+        with self._noted(changes_files=False):
+            pass
 
     def _clean_up(self, touched: Iterable[str]) -> None:
         """Remove the leftovers of killed runs: temporary files and empty folders."""
         runtime = (RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()
         for folder in (*self._disk.folders(), *runtime):
             self._files.sweep(folder)
-        for gate in touched:
+        for gate in sorted(touched):
             self._files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
         for folder in (READY_LINKS, READY_WANTS, *generation_folders(self._files)):
             if not self._files.names(folder):

@@ -205,8 +205,11 @@ def gates_down(
         is_tested = settings["ConditionTimestampMonotonic"] not in {"", "0"}
         is_skipped = is_tested and settings["ConditionResult"] == "no"
         wanting = f"{settings['WantedBy']} {settings['RequiredBy']}".split()
-        targets = [name for name in wanting if name.endswith(".target")]
-        active = [target for target in targets if services.state(ctx, target).is_running]
+        active = [
+            name
+            for name in wanting
+            if name.endswith(".target") and services.state(ctx, name).is_running
+        ]
         if active and not is_skipped:
             was = f"failed ({state.result})" if state.active_state == "failed" else "down"
             reason = f"is {was}, although {active[0]} wants it, and is not held"

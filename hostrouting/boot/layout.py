@@ -75,7 +75,6 @@ _SCRIPTS = (
     f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh",
     f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh",
 )
-_LINK_FOLDERS = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 #: Lines that a script has only for configs that need one of these names.
 _SECTION = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
 
@@ -191,7 +190,7 @@ def links_of(unit: BootUnit) -> list[str]:
     """Return the links that `systemctl enable` makes for a unit's [Install] section."""
     return [
         f"{UNIT_DIRECTORY}/{target}.{folder}/{unit.name}"
-        for setting, folder in _LINK_FOLDERS
+        for setting, folder in (("RequiredBy", "requires"), ("WantedBy", "wants"))
         for target in unit.words(setting)
     ]
 

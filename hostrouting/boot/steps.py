@@ -188,7 +188,7 @@ class Steps:
         plain = Generation(idle | upstream) if upstream else None
         if plain is not None and now not in {None, plain.name}:
             plain = None
-        discarded = self._discard_folders(keep=generation, plain=plain)
+        discarded = self._discard_folders(generation.folder, plain)
         if now == generation.name:
             return written, [], discarded
         is_same = generation.contents.items() >= in_force.items() >= wanted.items()
@@ -209,18 +209,16 @@ class Steps:
         # The first generation: the links to its files must resolve before a unit runs them.
         return (written, [switch], discarded) if now else ([*written, switch], [], discarded)
 
-    def _discard_folders(
-        self, *, keep: Generation | None, plain: Generation | None = None
-    ) -> list[Step]:
+    def _discard_folders(self, keep: str = "", plain: Generation | None = None) -> list[Step]:
         """Return the steps that remove the files that are no longer in force."""
         steps = []
-        if keep is None and self._files.exists(GENERATION_LINK):
+        if not keep and self._files.exists(GENERATION_LINK):
             steps = [Step((), {GENERATION_LINK: None})]
         contents = {folder: self._files.names(folder) for folder in generation_folders(self._files)}
         if plain is not None:
             contents[plain.folder] = [file.path.rpartition("/")[2] for file in plain.files]
         for folder, names in contents.items():
-            if keep is None or folder != keep.folder:
+            if folder != keep:
                 steps.append(Step((), dict.fromkeys(f"{folder}/{name}" for name in names), folder))
         return steps
 
@@ -250,7 +248,7 @@ class Steps:
             GATING_PATH,
             *(path for departure in departures for path in departure.paths),
         ]
-        return [*self._remove(paths), *self._discard_folders(keep=None)]
+        return [*self._remove(paths), *self._discard_folders()]
 
     # --- single steps
 

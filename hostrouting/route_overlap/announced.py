@@ -109,10 +109,13 @@ class Announced:
         }
         #: The devices of the fabric that are present, whether they have their address or not.
         self.members: set[str] = {name for names in named.values() for name in names}
-        for prefix in map(Prefix.parse, fabric.networks):
-            for device in devices:
-                if any(prefix.covers(own.address) for own in device.addresses):
-                    self.members.add(device.name)
+        networks = [*map(Prefix.parse, fabric.networks)]
+        self.members |= {
+            device.name
+            for device in devices
+            for own in device.addresses
+            if any(prefix.covers(own.address) for prefix in networks)
+        }
         is_carried = all(names and all(map(may_carry, names)) for names in named.values())
         if is_carried and not fabric.networks and not self._by_source:
             new, self._own = {}, {}
@@ -163,24 +166,28 @@ def _coming(
     devices: Iterable[Device], fabric: Fabric
 ) -> Iterator[tuple[_Network, tuple[int, ...]]]:
     """Yield the networks that the kernel will connect, each with the address that comes with it."""
-    named = [(parse_cidr(cidr), ()) for cidr in fabric.networks]
-    # The agent sets devices up, and the kernel connects the networks of their present addresses,
-    # too.
-    down = [
-        own for device in devices if fabric.addresses and not device.up for own in device.addresses
-    ]
-    further = [
-        ((own.peer & netmask(own.prefix_length), own.prefix_length), ())
-        for own in down
-        if own.family == IPV4 and (own.prefix_length < 32 or own.peer != own.local)
-    ]
-    # The agent skips an address that is there.
-    up = [own for device in devices if device.up for own in device.addresses]
-    there = {own.local for own in up if own.prefix_length == _LENGTH}
-    new = [pair.address for pair in fabric.addresses if pair.address not in there]
-    pairs = [((address & netmask(_LENGTH), _LENGTH), (address,)) for address in new]
+    coming: list[tuple[_Network, tuple[int, ...]]] = []
+    coming += [(parse_cidr(cidr), ()) for cidr in fabric.networks]
+    there = set()
+    for device in devices:
+        for own in device.addresses:
+            if device.up:
+                # The agent skips an address that is there.
+                if own.prefix_length == _LENGTH:
+                    there.add(own.local)
+            # The agent sets devices up, and the kernel connects the networks of their present
+            # addresses, too.
+            elif (
+                fabric.addresses
+                and own.family == IPV4
+                and (own.prefix_length < 32 or own.peer != own.local)
+            ):
+                coming.append(((own.peer & netmask(own.prefix_length), own.prefix_length), ()))
+    for _, address in fabric.addresses:
+        if address not in there:
+            coming.append(((address & netmask(_LENGTH), _LENGTH), (address,)))
     # It connects none of 0.0.0.0/8.
-    yield from (coming for coming in (*named, *further, *pairs) if coming[0][0] >> 24)
+    yield from (each for each in coming if each[0][0] >> 24)
 
 
 def is_present(dev: str) -> bool:

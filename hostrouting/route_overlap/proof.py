@@ -216,10 +216,11 @@ def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[No
     """
     routes = host.routes.routes()
     installed = (route for route in routes if route.protocol == OUR_PROTOCOL)
-    hops = [hop for route in (*default_routes(routes), *installed) for hop in route.hops]
-    alive = (hop for hop in hops if hop.dev in devs and not hop.dead)
+    hops = (hop for route in (*default_routes(routes), *installed) for hop in route.hops)
     routers = dict.fromkeys(
-        (hop.dev, hop.gateway) for hop in alive if hop.gateway and hop.gateway.family == IPV4
+        (hop.dev, hop.gateway)
+        for hop in hops
+        if hop.dev in devs and not hop.dead and hop.gateway and hop.gateway.family == IPV4
     )
     resolved = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
     unknown = [

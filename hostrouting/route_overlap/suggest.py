@@ -72,8 +72,12 @@ def suggestions(
 
 def _find_way(node: RoutingSnapshot) -> _Way | None:
     """Return the first next hop of a default route with a gateway on an expected device."""
-    every = [(route.scope, hop) for route in node.defaults for hop in route.hops]
-    hops = [(scope, hop) for scope, hop in every if node.allowed.leads_out(hop.dev)]
+    hops = [
+        (route.scope, hop)
+        for route in node.defaults
+        for hop in route.hops
+        if node.allowed.leads_out(hop.dev)
+    ]
     routes = list(node.routes)
     if node.family == IPV4 and any(hop.gateway and hop.gateway.family == IPV6 for _, hop in hops):
         routes += node.backend.routes(IPV6)

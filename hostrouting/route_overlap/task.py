@@ -25,7 +25,6 @@ from hostrouting.config import (
     DEFAULT_ALLOWED_DEVS,
     HostRoutingConfig,
     OverlapMode,
-    RouteOverlapConfig,
 )
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
@@ -35,10 +34,9 @@ from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK,
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.report import OverlapReport
 
 _logger = logging.getLogger(__name__)
@@ -190,18 +188,17 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     """Prove the expected CIDRs as they are under an announced fabric."""
     report = prove_config(config, fabric, host.routes)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
-    notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
-    report = attrs.evolve(report, notes=(*notes, *report.notes))
-    if not report.deciding:
-        return report
-    # Imported late: most nodes expect no IPv6.
-    from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
+    notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
+    learned: tuple[ObservedRoute, ...] = ()
+    if report.deciding:
+        # Imported late: most nodes expect no IPv6.
+        from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 
-    learned = tuple(learned_by_kernel(host.files, report.deciding))
-    # Do not advise to keep a default route that must go.
-    kept = [route for route in learned if route.dev not in report.wrong_devs]
-    notes = (*vanishing(host.files, kept), *report.notes)
-    return attrs.evolve(report, learned=learned, notes=notes)
+        learned = tuple(learned_by_kernel(host.files, report.deciding))
+        # Do not advise to keep a default route that must go.
+        kept = [route for route in learned if route.dev not in report.wrong_devs]
+        notes = [*vanishing(host.files, kept), *notes]
+    return attrs.evolve(report, learned=learned, notes=(*notes, *report.notes))
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
@@ -214,19 +211,17 @@ def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) ->
         expected_devs=section.expected_devs or None,
         fabric=fabric,
     ).under(config)
-    return attrs.evolve(report, notes=(*_remarks(section), *report.notes))
-
-
-def _remarks(section: RouteOverlapConfig) -> Iterator[NodeFinding]:
-    """Yield findings on likely mistakes in a section."""
+    # Likely mistakes in the section.
+    notes = []
     for given in section.masked:
         reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
-        yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
+        notes.append(NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note"))
     for pattern in section.allowed_devs:
         if "*" in pattern and not pattern.strip("*?"):
             advice = "name the devices that are meant"
             reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
-            yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
+            notes.append(NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning"))
+    return attrs.evolve(report, notes=(*notes, *report.notes))
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:

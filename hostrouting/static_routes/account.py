@@ -13,7 +13,7 @@ from hostrouting.exceptions import (
     Refusal,
     RouteRejectedError,
 )
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
@@ -265,23 +265,23 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[R
         # The routes of the gateway's family may not have been read.
         if route.gateway.family == route.family and not route.gateway.is_link_local
     }
-    reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
+    # Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is
+    # certain.
+    reached = {
+        (gateway, dev)
+        for gateway, dev in set(hops.values())
+        if any(
+            route.gateway is None
+            and dev in route.devs
+            and Prefix(route.family, route.network, route.prefix_length).covers(gateway)
+            for route in observed
+        )
+    }
     return {
         change: f"no network of {dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
         for change, (gateway, dev) in hops.items()
         if (gateway, dev) not in reached
     }
-
-
-def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -> bool:
-    # Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is
-    # certain.
-    return any(
-        route.gateway is None
-        and dev in route.devs
-        and Prefix(route.family, route.network, route.prefix_length).covers(gateway)
-        for route in observed
-    )
 
 
 def _lack(device: Device, route: Route) -> str:

@@ -124,8 +124,8 @@ class KernelNode(Node):
         return _run("nsenter", f"--net=/run/netns/{self.name}", *argv)
 
     def ip(self, *words: str) -> str:
-        """Run `ip` in the namespace; return its output."""
-        return _run("ip", "-n", self.name, *words)
+        """Run `ip` in the namespace; return its output. An argument may have several words."""
+        return _run("ip", "-n", self.name, *" ".join(words).split())
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         """Add a device without addresses; without carrier it is an unused tunnel."""

@@ -139,7 +139,7 @@ def node() -> Iterator[KernelNode]:
 
 def _do(node: KernelNode, commands: str) -> None:
     for command in filter(None, commands.split("; ")):
-        node.ip(*command.split())
+        node.ip(command)
 
 
 def _found(
@@ -194,7 +194,7 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     then.
     """
     announced = Announced(_PAIRS)
-    node.ip("route", "replace", "default", "via", "10.1.0.8", "dev", "e0")
+    node.ip("route replace default via 10.1.0.8 dev e0")
     _do(node, ROUTES[case][0])
     kernel = NetlinkBackend(netns=node.name)
     fabric = announced.as_fabric(kernel)
@@ -203,7 +203,7 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     advised = [route.destination for route in report.suggested_routes]
     assert bool(advised) != ("No route in the main table would fix 10.3.8.0/22: " in report.advice)
     for destination in advised or ["10.3.8.0/22"]:
-        node.ip("route", "prepend", destination, "via", "10.1.0.8", "dev", "e0", "proto", "142")
+        node.ip(f"route prepend {destination} via 10.1.0.8 dev e0 proto 142")
     assert prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric).ok == bool(advised)
     announced.connect(node)
     assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not advised
@@ -236,7 +236,7 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
     allowed = patterns.split()
     for device in devices.split():
         name, end = device.split("=")
-        node.ip("link", "add", name, "address", f"00:15:5d:33:ff:{end}", "type", "bridge")
+        node.ip(f"link add {name} address 00:15:5d:33:ff:{end} type bridge")
     announced = [pair.split("=") for pair in pairs.split()]
     addresses = [
         FabricAddress(f"00155D33FF{end}" if len(end) == 2 else end, parse_ipv4(address))
@@ -245,7 +245,7 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
     fabric = Fabric(addresses=tuple(addresses), source=POOL)
     assert bool(_found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed)) == is_announced
     # A packet from an announced address may then meet a rule.
-    node.ip("rule", "add", "from", "10.3.0.0/24", "lookup", "77")
+    node.ip("rule add from 10.3.0.0/24 lookup 77")
     assert _found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed) == [_WHOLE]
     listed = Fabric(networks=("10.3.0.0/16",), source="routeOverlap.fabric")
     assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
@@ -253,7 +253,7 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
 
 def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
     """Of two networks one inside the other, the longer one takes what a route between them holds."""
-    node.ip("route", "add", "10.3.8.0/23", "dev", "e0")
+    node.ip("route add 10.3.8.0/23 dev e0")
     listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
     found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
     assert found == ["announced 10.3.8.0-10.3.8.255", "announced 10.3.10.0-10.3.11.255"]
@@ -265,12 +265,12 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
     """
     fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
-    node.ip("rule", "add", "from", "10.3.0.0/16", "lookup", "77")
+    node.ip("rule add from 10.3.0.0/16 lookup 77")
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == [
         "announced 192.168.7.0-192.168.7.3"
     ]
     # The node sends from the address itself, whether its route says so or not.
-    node.ip("route", "add", "local", "10.9.0.7", "dev", "e0", "table", "local")
+    node.ip("route add local 10.9.0.7 dev e0 table local")
     assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
 
 
@@ -534,5 +534,5 @@ def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
     announced.connect(node)
     [connected] = prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes
     assert connected == attrs.evolve(route, takes_from=("e1",))
-    node.ip("route", "add", route.destination, "via", route.gateway, "dev", route.dev)
+    node.ip(f"route add {route.destination} via {route.gateway} dev {route.dev}")
     assert prove_egress(kernel, ["10.1.9.0/24"]).ok

@@ -60,14 +60,14 @@ def test_a_route_by_a_device_without_carrier(
     """It is a dead end, whenever the carrier was lost, and whatever flags the route has."""
     node.add_link("e0", carrier=not is_lost_before)
     node.ip("address", "add", OWN[cidr], "dev", "e0", *(["nodad"] if cidr == IPV6 else []))
-    node.ip(*route.split())
+    node.ip(route)
     if not is_lost_before:
         assert found(asked, cidr) == []
         unplug(node, "e0")
     [(kind, _, _)] = found(asked, cidr)
     assert kind == "dead-end"
     family = route.partition(" ")[0]
-    has_flag = "linkdown" in node.ip(family, "route", "show", "default")
+    has_flag = "linkdown" in node.ip(f"{family} route show default")
     assert has_flag != (is_lost_before and "inet6" in route)
 
 
@@ -80,14 +80,14 @@ def test_an_anycast_address_of_the_node(
     """
     node.add_link("e0", carrier=not is_lost_before)
     node.switch(all__forwarding=1)
-    node.ip("address", "add", "fd00:1::1/64", "dev", "e0", "nodad")
+    node.ip("address add fd00:1::1/64 dev e0 nodad")
     if is_lost_before:
         # The kernel adds it with the first carrier.
-        node.ip("-6", "route", "add", "anycast", "fd00:1::", "dev", "e0", "table", "local")
+        node.ip("-6 route add anycast fd00:1:: dev e0 table local")
     else:
         node.wait_for_addresses()
         unplug(node, "e0")
-    assert "anycast fd00:1:: dev e0" in node.ip("-6", "route", "show", "table", "local")
+    assert "anycast fd00:1:: dev e0" in node.ip("-6 route show table local")
     assert found(asked, "fd00:1::/128", expectedDevs=["e0"]) == []
     assert found(asked, "fd00:1::/126", expectedDevs=["e0"])[0] == (
         "dead-end",
@@ -95,15 +95,15 @@ def test_an_anycast_address_of_the_node(
         "fd00:1::3",
     )
     # Packets that a rule selects by a mark stay on the node, too.
-    node.ip("-6", "rule", "add", "pref", "50", "fwmark", "1", "lookup", "local")
+    node.ip("-6 rule add pref 50 fwmark 1 lookup local")
     assert asked.ask("fd00:1::/128", expectedDevs=["e0"]).notes == ()
 
 
 def test_an_anycast_address_on_another_device(node: WiredNode, asked: AskedNode) -> None:
     """It is an overlap, with and without a carrier, unless the device is allowed."""
     node.add_links("e0", "e1")
-    node.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
-    node.ip("-6", "route", "add", "anycast", "fd09::", "dev", "e1", "table", "local")
+    node.ip(f"-6 route add default via {ROUTER} dev e0")
+    node.ip("-6 route add anycast fd09:: dev e1 table local")
     for _ in range(2):
         assert found(asked, "fd09::/127", expectedDevs=["e0"]) == [("overlap", "fd09::", "fd09::")]
         assert found(asked, "fd09::/127", expectedDevs=["e0"], allowedDevs=["e1"]) == []
@@ -118,11 +118,11 @@ def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignor
     node.add_links("e0", "e1")
     node.switch(all__ignore_routes_with_linkdown=int(is_ignored))
     for dev in "e0", "e1":
-        node.ip("-6", "route", "append", "default", "dev", dev)
+        node.ip(f"-6 route append default dev {dev}")
     whole = ("overlap", "fd09::", "fd09::ffff:ffff:ffff:ffff")
     assert found(asked, IPV6, expectedDevs=["e0"]) == [whole]
     unplug(node, "e1")
-    assert ("dead linkdown" in node.ip("-6", "route", "show", "default")) == is_ignored
+    assert ("dead linkdown" in node.ip("-6 route show default")) == is_ignored
     assert found(asked, IPV6, expectedDevs=["e0"]) == ([] if is_ignored else [whole])
 
 
@@ -132,10 +132,10 @@ def test_a_next_hop_that_is_dead(node: WiredNode, asked: AskedNode, is_up: bool)
     carrier.
     """
     node.add_links("e0", "e1")
-    node.ip("route", "add", IPV4, "nexthop", "dev", "e0", "nexthop", "dev", "e1")
+    node.ip(f"route add {IPV4} nexthop dev e0 nexthop dev e1")
     assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == []
     unplug(node, "e1") if is_up else node.set_up("e1", up=False)
-    assert (" dead " in node.ip("route", "show", IPV4)) != is_up
+    assert (" dead " in node.ip(f"route show {IPV4}")) != is_up
     whole = ("dead-end", "10.96.0.0", "10.96.255.255")
     assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == ([whole] if is_up else [])
 
@@ -144,9 +144,9 @@ def test_equal_routes_that_are_all_dead(node: WiredNode, asked: AskedNode) -> No
     """Where the kernel passes over each of them, the route behind them decides."""
     node.add_links("e0", "e1", "e2")
     node.switch(all__ignore_routes_with_linkdown=1)
-    node.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+    node.ip(f"-6 route add default via {ROUTER} dev e0")
     for dev in "e1", "e2":
-        node.ip("-6", "route", "append", "fd09::/64", "dev", dev)
+        node.ip(f"-6 route append fd09::/64 dev {dev}")
         unplug(node, dev)
     assert found(asked, IPV6, expectedDevs=["e0"]) == []
 
@@ -157,7 +157,7 @@ def test_a_record_tells_of_each_carrier(node: WiredNode) -> None:
     """
     node.add_link("e0", carrier=False)
     node.ip("address", "add", OWN[IPV4], "dev", "e0")
-    node.ip("-4", "route", "add", "default", "via", "inet6", "fe80::a", "dev", "e0")
+    node.ip("-4 route add default via inet6 fe80::a dev e0")
     line = take_record(Context(), FakeHost(NetlinkBackend(netns=node.name))).to_line()
     carriers = {device["name"]: device.get("carrier") for device in json.loads(line)["devices"]}
     assert carriers == {"lo": None, "e0": False}

@@ -94,17 +94,17 @@ class TestDevices:
         with WiredNode.made() as made:
             made.add_links("e0", "e1")
             made.hold("e0", "fd00:1::1/64")
-            made.ip("address", "add", "10.224.0.4/16", "dev", "e0")
-            made.ip("address", "add", "10.225.0.4/16", "dev", "e1")
-            made.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0", "proto", "ra")
+            made.ip("address add 10.224.0.4/16 dev e0")
+            made.ip("address add 10.225.0.4/16 dev e1")
+            made.ip(f"-6 route add default via {ROUTER} dev e0 proto ra")
             yield made
 
     def test_that_of_the_ipv4_default_route(self, node: WiredNode) -> None:
         """A mixed config is one verdict, in the order of the config."""
-        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("-4 route add default via 10.224.0.1 dev e0")
         cidrs = ["fd09::/64", "10.96.0.0/16", "2001:db8::/32"]
         assert run(node, cidrs).output == "fd09::/64, 10.96.0.0/16, 2001:db8::/32 leave by e0\n"
-        node.ip("-4", "route", "replace", "default", "via", "10.225.0.1", "dev", "e1")
+        node.ip("-4 route replace default via 10.225.0.1 dev e1")
         ran = run(node, cidrs)
         assert ran.markers["route-overlap.detected"].splitlines() == [
             f"{cidr}: overlap {span} by e0 (default via {ROUTER} dev e0 proto ra metric 1024)"
@@ -121,16 +121,16 @@ class TestDevices:
         assert told.startswith(
             "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16\n  10.96.0.0/16: no-route"
         )
-        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
-        node.ip("-4", "route", "add", "10.96.3.0/24", "via", "10.225.0.1", "dev", "e1")
+        node.ip("-4 route add default via 10.224.0.1 dev e0")
+        node.ip("-4 route add 10.96.3.0/24 via 10.225.0.1 dev e1")
         assert "\nexpected: dev e0 via 10.224.0.1; " in run(node, cidrs).output
-        node.ip("-4", "route", "delete", "10.96.3.0/24")
-        node.ip("-6", "route", "add", "fd09::/96", "via", ROUTER, "dev", "e1")
+        node.ip("-4 route delete 10.96.3.0/24")
+        node.ip(f"-6 route add fd09::/96 via {ROUTER} dev e1")
         assert f"\nexpected: dev e0 via {ROUTER}; " in run(node, cidrs).output
 
     def test_an_announced_fabric_takes_nothing_from_ipv6(self, node: WiredNode) -> None:
         """It is of IPv4; IPv6 is proven all the same."""
-        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("-4 route add default via 10.224.0.1 dev e0")
         ran = run(node, ["fd09::/64", "172.16.8.0/24"], fabric=["172.16.0.0/16"])
         assert ran.markers["route-overlap.detected"].startswith(
             "172.16.8.0/24: announced 172.16.8.0-172.16.8.255 ("
@@ -176,18 +176,7 @@ class TestDevices:
         node.ip("-4", "route", "add", "default", *hops)
         assert run(node, ["fd09::/64"]).status == 0
         node.ip(
-            "-6",
-            "route",
-            "append",
-            "default",
-            "via",
-            ROUTER,
-            "dev",
-            "e1",
-            "proto",
-            "ra",
-            "metric",
-            "2048",
+            f"-6 route append default via {ROUTER} dev e1 proto ra metric 2048",
         )
         ran = run(node, ["fd09::/64"])
         assert ran.markers["route-overlap.detected"].startswith("fd09::/64: unknown-exit fd09::-")
@@ -198,18 +187,18 @@ class TestDevices:
         """One by the fabric is an overlap although the kernel shows the other; one of a higher
         metric is none.
         """
-        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
-        node.ip("nexthop", "add", "id", "7", "via", ROUTER, "dev", "e1")
-        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1024")
+        node.ip("-4 route add default via 10.224.0.1 dev e0")
+        node.ip(f"nexthop add id 7 via {ROUTER} dev e1")
+        node.ip("-6 route append default nhid 7 proto ra metric 1024")
         assert "overlap" in run(node, ["fd09::/64"]).output
-        node.ip("-6", "route", "delete", "default", "nhid", "7", "proto", "ra", "metric", "1024")
-        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1025")
+        node.ip("-6 route delete default nhid 7 proto ra metric 1024")
+        node.ip("-6 route append default nhid 7 proto ra metric 1025")
         assert run(node, ["fd09::/64"]).status == 0
 
     def test_a_route_for_the_source_of_the_node(self, node: WiredNode) -> None:
         """Packets leave from an address of e0, and by the route for those."""
-        node.ip("-6", "route", "add", "fd09::/64", "from", "fd00:1::/64", "dev", "e1")
-        node.ip("-6", "route", "add", "fd09::/64", "dev", "e0", "metric", "1")
+        node.ip("-6 route add fd09::/64 from fd00:1::/64 dev e1")
+        node.ip("-6 route add fd09::/64 dev e0 metric 1")
         [line] = (
             run(node, ["fd09::/64"], expectedDevs=["e0"])
             .markers["route-overlap.detected"]
@@ -222,11 +211,9 @@ class TestDevices:
         """On a host the kernel passes over it, for another one of its table; it is wrong all the
         same.
         """
-        node.ip("-6", "route", "add", "fd09::/80", "via", SECOND_ROUTER, "dev", "e1", "metric", "7")
+        node.ip(f"-6 route add fd09::/80 via {SECOND_ROUTER} dev e1 metric 7")
         # Behind the default route of the node, so it matters only if that fails.
-        node.ip(
-            "-6", "route", "append", "default", "via", SECOND_ROUTER, "dev", "e1", "metric", "2000"
-        )
+        node.ip(f"-6 route append default via {SECOND_ROUTER} dev e1 metric 2000")
         wrong = f"fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff by e1 (fd09::/80 via {SECOND_ROUTER} dev e1 metric 7)"
         for state in "permanent", "failed":
             address = () if state == "failed" else ("lladdr", "02:00:00:00:00:01")
@@ -236,7 +223,7 @@ class TestDevices:
 
     def test_a_node_without_ipv6(self, node: WiredNode) -> None:
         """Nothing leads there, and IPv4 is proven all the same."""
-        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("-4 route add default via 10.224.0.1 dev e0")
         node.switch(all__disable_ipv6=1)
         ran = run(node, ["fd09::/64", "10.96.0.0/16"])
         assert ran.markers == {
@@ -257,8 +244,8 @@ def test_sources_that_are_wrong_in_different_ways() -> None:
         }
         for source, action in rules.items():
             node.hold("e0", f"{source}/64")
-            node.ip("-6", "rule", "add", "from", source, action)
-        node.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+            node.ip(f"-6 rule add from {source} {action}")
+        node.ip(f"-6 route add default via {ROUTER} dev e0")
         cidrs = [f"2001:db8:{network}:9::/64" for network in range(1, 4)]
         lines = run(node, cidrs, expectedDevs=["e0"]).markers["route-overlap.detected"].splitlines()
         report = prove_egress(NetlinkBackend(netns=node.name), cidrs, expected_devs=["e0"])
@@ -269,11 +256,11 @@ def test_a_nexthop_object_is_not_named() -> None:
     """A finding has the route as the proof prints it, of both families."""
     with WiredNode.made() as node:
         node.add_links("e0", "e1")
-        node.ip("address", "add", "10.1.0.1/16", "dev", "e1")
-        node.ip("nexthop", "add", "id", "7", "via", "10.1.0.2", "dev", "e1")
-        node.ip("-6", "nexthop", "add", "id", "8", "via", ROUTER, "dev", "e1")
-        node.ip("route", "add", "10.9.0.0/24", "nhid", "7")
-        node.ip("-6", "route", "add", "fd09::/64", "nhid", "8")
+        node.ip("address add 10.1.0.1/16 dev e1")
+        node.ip("nexthop add id 7 via 10.1.0.2 dev e1")
+        node.ip(f"-6 nexthop add id 8 via {ROUTER} dev e1")
+        node.ip("route add 10.9.0.0/24 nhid 7")
+        node.ip("-6 route add fd09::/64 nhid 8")
         cidrs = ["10.9.0.0/24", "fd09::/64"]
         ran = run(node, cidrs, expectedDevs=["e0"])
         report = prove_egress(NetlinkBackend(netns=node.name), cidrs, expected_devs=["e0"])

@@ -40,7 +40,7 @@ def node() -> Iterator[WiredNode]:
     with WiredNode.made() as made:
         made.add_links("e0", "e1", "e2")
         made.hold("e0", "2001:db8:1::1/64")
-        made.ip("-4", "address", "add", "10.1.0.1/24", "dev", "e0")
+        made.ip("-4 address add 10.1.0.1/24 dev e0")
         yield made
 
 
@@ -48,7 +48,7 @@ def proven(
     node: WiredNode, *commands: str, cidrs: tuple[str, ...] = (CIDR,), **options: Any
 ) -> OverlapReport:
     for command in commands:
-        node.ip(*command.split())
+        node.ip(command)
     return prove_egress(NetlinkBackend(netns=node.name), cidrs, **options)
 
 
@@ -145,7 +145,7 @@ def test_the_advice_mends(node: WiredNode) -> None:
     routes = report.merged_routes.routes
     assert {(route.gateway, route.dev, route.metric) for route in routes} == {(ROUTER, "e0", 1)}
     for route in routes:
-        node.ip(*f"-6 route add {route} proto 142".split())
+        node.ip(f"-6 route add {route} proto 142")
     assert proven(node).ok
 
 
@@ -220,10 +220,8 @@ def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
     """Each is named by itself, though the kernel may answer with the other one; and no gateway is
     called silent.
     """
-    node.ip(
-        "-6", "neigh", "add", ROUTER, "dev", "e1", "lladdr", "02:00:00:00:00:01", "nud", "permanent"
-    )
-    node.ip("-6", "nexthop", "add", "id", "13", "via", ROUTER, "dev", "e1")
+    node.ip(f"-6 neigh add {ROUTER} dev e1 lladdr 02:00:00:00:00:01 nud permanent")
+    node.ip(f"-6 nexthop add id 13 via {ROUTER} dev e1")
     networks = ["fd00:5:0:1::/64", "fd00:5:0:2::/64"]
     report = proven(
         node, IPV4_WAY, WAY, *(f"-6 route add {network} nhid 13" for network in networks)
@@ -234,7 +232,7 @@ def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
 
 def test_a_foreign_source_is_told(node: WiredNode) -> None:
     """The node sends by e0 from the address of e1."""
-    node.ip("-6", "address", "del", "2001:db8:1::1/64", "dev", "e0")
+    node.ip("-6 address del 2001:db8:1::1/64 dev e0")
     node.hold("e1", "2001:db8:2::1/64")
     report = proven(node, IPV4_WAY, WAY)
     assert report.ok
@@ -256,7 +254,7 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
         router.advertise(
             options=[RouteInformation("fd00:5::/64"), endless, Prefix("2001:db8:7::/64")]
         )
-    node.ip("-6", "address", "del", "2001:db8:1::1/64", "dev", "e0")
+    node.ip("-6 address del 2001:db8:1::1/64 dev e0")
     node.wait_for_addresses()
     report = proven(
         node, IPV4_WAY, f"-6 route add fd00:5:0:1::/64 via {ROUTER} dev e0 proto ra metric 9"

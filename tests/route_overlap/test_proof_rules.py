@@ -161,7 +161,7 @@ def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
         backend = NetlinkBackend(netns=node.name)
         lines = prove_egress(backend, ["172.16.1.4/32"]).lines()
         for verb in ("add", "del"):
-            node.ip("rule", verb, "priority", "9", "to", "10.9.0.0/16", "lookup", "88")
+            node.ip(f"rule {verb} priority 9 to 10.9.0.0/16 lookup 88")
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
         assert (
             lines

@@ -23,9 +23,9 @@ def node() -> Iterator[WiredNode]:
     """A node whose devices are pairs with another namespace, as those of pods are."""
     with WiredNode.made() as made:
         made.add_links("e0", "e1")
-        made.ip("address", "add", "10.224.0.4/16", "dev", "e0")
-        made.ip("route", "add", "default", "via", "10.224.0.1", "dev", "e0")
-        made.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+        made.ip("address add 10.224.0.4/16 dev e0")
+        made.ip("route add default via 10.224.0.1 dev e0")
+        made.ip(f"-6 route add default via {ROUTER} dev e0")
         yield made
 
 
@@ -48,7 +48,7 @@ def test_debris_in_run_netns_changes_nothing(
     listed = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert set(listed.stderr.splitlines()) == {"Error: Peer netns reference is invalid."}
     if has_overlap:
-        node.ip("address", "add", "172.16.0.4/16", "dev", "e1")
+        node.ip("address add 172.16.0.4/16 dev e1")
     fabric = Announced([("e1", "172.16.8.4")] if has_fabric else [])
     write_files(tmp_path, fabric.as_fabric(NetlinkBackend(netns=node.name)))
 
@@ -73,7 +73,7 @@ def test_a_library_that_has_gone_changes_nothing(
     before it begins.
     """
     if has_overlap:
-        node.ip("address", "add", "172.16.0.4/16", "dev", "e1")
+        node.ip("address add 172.16.0.4/16 dev e1")
     gone = "/no/such/first.so /no/such/second.so"
     plain = run_script(node, tmp_path / "plain", CIDRS, files=tmp_path)
     ran = run_script(

@@ -92,19 +92,9 @@ def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
     """A node, and a router at the other end of its eth0, which has no address yet."""
     with KernelNode.made() as node, KernelNode.made() as router:
         node.ip(
-            "link",
-            "add",
-            "eth0",
-            "up",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            router.name,
+            f"link add eth0 up type veth peer name eth0 netns {router.name}",
         )
-        router.ip("link", "set", "eth0", "up")
+        router.ip("link set eth0 up")
         node.add_address("eth0", "10.224.0.4/16")
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
         # One question, and the kernel says FAILED a second later.
@@ -126,7 +116,7 @@ def asked(node: KernelNode) -> list[NodeFinding]:
 
 
 def state(node: KernelNode) -> str:
-    return node.ip("neigh", "show", "10.224.0.1").split()[-1]
+    return node.ip("neigh show 10.224.0.1").split()[-1]
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def node() -> Iterator[KernelNode]:
 
 def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = _PODS) -> list[str]:
     for command in commands:
-        node.ip(*command.split())
+        node.ip(command)
     report = prove_egress(NetlinkBackend(netns=node.name), _CIDRS, allowed_devs=allowed)
     assert report.ok
     return [*map(str, report.notes)]
@@ -101,7 +101,7 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> N
     """
     assert [note for note in _notes(node, *commands) if "policy-rule" in note] == []
     rules = NetlinkBackend(netns=node.name).rules()
-    shown = [" ".join(line.split()) for line in node.ip("rule", "show").splitlines()]
+    shown = [" ".join(line.split()) for line in node.ip("rule show").splitlines()]
     assert [line.partition(" suppress")[0] for line in shown] == [*map(str, rules)]
 
 
@@ -115,7 +115,7 @@ def test_true_rule_sets_are_fine_beside_an_announced_fabric(
     announced = Announced([("ib1", "172.17.1.4")])
     cidrs = [*_CIDRS, "172.17.8.0/22"]
     for command in commands:
-        node.ip(*command.split())
+        node.ip(command)
     node.add_link("ib1", up=False)
     kernel = NetlinkBackend(netns=node.name)
     fabric = announced.as_fabric(kernel)

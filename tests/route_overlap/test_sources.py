@@ -85,7 +85,7 @@ def test_in_the_kernel_they_are_those_of_the_flows(
             node.add_link(dev)
         for command in commands:
             with suppress(BackendError):
-                node.ip(*command.split())
+                node.ip(command)
         node.add_rule(RULE)
         with suppress(BackendError):
             node.insert_route(route)

@@ -31,7 +31,7 @@ def node() -> Iterator[KernelNode]:
     with node_with_vrf(["e1"]) as made:
         made.add_link("eth0")
         made.add_address("eth0", "10.224.0.4/16")
-        made.ip("route", "add", "default", "via", "10.224.0.1")
+        made.ip("route add default via 10.224.0.1")
         made.add_link("e1")
         yield made
 
@@ -56,8 +56,8 @@ def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path:
     """Neither the proof nor the boot script expects the device of a default route in the table of a
     VRF.
     """
-    node.ip("route", "delete", "default")
-    node.ip("route", "add", "default", "dev", "e1", "table", "10")
+    node.ip("route delete default")
+    node.ip("route add default dev e1 table 10")
     report, ran = both_answers(node, Fabric(), tmp_path, ["172.16.8.0/22"])
     assert (report.expected_devs, report.ok) == ((), False)
     assert (ran.status, "the node has no IPv4 default route" in ran.output) == (1, True)

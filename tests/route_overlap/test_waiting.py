@@ -87,7 +87,7 @@ def test_what_may_heal(
     """Task and script wait for the same things, with the same reason, and for nothing else."""
     routes, section, reason = CASES[case]
     for route in routes:
-        node.ip("route", "add", *route.split())
+        node.ip(f"route add {route}")
     assert checked(node, section) == (False, 30 if reason else 0)
     assert caplog.messages == ([f"waiting up to 30 s: {reason}"] if reason else [])
     ran = run_script(node, folder, [CIDR], options=section, waits=1, second=0.01)
@@ -99,7 +99,7 @@ def test_a_dead_end_may_heal(node: KernelNode, folder: Path) -> None:
     """An expected device without carrier is waited for."""
     node.add_link("eth1", carrier=False)
     node.add_address("eth1", "10.225.0.4/16")
-    node.ip("route", "add", "default", "via", "10.225.0.1", "dev", "eth1")
+    node.ip("route add default via 10.225.0.1 dev eth1")
     assert checked(node, {}) == (False, 30)
     ran = run_script(node, folder, [CIDR], waits=1, second=0.01)
     assert ran.output.startswith(
@@ -112,7 +112,7 @@ def test_a_right_node_starts_at_once(
     node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, section: Mapping[str, object]
 ) -> None:
     """Without a default route, and without one of the expected devices."""
-    node.ip("route", "add", CIDR, "via", "10.224.0.1")
+    node.ip(f"route add {CIDR} via 10.224.0.1")
     assert (checked(node, section), caplog.messages) == ((True, 0), [])
     ran = run_script(node, folder, [CIDR], options=section, waits=30, second=0.01)
     assert ran == (0, FINE, {"route-overlap.ok": FINE})

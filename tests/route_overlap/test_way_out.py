@@ -214,7 +214,7 @@ class TestDeadEnds:
             for dev, address in (("eth0", "10.224.0.4/16"), ("veth1", "10.9.0.1/24")):
                 node.add_link(dev)
                 node.add_address(dev, address)
-            node.ip("link", "add", "cni0", "up", "type", "bridge")
+            node.ip("link add cni0 up type bridge")
             node.add_address("cni0", "10.244.0.1/24")
             node.add_route("default", gateway="10.224.0.1", dev="eth0")
             kernel = NetlinkBackend(netns=node.name)
@@ -224,7 +224,7 @@ class TestDeadEnds:
                 NodeFinding("idle-device", "cni0", reason, "note"),
             )
             assert prove_egress(kernel, [SERVICES]).notes == ()
-            node.ip("link", "set", "veth1", "master", "cni0")
+            node.ip("link set veth1 master cni0")
             assert prove_egress(kernel, ["10.244.0.0/16"]).notes == ()
 
 
@@ -309,6 +309,6 @@ def test_what_refuses_is_named_by_the_kernels_message(
         asked.link("eth0", "10.224.0.4/16")
         asked.default("eth0")
         for command in deciding, idle:
-            node.ip(*command.split())
+            node.ip(command)
         [(_, finding)] = asked.ask("172.16.8.0/24").findings
         assert deciding.rsplit(maxsplit=1)[-1] in str(finding.route)

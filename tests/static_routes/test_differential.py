@@ -220,11 +220,11 @@ def test_so_they_do_with_ipv6(
         for node in nodes:
             for dev in "e0", "e1":
                 node.add_link(dev)
-                node.ip("-6", "address", "add", f"fe80::{dev[1]}1/64", "dev", dev, "nodad")
-            node.ip("-6", "nexthop", "add", "id", "5", "via", "fe80::8", "dev", "e1")
+                node.ip(f"-6 address add fe80::{dev[1]}1/64 dev {dev} nodad")
+            node.ip("-6 nexthop add id 5 via fe80::8 dev e1")
             for command in commands:
                 with suppress(BackendError):
-                    node.ip("-6", "route", *command.split())
+                    node.ip(f"-6 route {command}")
         before = both_families(configured)
         assert both_families(booted) == before
         error = run_task(configured, config)

@@ -38,7 +38,7 @@ def prepare(node: KernelNode) -> None:
             "net.ipv6.conf.default.accept_dad=0",
         )
         node.add_link(dev)
-        node.ip("-6", "address", "add", f"fe80::{dev[1]}1/64", "dev", dev, "nodad")
+        node.ip(f"-6 address add fe80::{dev[1]}1/64 dev {dev} nodad")
     node.ip("-6", "route", "add", "default", "via", GATEWAYS[0], "dev", "e0", "proto", "ra")
 
 
@@ -59,8 +59,8 @@ def test_all_is_well(node: KernelNode) -> None:
     """Open fields come from the default route of the family, the metric is 1, and the next run
     finds nothing to do.
     """
-    node.ip("address", "add", "10.224.0.4/16", "dev", "e1")
-    node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e1")
+    node.ip("address add 10.224.0.4/16 dev e1")
+    node.ip("-4 route add default via 10.224.0.1 dev e1")
     routes = [
         StaticRoute(destination=text) for text in ("fd00:1::/48", "fd00:1::9/128", "10.9.0.0/16")
     ]
@@ -70,10 +70,7 @@ def test_all_is_well(node: KernelNode) -> None:
             "fd00:1::9 via fe80::a dev e0 metric 1",
             "fd00:1::/48 via fe80::a dev e0 metric 1",
         ]
-        assert (
-            node.ip("-4", "route", "show", "proto", "142").strip()
-            == "10.9.0.0/16 via 10.224.0.1 dev e1"
-        )
+        assert node.ip("-4 route show proto 142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
 
 
 @pytest.mark.parametrize(
@@ -97,23 +94,21 @@ def test_which_default_route_completes_a_route(
 ) -> None:
     """The same as for the task, which test_differential.py compares."""
     for command in commands.split("; "):
-        node.ip("-6", "route", *command.split())
+        node.ip(f"-6 route {command}")
     assert boot(node, StaticRoute(destination="fd00:1::/48")) == (0, ["routes in force: 1"])
     assert ours(node) == [f"fd00:1::/48 {completed} metric 1"]
 
 
 def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
     """From the default route, or from the config."""
-    node.ip("-4", "route", "add", "default", "via", "inet6", "fe80::b", "dev", "e1")
+    node.ip("-4 route add default via inet6 fe80::b dev e1")
     routes = [
         StaticRoute(destination="10.8.0.0/16"),
         StaticRoute(destination="10.9.0.0/16", gateway="fe80::a", dev="e0"),
     ]
     for _ in range(2):
         assert boot(node, *routes) == (0, ["routes in force: 2"])
-    assert [
-        line.strip() for line in node.ip("-4", "route", "show", "proto", "142").splitlines()
-    ] == [
+    assert [line.strip() for line in node.ip("-4 route show proto 142").splitlines()] == [
         "10.8.0.0/16 via inet6 fe80::b dev e1",
         "10.9.0.0/16 via inet6 fe80::a dev e0",
     ]
@@ -121,7 +116,7 @@ def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
 
 def test_without_ipv6(node: KernelNode) -> None:
     """The routes of IPv4 are in force, and those of IPv6 are refused with the reason."""
-    node.ip("address", "add", "10.224.0.4/16", "dev", "e1")
+    node.ip("address add 10.224.0.4/16 dev e1")
     node.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
     routes = [
         StaticRoute(destination="fd00:1::/48"),
@@ -131,17 +126,14 @@ def test_without_ipv6(node: KernelNode) -> None:
     assert status == 1
     reason = f"table main has no IPv6 default route; see {GIVERS[IPV6]}, or "
     assert line.startswith(f"refused: fd00:1::/48 via ? dev ? metric 1: {reason}")
-    assert (
-        node.ip("-4", "route", "show", "proto", "142").strip()
-        == "10.9.0.0/16 via 10.224.0.1 dev e1"
-    )
+    assert node.ip("-4 route show proto 142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
 
 
 def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     """The kernel passes over the route, which stands all the same."""
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
     assert boot(node, route)[0] == 0
-    node.ip("-6", "neigh", "replace", "fe80::a", "dev", "e0", "nud", "failed")
+    node.ip("-6 neigh replace fe80::a dev e0 nud failed")
     assert boot(node, route) == (0, ["routes in force: 1"])
 
 
@@ -171,7 +163,7 @@ def test_a_place_that_another_program_holds(
     """It is refused with the owner's route, which stays: before ours is there, and after."""
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
     for command in commands:
-        node.ip("-6", *command.split())
+        node.ip(f"-6 {command}")
     before = shown(node)
     refused = f"refused: {route}: {reason}"
     assert boot(node, route) == (1, [refused])
@@ -183,18 +175,7 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
     assert boot(node, route)[0] == 0
     node.ip(
-        "-6",
-        "route",
-        "append",
-        "fd00:1::/48",
-        "via",
-        "fe80::b",
-        "dev",
-        "e1",
-        "metric",
-        "1",
-        "proto",
-        "bird",
+        "-6 route append fd00:1::/48 via fe80::b dev e1 metric 1 proto bird",
     )
     before = shown(node)
     assert "nexthop" in before[0]
@@ -214,11 +195,9 @@ def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None
     """An open device is that by which IPv6 must leave, in task and script: that of the IPv4 default
     route.
     """
-    node.ip("-4", "address", "add", "10.224.0.4/16", "dev", "e0")
-    node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
-    node.ip(
-        "-6", "route", "add", "default", "via", "fe80::9", "dev", "e1", "metric", "9", "proto", "ra"
-    )
+    node.ip("-4 address add 10.224.0.4/16 dev e0")
+    node.ip("-4 route add default via 10.224.0.1 dev e0")
+    node.ip("-6 route add default via fe80::9 dev e1 metric 9 proto ra")
     routes = [StaticRoute(destination="fd00:1::/48")]
     assert boot(node, *routes) == (0, ["routes in force: 1"])
     [route] = NetlinkBackend(netns=node.name).routes_of(OUR_PROTOCOL, IPV6)

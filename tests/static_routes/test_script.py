@@ -140,10 +140,7 @@ def waiting(
 
 
 def ours(node: KernelNode) -> list[str]:
-    return [
-        line.strip()
-        for line in node.ip("route", "show", "table", "all", "proto", "142").splitlines()
-    ]
+    return [line.strip() for line in node.ip("route show table all proto 142").splitlines()]
 
 
 def ours_of(route: StaticRoute) -> str:
@@ -207,10 +204,10 @@ class TestRunning:
         """The route says gateway and device, and neither is there yet: refused by the kernel, it is
         tried again.
         """
-        node.ip(*missing.split())
+        node.ip(missing)
         with waiting(node, tmp_path, ROUTE, f"{ours_of(ROUTE)}: {reason}") as process:
             for step in steps.split("; "):
-                node.ip(*step.split())
+                node.ip(step)
             assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
         assert ours(node) == [ours_of(ROUTE)]
         assert int((tmp_path / "waited").read_text()) in range(1, 20)
@@ -259,8 +256,8 @@ class TestRunning:
             0,
             ["<5>routes in force: 1"],
         )
-        node.ip("route", "flush", "all", "proto", "dhcp")
-        node.ip("route", "flush", "proto", "142")
+        node.ip("route flush all proto dhcp")
+        node.ip("route flush proto 142")
         status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
         verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: table main has no IPv4 default route"
         assert (status, line.partition("; ")[0]) == (1, verdict)
@@ -279,17 +276,15 @@ class TestRunning:
             return boot(node, *routes, folder=tmp_path, environment=JOURNAL)[1]
 
         assert (said(first, second), said(first, second)) == (["<5>routes in force: 2"], [])
-        node.ip("route", "del", "172.20.1.0/24")
+        node.ip("route del 172.20.1.0/24")
         assert said(first, second) == ["<4>repaired: + 172.20.1.0/24 via 10.224.0.1 dev eth0"]
-        node.ip("route", "del", "172.20.1.0/24")
-        node.ip(
-            "route", "replace", "172.20.0.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "142"
-        )
+        node.ip("route del 172.20.1.0/24")
+        node.ip("route replace 172.20.0.0/24 via 10.224.0.9 dev eth0 proto 142")
         several = "<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0, and 1 more"
         assert (said(first, second), said(first, second)) == ([several], [])
         # Beside a refusal that stays.
         assert [line.partition(": ")[0] for line in said(first, refused)] == ["<3>refused"]
-        node.ip("route", "del", "172.20.0.0/24")
+        node.ip("route del 172.20.0.0/24")
         repaired, short = said(first, refused)
         assert repaired == "<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0"
         fact = "refused: 172.20.2.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway."
@@ -305,7 +300,7 @@ class TestRunning:
             "172.20.2.0/24 dev eth0 scope link",
         ]
         for line in mine:
-            node.ip("route", "add", "proto", "142", *line.split())
+            node.ip(f"route add proto 142 {line}")
         first, second = (
             StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine
         )
@@ -327,7 +322,7 @@ class TestRunning:
         refuses it, too.
         """
         for hop in "via 10.224.0.1 dev eth0", "dev ib0":
-            node.ip("route", "prepend", "172.20.1.0/24", *hop.split(), "proto", "142")
+            node.ip(f"route prepend 172.20.1.0/24 {hop} proto 142")
         before = ours(node)
         status, [said] = boot(
             node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True
@@ -346,13 +341,13 @@ class TestRunning:
         with that one alone.
         """
         several = "nexthop via 10.224.0.1 dev eth0 nexthop dev ib0"
-        node.ip("route", "add", "172.20.1.0/24", "proto", "142", *several.split())
+        node.ip(f"route add 172.20.1.0/24 proto 142 {several}")
         assert boot(node, ROUTE, now=now) == (0, ["routes in force: 1"])
         assert ours(node) == [ours_of(ROUTE)]
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
         """An `onlink` default gateway needs the same word in our route."""
-        node.ip("route", "add", "default", "via", "192.0.2.1", "dev", "eth0", "onlink")
+        node.ip("route add default via 192.0.2.1 dev eth0 onlink")
         assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 0
         assert ours(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
@@ -373,7 +368,7 @@ class TestRunning:
             "eth0",
         ]
         node.ip("route", "add", "default", *hops)
-        node.ip("link", "set", "ib0", "down")
+        node.ip("link set ib0 down")
         assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
 
@@ -384,7 +379,7 @@ class TestRunning:
         self, node: KernelNode, theirs: str
     ) -> None:
         """It decides again when ours goes. One that leads elsewhere is logged once."""
-        node.ip("route", "add", "172.20.1.0/24", *theirs.split())
+        node.ip(f"route add 172.20.1.0/24 {theirs}")
         hidden = (
             f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 dev eth0'; "
             "it decides again when ours is removed"
@@ -394,10 +389,10 @@ class TestRunning:
             ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])],
         )
         both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {theirs} \n"
-        assert node.ip("route", "show", "172.20.1.0/24") == both
+        assert node.ip("route show 172.20.1.0/24") == both
         assert boot(node, ROUTE) == (0, ["routes in force: 1"])
         assert boot(node) == (0, ["routes in force: 0"])
-        assert node.ip("route", "show", "172.20.1.0/24") == f"172.20.1.0/24 {theirs} \n"
+        assert node.ip("route show 172.20.1.0/24") == f"172.20.1.0/24 {theirs} \n"
 
     @pytest.mark.parametrize("now", [False, True])
     def test_a_foreign_route_before_ours(self, node: KernelNode, now: bool) -> None:
@@ -405,15 +400,13 @@ class TestRunning:
         not enough.
         """
         assert boot(node, ROUTE)[0] == 0
-        node.ip(
-            "route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp"
-        )
+        node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
         told = (
             "foreign route '172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp' is hidden by "
             "'172.20.1.0/24 via 10.224.0.1 dev eth0'; it decides again when ours is removed"
         )
         assert boot(node, ROUTE, now=now) == (0, ["routes in force: 1", told])
-        assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
+        assert node.ip("route show 172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 ",
             "172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp ",
         ]
@@ -422,21 +415,17 @@ class TestRunning:
     def test_a_connected_route_that_came_after_ours(self, node: KernelNode) -> None:
         """After a flap the kernel's own route follows ours, which stays, and is put first again."""
         assert boot(node, ROUTE)[0] == 0
-        node.ip("address", "add", "172.20.1.4/24", "dev", "ib0")
+        node.ip("address add 172.20.1.4/24 dev ib0")
         assert boot(node, ROUTE) == (0, ["routes in force: 1"])
-        node.ip(
-            "route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp"
-        )
+        node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
         assert boot(node, ROUTE)[0] == 0
-        assert [
-            line.split()[2] for line in node.ip("route", "show", "172.20.1.0/24").splitlines()
-        ] == [
+        assert [line.split()[2] for line in node.ip("route show 172.20.1.0/24").splitlines()] == [
             "10.224.0.1",
             "10.224.0.9",
             "ib0",
         ]
-        node.ip("route", "del", "172.20.1.0/24", "proto", "142")
-        node.ip("route", "del", "172.20.1.0/24", "proto", "dhcp")
+        node.ip("route del 172.20.1.0/24 proto 142")
+        node.ip("route del 172.20.1.0/24 proto dhcp")
         status, (line,) = boot(node, ROUTE)
         assert (status, line.partition(": '")[0]) == (1, f"refused: {ours_of(ROUTE)}")
 
@@ -455,7 +444,7 @@ class TestRunning:
         """
         assert boot(node, ROUTE)[0] == 0
         if also:
-            node.ip("route", *also.split())
+            node.ip(f"route {also}")
         if not is_first:
             (tmp_path / "static-routes.told").touch()
         environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
@@ -524,7 +513,7 @@ class TestRunning:
             boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 0
         )
         assert (tmp_path / "done").exists()
-        assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
+        assert node.ip("route show 172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.2 dev eth0 proto 142 ",
             "172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird ",
         ]
@@ -545,7 +534,7 @@ class TestRunning:
                 boot(node, *routes, folder=tmp_path, environment=counted_ip(tmp_path))
                 counts.append(take_counts(tmp_path))
                 (tmp_path / "static-routes.told").touch()
-            node.ip("route", "flush", "root", "11.0.0.0/8")
+            node.ip("route flush root 11.0.0.0/8")
         cold, warm, cold_of_more, warm_of_more = counts
         assert cold_of_more == (cold.processes, cold.commands + 9_000, cold.lines + 9_000 * 2)
         assert cold.lines < 3_000
@@ -579,7 +568,7 @@ class TestRunning:
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
         """It is removed by the number of the object alone: ip refuses the next hops beside that."""
-        node.ip("nexthop", "add", "id", "5", "via", "10.224.0.7", "dev", "eth0")
+        node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
         for place in (["172.30.0.0/16"], ["172.31.0.0/16", "table", "100"]):
             node.ip("route", "add", *place, "nhid", "5", "proto", "142")
         wanted = StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.1", dev="eth0")
@@ -629,24 +618,16 @@ class TestRunning:
             "172.16.2.0/24 via 10.224.0.1 dev eth0",
             "172.16.3.0/24 via 10.224.0.9 dev eth0",
         ]
-        assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route", "show", "172.16.0.0/16")
+        assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route show 172.16.0.0/16")
 
     def test_odd_device_names(self, node: KernelNode) -> None:
         """A device may be called as a word of ip's, or have a name that bash could take for more."""
         for number, name in enumerate(["linkdown", "dev", "via", "@", "a+b", "eth-ü"]):
-            node.ip("link", "add", "name", name, "type", "ifb")
-            node.ip("link", "set", "dev", name, "up")
-            node.ip("address", "add", f"192.168.{number}.1/24", "dev", name)
+            node.ip(f"link add name {name} type ifb")
+            node.ip(f"link set dev {name} up")
+            node.ip(f"address add 192.168.{number}.1/24 dev {name}")
             node.ip(
-                "route",
-                "add",
-                "default",
-                "via",
-                f"192.168.{number}.2",
-                "dev",
-                name,
-                "metric",
-                str(number + 1),
+                f"route add default via 192.168.{number}.2 dev {name} metric {number + 1}",
             )
             route = StaticRoute(destination="172.16.1.0/24", dev=name)
             assert boot(node, route) == (0, ["routes in force: 1"])
