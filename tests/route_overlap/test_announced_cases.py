@@ -133,7 +133,7 @@ def node() -> Iterator[KernelNode]:
         for dev in "e0", "e1", "e2":
             made.add_link(dev)
         made.add_address("e0", "10.1.0.1/16")
-        made.add_route("default", dev="e0")
+        made.ip("route append default dev e0")
         yield made
 
 

@@ -3,8 +3,8 @@ each survived.
 """
 
 import pytest
+from support.static_route_worlds import static_route
 
-from hostrouting.config import StaticRoute
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.fib.model import FIRST_RULES
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Rule
@@ -86,9 +86,7 @@ def test_a_route_in_a_held_place_makes_nothing_needless() -> None:
         suggested = SuggestedRoute(
             destination="fd00:5::/49", gateway="fe80::1", dev="eth0", offender=offender
         )
-        configured = {
-            Prefix.parse(CIDR): [StaticRoute(destination=CIDR, gateway="fe80::1", dev="eth0")]
-        }
+        configured = {Prefix.parse(CIDR): [static_route(f"{CIDR} via fe80::1 dev eth0")]}
         assert [*suggested.needless_with(configured)] == needless
 
 

@@ -128,9 +128,9 @@ def test_a_dead_route_does_not_block() -> None:
         node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
         node.add_link("eth0")
         node.add_address("eth0", "10.224.0.4/16")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.ip("route append default via 10.224.0.1 dev eth0")
         node.add_link("ib0", carrier=False)
-        node.add_route("10.96.0.0/24", dev="ib0")
+        node.ip("route append 10.96.0.0/24 dev ib0")
         node.add_route("10.96.0.0/16", kind="blackhole")
         [report] = prove_egress(NetlinkBackend(netns=node.name), ["10.96.0.0/24"]).cidrs
     [finding] = report.findings
@@ -157,7 +157,7 @@ def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
         for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
             node.add_link(dev)
             node.add_address(dev, address)
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.ip("route append default via 10.224.0.1 dev eth0")
         backend = NetlinkBackend(netns=node.name)
         lines = prove_egress(backend, ["172.16.1.4/32"]).lines()
         for verb in ("add", "del"):

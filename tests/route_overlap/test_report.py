@@ -2,6 +2,8 @@
 
 import json
 
+from support.static_route_worlds import static_route
+
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute
@@ -81,7 +83,7 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
         destination="fd00:9::/64", gateway="fd00::1", dev="eth0", offender=offender
     )
     kept = StaticRoute(destination="fd00:8::/64")
-    routes = (StaticRoute(destination="FD00:9:0::/64", dev="ib0"), kept)
+    routes = (static_route("FD00:9:0::/64 dev ib0"), kept)
     config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
     cidr = CidrReport(cidr="fd00:9::/64", suggested_routes=(new,))
     report = OverlapReport(expected_devs=("eth0",), cidrs=(cidr,), config=config)

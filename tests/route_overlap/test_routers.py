@@ -96,7 +96,7 @@ def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
         )
         router.ip("link set eth0 up")
         node.add_address("eth0", "10.224.0.4/16")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.ip("route append default via 10.224.0.1 dev eth0")
         # One question, and the kernel says FAILED a second later.
         node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=1")
         yield node, router

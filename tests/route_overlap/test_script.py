@@ -162,7 +162,7 @@ class TestRunning:
 
     @pytest.fixture
     def uplink(self, node: KernelNode) -> None:
-        node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
 
     def test_all_is_well(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
         """One line for the journal, the same in the marker; the marker of a bad check goes."""
@@ -196,7 +196,7 @@ class TestRunning:
     @pytest.mark.slow
     def test_everything_is_wrong(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
         """10,000 CIDRs, of which ten are told: under WARN, too, no verdict in time is a refusal."""
-        node.add_route("172.0.0.0/8", dev="ib0")
+        node.ip("route append 172.0.0.0/8 dev ib0")
         cidrs = [f"172.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(10_000)]
         # `make kernel-*`: qemu takes ten times as long.
         limit = (

@@ -81,8 +81,8 @@ def node() -> Iterator[KernelNode]:
             made.add_address(dev, address)
         made.add_link("wg0")
         made.add_link("azv1")
-        made.add_route("default", gateway="10.224.0.1", dev="eth0")
-        made.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+        made.ip("route append default via 10.224.0.1 dev eth0")
+        made.ip("route append 172.16.8.0/22 via 10.224.0.1 dev eth0")
         yield made
 
 
@@ -125,7 +125,7 @@ def test_true_rule_sets_are_fine_beside_an_announced_fabric(
     }
     [line] = ran.markers["route-overlap.detected"].splitlines()
     assert line.startswith("172.17.8.0/22: announced 172.17.8.0-172.17.11.255 ")
-    node.add_route("172.17.8.0/22", gateway="10.224.0.1", dev="eth0")
+    node.ip("route append 172.17.8.0/22 via 10.224.0.1 dev eth0")
     report, ran = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
     assert report.ok, report
     assert ran.status == 0, ran.output

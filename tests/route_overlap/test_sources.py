@@ -114,7 +114,7 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
         node.set_up("lo", up=loopback)
         node.add_link("e0")
         node.add_address("e0", "10.1.0.1/16")
-        node.add_route("default", gateway="10.1.0.200", dev="e0")
+        node.ip("route append default via 10.1.0.200 dev e0")
         node.add_rule(RULE)
         parts = parts_of(NetlinkBackend(netns=node.name), "0.0.0.0/0")
         oracle = KernelOracle(node)
@@ -144,7 +144,7 @@ def test_every_next_hop_is_asked_about() -> None:
             NextHop(Address.parse("10.2.0.200"), "e0"),
         )
         node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
-        node.add_route("172.20.0.0/16", dev="e1", table=100)
+        node.ip("route append 172.20.0.0/16 dev e1 table 100")
         node.add_rule(Rule(100, table=100, source=(parse_ipv4("10.2.0.1"), 32)))
         [finding] = prove_egress(NetlinkBackend(netns=node.name), [CIDR]).cidrs[0].findings
         assert finding.devs == ("e1",)

@@ -216,7 +216,7 @@ class TestDeadEnds:
                 node.add_address(dev, address)
             node.ip("link add cni0 up type bridge")
             node.add_address("cni0", "10.244.0.1/24")
-            node.add_route("default", gateway="10.224.0.1", dev="eth0")
+            node.ip("route append default via 10.224.0.1 dev eth0")
             kernel = NetlinkBackend(netns=node.name)
             trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
             reason = f"carries expected addresses, as it is allowed to, but {trouble}"

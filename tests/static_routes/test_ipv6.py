@@ -14,7 +14,7 @@ import pytest
 from support.kernel import needs_kernel
 from support.needs import require
 from support.static_route_nodes import Account
-from support.static_route_worlds import config_of
+from support.static_route_worlds import config_of, static_route
 
 from hostrouting.config import StaticRoute
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -31,7 +31,7 @@ from phases import Context
 from phases.testing import ManualClock
 
 PLACE = "fd00:9::/48"
-ROUTE = StaticRoute(destination=PLACE, gateway="fd00:1::7", dev="eth0")
+ROUTE = static_route(f"{PLACE} via fd00:1::7 dev eth0")
 OURS = f"{PLACE} via fd00:1::7 dev eth0 proto 142 metric 1"
 HISTORIES = 500
 
@@ -121,9 +121,7 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
         "172.16.1.0/24 via 10.1.0.1 dev eth0 proto 142"
     ]
     with pytest.raises(RouteRejectedError):
-        apply(
-            host, *wanted, StaticRoute(destination="fd00:8::/48", gateway="fd00:77::1", dev="eth0")
-        )
+        apply(host, *wanted, static_route("fd00:8::/48 via fd00:77::1 dev eth0"))
     apply(host, wanted[0])
     assert at(host) == []
     apply(host, wanted[1])
@@ -138,7 +136,7 @@ def test_ipv4_by_an_ipv6_gateway(node: Node, host: Host) -> None:
     apply(
         host,
         StaticRoute(destination="172.16.1.0/24"),
-        StaticRoute(destination="172.16.2.0/24", gateway="fd00:1::7"),
+        static_route("172.16.2.0/24 via fd00:1::7"),
     )
     assert list(map(str, host.routes.routes_of(OUR_PROTOCOL))) == [
         "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
@@ -186,7 +184,7 @@ def test_a_merge_by_another_program(
     assert merged.count("nexthop") == 2
     reason = f"another program has merged a next hop with hostrouting's, so '{merged}' stays whole"
     assert reason in refusal(host, ROUTE)
-    other = StaticRoute(destination="fd00:7::/48", gateway="fd00:1::7", dev="eth0")
+    other = static_route("fd00:7::/48 via fd00:1::7 dev eth0")
     done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
     assert [*map(str.split, done.waiting)] == [OURS.split()]
     assert len(at(host, "fd00:7::/48")) == 1

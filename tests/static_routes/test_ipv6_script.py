@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from support.kernel import needs_kernel
-from support.static_route_worlds import boot
+from support.static_route_worlds import boot, static_route
 
 from hostrouting.config import StaticRoute
 from hostrouting.host.netlink import NetlinkBackend
@@ -104,7 +104,7 @@ def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
     node.ip("-4 route add default via inet6 fe80::b dev e1")
     routes = [
         StaticRoute(destination="10.8.0.0/16"),
-        StaticRoute(destination="10.9.0.0/16", gateway="fe80::a", dev="e0"),
+        static_route("10.9.0.0/16 via fe80::a dev e0"),
     ]
     for _ in range(2):
         assert boot(node, *routes) == (0, ["routes in force: 2"])
@@ -120,7 +120,7 @@ def test_without_ipv6(node: KernelNode) -> None:
     node.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
     routes = [
         StaticRoute(destination="fd00:1::/48"),
-        StaticRoute(destination="10.9.0.0/16", gateway="10.224.0.1", dev="e1"),
+        static_route("10.9.0.0/16 via 10.224.0.1 dev e1"),
     ]
     status, [line] = boot(node, *routes)
     assert status == 1
@@ -131,7 +131,7 @@ def test_without_ipv6(node: KernelNode) -> None:
 
 def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     """The kernel passes over the route, which stands all the same."""
-    route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
+    route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 0
     node.ip("-6 neigh replace fe80::a dev e0 nud failed")
     assert boot(node, route) == (0, ["routes in force: 1"])
@@ -161,7 +161,7 @@ def test_a_place_that_another_program_holds(
     node: KernelNode, commands: Sequence[str], reason: str
 ) -> None:
     """It is refused with the owner's route, which stays: before ours is there, and after."""
-    route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
+    route = static_route("fd00:1::/48 via fe80::a dev e0")
     for command in commands:
         node.ip(f"-6 {command}")
     before = shown(node)
@@ -172,7 +172,7 @@ def test_a_place_that_another_program_holds(
 
 def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     """`append` merges its gateway with ours into one route; no change of ours takes either from it."""
-    route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
+    route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 0
     node.ip(
         "-6 route append fd00:1::/48 via fe80::b dev e1 metric 1 proto bird",
@@ -183,7 +183,7 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     assert status == 1
     assert line.startswith(f"refused: {route}: 'fd00:1::/48 proto 142 metric 1")
     assert shown(node) == before
-    other = StaticRoute(destination="fd00:7::/48", gateway="fe80::a", dev="e0")
+    other = static_route("fd00:7::/48 via fe80::a dev e0")
     for _ in range(2):
         status, [line] = boot(node, other)
         assert status == 0

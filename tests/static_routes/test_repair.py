@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from support.static_route_nodes import Account
+from support.static_route_worlds import static_route
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
@@ -12,8 +13,8 @@ from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
-FIRST = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
-SECOND = StaticRoute(destination="172.16.2.0/24", gateway="10.225.0.1", dev="eth1")
+FIRST = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
+SECOND = static_route("172.16.2.0/24 via 10.225.0.1 dev eth1")
 FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
 
 

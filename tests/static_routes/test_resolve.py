@@ -2,6 +2,7 @@
 
 import attrs
 import pytest
+from support.static_route_worlds import static_route
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import NextHop, ObservedRoute
@@ -163,7 +164,7 @@ class TestMissing:
         """Routes that can be completed are, and each reason for the others is given once."""
         routes = [
             attrs.evolve(BOTH, dev="ib0"),
-            StaticRoute(destination="172.16.2.0/24", dev="ib0"),
+            static_route("172.16.2.0/24 dev ib0"),
             BOTH,
         ]
         resolution = resolve(routes, [ETH0])

@@ -16,7 +16,7 @@ from support.examples import FEW
 from support.filled import asset, changes, without
 from support.kernel import needs_kernel
 from support.needs import needs
-from support.static_route_worlds import boot, config_of, impatient
+from support.static_route_worlds import boot, config_of, impatient, static_route
 
 from hostrouting.boot import units_in
 from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -26,10 +26,10 @@ from hostrouting.testing import KernelNode, strategies
 
 CONFIG = config_of(
     [
-        StaticRoute(destination="172.16.1.0/24", gateway="172.18.1.1", dev="eth0"),
+        static_route("172.16.1.0/24 via 172.18.1.1 dev eth0"),
         StaticRoute(destination="172.16.2.0/24"),
-        StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.1", metric=100),
-        StaticRoute(destination="169.254.169.254/32", dev="bond0.100", metric=4294967295),
+        static_route("10.0.0.0/8 via 10.1.0.1 metric 100"),
+        static_route("169.254.169.254/32 dev bond0.100 metric 4294967295"),
     ]
 )
 [UNIT] = units_in([boot_part(CONFIG)])
@@ -59,9 +59,7 @@ class TestFiles:
         """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it."""
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
         destinations = ("fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128")
-        routes = [
-            StaticRoute(destination=destination, gateway="fe80::1") for destination in destinations
-        ]
+        routes = [static_route(f"{destination} via fe80::1") for destination in destinations]
         assert changes(plain, render_script(config_of(routes))) == [
             *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+'"),
             *("-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8'"),
@@ -120,7 +118,7 @@ class TestFiles:
 
 
 #: What most tests here want, on a node whose eth0 has the gateway on its link.
-ROUTE = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+ROUTE = static_route("172.20.1.0/24 via 10.224.0.1 dev eth0")
 JOURNAL = {"JOURNAL_STREAM": "8:4711"}
 
 
@@ -162,10 +160,10 @@ class TestRunning:
         """Open fields come from the default route; the journal holds one line; the next run finds
         nothing to do.
         """
-        node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
         routes = (
             StaticRoute(destination="172.16.1.0/24"),
-            StaticRoute(destination="172.16.2.4/32", metric=7),
+            static_route("172.16.2.4/32 metric 7"),
         )
         for _ in range(2):
             assert boot(node, *routes) == (0, ["routes in force: 2"])
@@ -178,7 +176,7 @@ class TestRunning:
         """The script waits for a late lease, and logs the limit of the wait once."""
         open_route = StaticRoute(destination="172.16.1.0/24")
         with waiting(node, tmp_path, open_route, "table main has no IPv4 default route") as process:
-            node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+            node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
             assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
         assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
 
@@ -224,7 +222,7 @@ class TestRunning:
         self, node: KernelNode, gateway: str | None, dev: str, reason: str
     ) -> None:
         """The reason comes before the wait and after it; the route that is complete is in force."""
-        whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+        whole = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
         status, said = boot(
             node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1
         )
@@ -237,7 +235,7 @@ class TestRunning:
         """With `now` nothing is waited for or counted; the verdict and the exit status are the
         same.
         """
-        route = StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0")
+        route = static_route("172.16.1.0/24 via 10.9.9.9 dev eth0")
         at_once = boot(node, route, now=True, waits=30, folder=tmp_path)
         assert not (tmp_path / "waited").exists()
         status, (wait, *lines) = boot(node, route, waits=1, folder=tmp_path)
@@ -250,7 +248,7 @@ class TestRunning:
         self, node: KernelNode, tmp_path: Path
     ) -> None:
         """A node that was right at its boot and lost its default route: the verdict comes at once."""
-        node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
         route = StaticRoute(destination="172.16.1.0/24")
         assert boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL) == (
             0,
@@ -324,9 +322,7 @@ class TestRunning:
         for hop in "via 10.224.0.1 dev eth0", "dev ib0":
             node.ip(f"route prepend 172.20.1.0/24 {hop} proto 142")
         before = ours(node)
-        status, [said] = boot(
-            node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True
-        )
+        status, [said] = boot(node, static_route("172.20.1.0/24 via 10.224.0.1"), now=True)
         assert (status, said.split(": ")[2].partition(";")[0]) == (
             1,
             "table main has no IPv4 default route",
@@ -571,7 +567,7 @@ class TestRunning:
         node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
         for place in (["172.30.0.0/16"], ["172.31.0.0/16", "table", "100"]):
             node.ip("route", "add", *place, "nhid", "5", "proto", "142")
-        wanted = StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.1", dev="eth0")
+        wanted = static_route("172.16.2.0/24 via 10.224.0.1 dev eth0")
         assert boot(node, wanted) == (0, ["routes in force: 1"])
         assert ours(node) == [ours_of(wanted)]
 
@@ -595,12 +591,12 @@ class TestRunning:
         """With ip's own words; routes that succeeded stay, and so does the route in the refused
         one's place.
         """
-        node.add_route("172.16.3.0/24", gateway="10.224.0.9", dev="eth0", protocol=142)
+        node.ip("route append 172.16.3.0/24 via 10.224.0.9 dev eth0 proto 142")
         routes = [
-            StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0"),
-            StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.1", dev="eth0"),
-            StaticRoute(destination="172.16.3.0/24", gateway="10.224.0.1", dev="eth7"),
-            StaticRoute(destination="172.16.0.0/16", gateway="10.224.0.1", dev="eth0"),
+            static_route("172.16.1.0/24 via 10.9.9.9 dev eth0"),
+            static_route("172.16.2.0/24 via 10.224.0.1 dev eth0"),
+            static_route("172.16.3.0/24 via 10.224.0.1 dev eth7"),
+            static_route("172.16.0.0/16 via 10.224.0.1 dev eth0"),
         ]
         assert boot(node, *routes) == (
             1,

@@ -5,7 +5,7 @@ import logging
 import attrs
 import pytest
 from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
-from support.static_route_worlds import config_of
+from support.static_route_worlds import config_of, static_route
 
 from hostrouting.boot import INTENT_PATH, units_in
 from hostrouting.boot.layout import GATING_PATH
@@ -169,7 +169,7 @@ class TestPlan:
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_route("172.16.8.0/22", dev="eth0", protocol=OUR_PROTOCOL)
-        route = StaticRoute(destination="172.16.8.0/22", gateway="10.224.0.1")
+        route = static_route("172.16.8.0/22 via 10.224.0.1")
         changes = ConfigureStaticRoutes(config_of([route]), host=host).plan(ctx)
         assert str(changes[0]) == (
             "+ 172.16.8.0/22 via 10.224.0.1 "

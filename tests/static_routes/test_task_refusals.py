@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from support.needs import needs
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
-from support.static_route_worlds import config_of
+from support.static_route_worlds import config_of, static_route
 
 from hostrouting.config import StaticRoute
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
@@ -139,8 +139,8 @@ class TestRefusals:
         error = self.refused(
             host,
             ctx,
-            StaticRoute(destination="172.17.0.0/24", gateway="10.9.9.9"),
-            StaticRoute(destination="172.17.1.0/24", gateway="10.9.9.9"),
+            static_route("172.17.0.0/24 via 10.9.9.9"),
+            static_route("172.17.1.0/24 via 10.9.9.9"),
             StaticRoute(destination="172.16.0.0/16"),
         )
         assert isinstance(error, RouteRejectedError)
@@ -156,7 +156,7 @@ class TestRefusals:
         error = self.refused(
             host,
             ctx,
-            StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"),
+            static_route("172.17.0.0/24 via 10.224.0.1 dev eth7"),
             retryable=True,
         )
         assert isinstance(error, LinkNotFoundError)
@@ -170,7 +170,7 @@ class TestRefusals:
         waited for.
         """
         host.routes.add_link("eth1")
-        refused = StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")
+        refused = static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")
         error = self.refused(host, ctx, refused, retryable=True)
         assert isinstance(error, RouteRejectedError)
         assert ctx.clock.monotonic() == 60
@@ -181,9 +181,7 @@ class TestRefusals:
         """
         host.routes.add_link("eth1")
         ctx = Context(clock=LateClock(3, partial(host.routes.add_address, "eth1", "10.9.0.4/16")))
-        config = config_of(
-            [StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")]
-        )
+        config = config_of([static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")])
         ConfigureStaticRoutes(config, host=host).do(ctx)
         assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
         assert ctx.clock.monotonic() == 3
@@ -254,7 +252,7 @@ class TestRefusals:
         any change.
         """
         host.routes.add_address("eth0", "fd00:1::4/64")
-        good = StaticRoute(destination="172.17.1.0/24", gateway="10.224.0.1")
+        good = static_route("172.17.1.0/24 via 10.224.0.1")
         bad = StaticRoute(
             destination="fd00:9::/64" if ":" in gateway else "172.17.0.0/24",
             gateway=gateway,

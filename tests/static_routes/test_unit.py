@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.static_route_worlds import config_of
+from support.static_route_worlds import config_of, static_route
 from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.config import StaticRoute
@@ -32,7 +32,7 @@ def machine(prepare: str) -> Iterator[SystemdBox]:
     config = config_of(
         [
             StaticRoute(destination="172.16.1.0/24"),
-            StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.9", dev="eth0", metric=7),
+            static_route("172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7"),
         ]
     )
     with SystemdBox(prepare=NETWORK + prepare) as box:

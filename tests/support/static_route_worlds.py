@@ -103,6 +103,18 @@ def configs() -> st.SearchStrategy[HostRoutingConfig]:
     return several.map(config_of)
 
 
+def static_route(text: str) -> StaticRoute:
+    """Return a route of a config, by the text that `str` returns of it."""
+    destination, *words = text.split()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    return StaticRoute(
+        destination=destination,
+        gateway=given.get("via"),
+        dev=given.get("dev"),
+        metric=int(given.get("metric", 0)),
+    )
+
+
 def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
     """A config of these routes."""
     return HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)))
