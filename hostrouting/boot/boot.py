@@ -17,6 +17,7 @@ from hostrouting.boot.gates import (
     is_unsuitable,
     mark_bound,
     refuse_gates,
+    release,
     release_ungated,
 )
 from hostrouting.boot.generation import Survey, generation_folders
@@ -27,12 +28,10 @@ from hostrouting.boot.layout import (
     READY_LINKS,
     READY_UNIT,
     READY_WANTS,
-    RETRY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
-    WAKE,
     WATCH_UNITS,
     BootUnit,
     drop_in_of,
@@ -285,15 +284,7 @@ class Boot:
         for name in self.installed_units():
             if self._services.state(ctx, name).active_state == "failed":
                 self._services.stop(ctx, name)
-        # Only hostrouting-retry.service starts held units, because it remembers which ones must
-        # stay down, and the dependents of units held before. By itself it checks every 10 s.
-        started = held_gates(ctx, self._services)
-        if started:
-            with suppress(HostFileError):
-                self._files.write(WAKE, b"", mode=0o644)
-            # It runs already, unless it has just been killed.
-            self._services.start(ctx, RETRY_UNIT)
-        return [], [*released, *started]
+        return [], [*released, *release(ctx, self._host)]
 
     def installed_units(self) -> list[str]:
         """Return the units of hostrouting on the disk, without the template of held units."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding
@@ -9,17 +10,19 @@ from hostrouting.boot.layout import (
     DROP_IN_NAME,
     HELD_TEMPLATE,
     READY_UNIT,
+    RETRY_UNIT,
     SCRIPT_DIRECTORY,
+    WAKE,
     BootUnit,
 )
 from hostrouting.config import OWN_UNITS
-from hostrouting.exceptions import UnitError
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.host import FileStore, ServiceManager, UnitState
+    from hostrouting.host import FileStore, Host, ServiceManager, UnitState
     from phases import Context
 
 #: The beginning of a marker's name: hostrouting-held@<gate>.service.
@@ -62,6 +65,21 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
     # pauses.
     is_first = is_recent and services.settings(ctx, gate, RESTARTS)[RESTARTS] in {"", "0"}
     return None if is_first else True
+
+
+def release(ctx: Context, host: Host) -> list[str]:
+    """Wake hostrouting-retry.service; return the units that it will start if routing is right.
+
+    Without this call it would check routing within 10 s. Only this service starts held units,
+    because it remembers which ones must stay down, and the dependents of units held before.
+    """
+    held = held_gates(ctx, host.services)
+    if held:
+        with suppress(HostFileError):
+            host.files.write(WAKE, b"", mode=0o644)
+        # It runs already, unless it has just been killed.
+        host.services.start(ctx, RETRY_UNIT)
+    return held
 
 
 def mark_bound(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:

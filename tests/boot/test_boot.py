@@ -13,7 +13,7 @@ from support.boot_units import (
     install_upstream,
     stand_in,
 )
-from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot
+from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
 
 from hostrouting.base.findings import REFUSED
@@ -30,7 +30,7 @@ class TestGatesOpenUnseen:
         """The drop-in that `systemctl edit` makes: our files are all right, and the operator is
         warned.
         """
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         host.files.write(
             f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
         )
@@ -59,12 +59,10 @@ class TestEarlyGates:
             )
         assert host.files.tree.snapshot() == snapshot
 
-    def test_our_own_drop_in_is_no_reason(self, host: FakeHost, ctx: Context) -> None:
+    def test_our_own_drop_in_is_no_reason(self, host: FakeHost) -> None:
         """A gate that waits already is not early."""
-        boot(host).install(ctx, stand_in(STATIC))
-        assert (
-            boot(host).plan_install(ctx, stand_in(CHECK, unit="After=static-routes.service")) != []
-        )
+        install(host, STATIC)
+        assert planned(host, stand_in(CHECK, unit="After=static-routes.service")) != []
 
 
 class TestUpgrade:
@@ -77,7 +75,7 @@ class TestUpgrade:
         machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
         assert machine.requires == {"static-routes.service", "check-route-overlap.service"}
         for name in (STATIC, CHECK):
-            assert boot(host).install(ctx, stand_in(name))
+            assert install(host, stand_in(name))
             host.services.started.clear()
             host.services.start(ctx, f"{name}.service")
             assert host.services.started == [f"{name}.service"]
@@ -94,7 +92,7 @@ class TestUpgrade:
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         host.services.operations.calls.clear()
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         verbs = [call[0] for call in host.services.operations.calls]
         assert verbs.index("daemon_reload") < verbs.index("stop")
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
@@ -108,7 +106,7 @@ class TestUpgrade:
         host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         with pytest.raises(UnitError) as caught:
-            boot(host).install(ctx, stand_in(STATIC))
+            install(host, STATIC)
         assert str(caught.value) == (
             "cannot stop static-routes.service, because systemd-nspawn@kube1.service requires it and would stop, too; "
             "see: systemctl cat systemd-nspawn@kube1.service; remove that Requires=, and try again"
@@ -120,13 +118,13 @@ class TestRemove:
         """Removing the last unit restores the machine, folders included."""
         before = host.files.tree.snapshot()
         for name in (STATIC, CHECK):
-            boot(host).install(ctx, stand_in(name))
+            install(host, stand_in(name))
         host.services.failing.add("check-route-overlap.service")
         with pytest.raises(UnitError):
             host.services.start(ctx, "check-route-overlap.service")
-        assert boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        assert install(host, departure_of(STATIC))
         assert host.files.exists(DROP_IN)
-        planned = boot(host).plan_install(ctx, departure_of(stand_in(CHECK)))
+        planned = boot(host).plan_install(ctx, departure_of(CHECK))
         assert [str(change) for change in planned] == [
             f"- {DROP_IN}",
             f"- {UNITS}/multi-user.target.wants/hostrouting-ready.service",
@@ -140,37 +138,35 @@ class TestRemove:
             "- /etc/aks-flex-node/hostrouting.units",
             "- /etc/aks-flex-node/check-route-overlap.sh",
         ]
-        assert boot(host).install(ctx, departure_of(stand_in(CHECK)))
+        assert install(host, departure_of(CHECK))
         assert host.files.tree.snapshot() == before
         assert not host.files.exists("/etc/aks-flex-node")
         assert not host.services.state(ctx, "check-route-overlap.service").exists
 
-    def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost) -> None:
         """Removing another unit keeps the gate of a disabled one, although no link requires that
         now.
         """
         for name in (STATIC, CHECK):
-            boot(host).install(ctx, stand_in(name))
+            install(host, stand_in(name))
         host.files.remove(f"{READY}.requires/check-route-overlap.service")
-        boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        install(host, departure_of(STATIC))
         assert host.files.exists(DROP_IN)
-        assert boot(host).install(ctx, stand_in(CHECK))
+        assert install(host, CHECK)
         assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
 
-    def test_where_there_is_nothing_systemd_is_not_asked(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
+    def test_where_there_is_nothing_systemd_is_not_asked(self, host: FakeHost) -> None:
         """A node that does not need us is not touched at all."""
-        assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
-        assert not boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        assert planned(host, departure_of(STATIC)) == []
+        assert not install(host, departure_of(STATIC))
         assert host.services.operations.calls == []
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
-    def test_the_break_glass_stays(self, host: FakeHost, ctx: Context) -> None:
+    def test_the_break_glass_stays(self, host: FakeHost) -> None:
         """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
-        boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        install(host, departure_of(STATIC))
         assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
 
     def test_an_offline_run_leaves_the_note_of_a_live_one(
@@ -179,7 +175,7 @@ class TestRemove:
         """A run with `--root /` does not reload systemd, and keeps the note by which the next live
         run does.
         """
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         host.files.write(UNFINISHED, b"", mode=0o644)
         services = MemoryServices(host.files.tree, is_live=False)
         image = Host(
@@ -189,7 +185,7 @@ class TestRemove:
             lock=host.lock,
             is_live=False,
         )
-        assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
+        assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
         assert host.files.exists(UNFINISHED)
 
 
@@ -219,15 +215,15 @@ class TestMasks:
         assert planned.kind == REFUSED
         assert host.files.tree.snapshot() == before
 
-    def test_a_removal_leaves_them(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_removal_leaves_them(self, host: FakeHost) -> None:
         """A unit and a gate that were masked later: all else is removed, and an unmask changes
         nothing.
         """
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         masks = (f"{UNITS}/static-routes.service", DROP_IN)
         for path in masks:
             host.files.link(path, "/dev/null")
-        boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        install(host, departure_of(STATIC))
         ours = {
             path
             for path in host.files.tree.snapshot()
@@ -235,7 +231,7 @@ class TestMasks:
         }
         assert ours == {*masks}
         assert not boot(host).has_traces
-        assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
+        assert planned(host, departure_of(STATIC)) == []
 
 
 class TestNotices:
@@ -250,7 +246,7 @@ class TestNotices:
         assert notice.text == (
             "systemd-nspawn@kube1.service: keeps running; its gate checks routing from its next start on"
         )
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         assert boot(host).notices(ctx) == []
 
     def test_a_gate_that_matches_nothing(self, host: FakeHost, ctx: Context) -> None:

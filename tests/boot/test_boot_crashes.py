@@ -67,13 +67,13 @@ def upstream(host: FakeHost, ctx: Context) -> None:
 
 
 def remove_one(host: FakeHost, ctx: Context) -> None:
-    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
+    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
 
 
 def remove_all(host: FakeHost, ctx: Context) -> None:
     # As `reset` without the config: it does not know which gates there were.
     for name in (STATIC, CHECK):
-        Boot(host, gates=[]).install(ctx, departure_of(stand_in(name)))
+        Boot(host, gates=[]).install(ctx, departure_of(name))
 
 
 STORIES = {
@@ -243,9 +243,7 @@ def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> 
         install(host, ctx, program="echo a\n", names=(STATIC, CHECK, *others))
         host.files.fail_at(number, KilledError())
         try:
-            Boot(host, gates=[]).install(
-                ctx, *(departure_of(stand_in(name)) for name in (STATIC, CHECK))
-            )
+            Boot(host, gates=[]).install(ctx, *(departure_of(name) for name in (STATIC, CHECK)))
         except KilledError:
             gated = [
                 path
@@ -273,7 +271,7 @@ def cut(host: FakeHost, ctx: Context, number: int, names: tuple[str, ...]) -> bo
 
 def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[str, ...]) -> None:
     """Install all wanted units at once, and remove the others, as Configure does."""
-    gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
+    gone = [departure_of(name) for name in (STATIC, CHECK)]
     Boot(host, gates=[NSPAWN]).install(
         ctx,
         *(stand_in(name, programs.get(name, "exit 0\n")) for name in names),

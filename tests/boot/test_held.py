@@ -1,9 +1,9 @@
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot import Boot
-from hostrouting.boot.gates import held_gates, release_ungated
+from hostrouting.boot.gates import held_gates, release, release_ungated
 from hostrouting.boot.layout import WAKE
-from hostrouting.exceptions import UnitError
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -22,11 +22,10 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
     """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does
     nothing.
     """
-    boot = Boot(host, gates=[NSPAWN])
-    assert boot.release(ctx, (), is_right=True) == ([], [])
+    assert release(ctx, host) == []
     assert ("start", RETRY) not in host.services.operations.calls
     refuse(host, ctx)
-    assert boot.release(ctx, (), is_right=True) == ([], list(GATES))
+    assert release(ctx, host) == list(GATES)
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
     assert (calls[-1:], ("stop", RETRY) in calls) == ([("start", RETRY)], False)
     assert host.files.exists(WAKE)
@@ -35,8 +34,8 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
 def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
     """The retry looks by itself, a few seconds later."""
     refuse(host, ctx)
-    host.files.tree.read_only.add("/run/aks-flex-node")
-    assert Boot(host, gates=[NSPAWN]).release(ctx, (), is_right=True) == ([], list(GATES))
+    host.files.fail_at(1, HostFileError("No space left on device"))
+    assert release(ctx, host) == list(GATES)
     assert not host.files.exists(WAKE)
 
 
@@ -75,7 +74,7 @@ def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) 
 def test_removing_the_last_unit_starts_held_units(host: FakeHost, ctx: Context) -> None:
     """With the last unit, systemd forgets the markers and the retry, and what was held is started."""
     refuse(host, ctx)
-    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
+    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
     assert held_gates(ctx, host.services) == []
     assert not host.services.state(ctx, RETRY).exists
     assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]

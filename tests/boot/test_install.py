@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
-from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, reloads
+from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, install, planned, reloads
 from support.disk_views import seen
 from support.filled import asset
 
@@ -17,9 +17,9 @@ from phases import CancelledError, Context
 SCRIPTS = ("hostrouting-ask.sh", "hostrouting-retry.sh")
 
 
-def _calls_of_an_install(ctx: Context) -> list[tuple[str, ...]]:
+def _calls_of_an_install() -> list[tuple[str, ...]]:
     host = FakeHost()
-    boot(host).install(ctx, stand_in(STATIC))
+    install(host, STATIC)
     return host.files.operations.calls
 
 
@@ -61,23 +61,21 @@ class TestInstall:
         assert reloads(host.services) == 1
         assert host.services.started == []
 
-    def test_correct_files_are_not_touched(self, host: FakeHost, ctx: Context) -> None:
+    def test_correct_files_are_not_touched(self, host: FakeHost) -> None:
         """A second install changes nothing, keeps every mtime and does not reload."""
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
-        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
-        assert not boot(host).install(ctx, stand_in(STATIC))
+        assert planned(host, STATIC) == []
+        assert not install(host, STATIC)
         assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
         assert reloads(host.services) == 1
 
-    def test_only_changed_files_are_written(self, host: FakeHost, ctx: Context) -> None:
+    def test_only_changed_files_are_written(self, host: FakeHost) -> None:
         """A changed config rewrites only the script, and systemd reloads once."""
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         changed = stand_in(STATIC, "echo changed\n")
-        assert [str(change) for change in boot(host).plan_install(ctx, changed)] == [
-            "~ /etc/aks-flex-node/static-routes.sh"
-        ]
-        assert boot(host).install(ctx, changed)
+        assert planned(host, changed) == ["~ /etc/aks-flex-node/static-routes.sh"]
+        assert install(host, changed)
         assert (
             host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
         )
@@ -90,7 +88,7 @@ class TestInstall:
 
         All other links are right, and yet no unit would find its script.
         """
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         [folder] = generation_folders(host.files)
         link = "/etc/aks-flex-node/hostrouting"
         if lost == "folder":
@@ -106,54 +104,48 @@ class TestInstall:
         changes = [change.subject for change in boot(host).plan_install(ctx, stand_in(STATIC))]
         units = ["/etc/aks-flex-node/hostrouting.units"] if lost != "script" else []
         assert changes == ["/etc/aks-flex-node/static-routes.sh", *units]
-        assert boot(host).install(ctx, stand_in(STATIC))
+        assert install(host, STATIC)
         assert (
             host.files.read("/etc/aks-flex-node/static-routes.sh")
             == stand_in(STATIC).files[0].content
         )
-        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+        assert planned(host, STATIC) == []
 
     @pytest.mark.parametrize(
         "damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"]
     )
-    def test_a_damaged_list_forgets_no_unit(
-        self, host: FakeHost, ctx: Context, damage: bytes
-    ) -> None:
+    def test_a_damaged_list_forgets_no_unit(self, host: FakeHost, damage: bytes) -> None:
         """If one task runs alone after the list was damaged, the gates go on to ask the other's
         unit.
         """
-        boot(host).install(ctx, stand_in(STATIC), stand_in(CHECK))
+        install(host, STATIC, CHECK)
         host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         assert (
             host.files.read("/etc/aks-flex-node/hostrouting.units")
             == b"static-routes\ncheck-route-overlap\n"
         )
 
-    def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
+    def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(self, host: FakeHost) -> None:
         """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate
         could ask.
         """
         host.files.link(
             f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
         )
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\n"
 
-    def test_no_lost_script_becomes_one_that_succeeds(
-        self, host: FakeHost, ctx: Context, tmp_path: Path
-    ) -> None:
+    def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, tmp_path: Path) -> None:
         """If one task runs alone after all scripts were lost, the other script refuses until its
         task runs.
         """
-        boot(host).install(ctx, stand_in(STATIC))
-        boot(host).install(ctx, stand_in(CHECK))
+        install(host, STATIC)
+        install(host, CHECK)
         [folder] = generation_folders(host.files)
         for name in host.files.names(folder):
             host.files.remove(f"{folder}/{name}")
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         script = tmp_path / "check-route-overlap.sh"
         script.write_bytes(host.files.read("/etc/aks-flex-node/check-route-overlap.sh") or b"")
         done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
@@ -161,28 +153,26 @@ class TestInstall:
         assert done.stderr == (
             f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {INTENT_PATH}\n"
         )
-        changes = [str(change) for change in boot(host).plan_install(ctx, stand_in(CHECK))]
+        changes = planned(host, CHECK)
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
 
     def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
         """If the note for the next reload cannot be written to /run, the files are installed all
         the same.
         """
-        host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
-        assert boot(host).install(ctx, stand_in(STATIC))
+        host.files.fail_at(1 + [call[0] for call in _calls_of_an_install()].index("write"))
+        assert install(host, STATIC)
         assert host.files.exists(DROP_IN)
-        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+        assert planned(host, STATIC) == []
 
-    def test_a_disabled_unit_is_enabled_again(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_disabled_unit_is_enabled_again(self, host: FakeHost) -> None:
         """A link that was removed, or led elsewhere, is a difference."""
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         link = f"{READY}.requires/static-routes.service"
         for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
             break_it(link)
-            assert [str(change) for change in boot(host).plan_install(ctx, stand_in(STATIC))] == [
-                f"+ {link}"
-            ]
-            assert boot(host).install(ctx, stand_in(STATIC))
+            assert planned(host, STATIC) == [f"+ {link}"]
+            assert install(host, STATIC)
             assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
 
     def test_the_drop_in_of_a_gate_that_left_goes(self, host: FakeHost, ctx: Context) -> None:
@@ -211,7 +201,7 @@ class TestInstall:
             mode=0o644,
         )
         assert boot(image).install(ctx, stand_in(STATIC))
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         assert image.files.tree.snapshot() == host.files.tree.snapshot()
         assert not boot(image).install(ctx, stand_in(STATIC))
         assert image.services.started == []
@@ -225,7 +215,7 @@ class TestInstall:
         files.
         """
         host.services.start(ctx, "systemd-nspawn@kube1.service")
-        boot(host).install(ctx, stand_in(STATIC))
+        install(host, STATIC)
         drop_in = host.files.read(DROP_IN) or b""
         host.files.remove(DROP_IN)
         host.services.daemon_reload(ctx)
@@ -234,9 +224,9 @@ class TestInstall:
         assert [str(change) for change in planned] == [
             "~ systemd (it has not read all unit files: daemon-reload)"
         ]
-        assert boot(host).install(ctx, stand_in(STATIC))
+        assert install(host, STATIC)
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
-        assert not boot(host).install(ctx, stand_in(STATIC))
+        assert not install(host, STATIC)
 
     def test_a_cancelled_run_changes_nothing(self, host: FakeHost) -> None:
         """A cancelled context ends every method before it changes anything."""

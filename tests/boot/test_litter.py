@@ -21,7 +21,7 @@ UNDER_WAY = ".{}.hostrouting-0123456789abcdef"
 
 def reset(host: Host | FakeHost) -> None:
     """Remove everything as `reset` does, which knows no gates."""
-    gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
+    gone = [departure_of(name) for name in (STATIC, CHECK)]
     Boot(host, gates=[]).install(Context(timeout=60), *gone)
 
 

@@ -49,8 +49,12 @@ RequiredBy=hostrouting-ready.service
     )
 
 
-def departure_of(unit: BootUnit) -> Departure:
-    """Return the unit with its files, as a capability names them for their removal."""
+def departure_of(unit: BootUnit | str) -> Departure:
+    """Return a unit, or a stand-in of this name, with its files, as a capability names them for
+    their removal.
+    """
+    if isinstance(unit, str):
+        unit = stand_in(unit)
     return Departure(unit.name, tuple(file.path for file in unit.files))
 
 

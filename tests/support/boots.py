@@ -1,8 +1,8 @@
 """Shortcuts of the tests of `Boot`."""
 
-from support.boot_units import NSPAWN
+from support.boot_units import NSPAWN, stand_in
 
-from hostrouting.boot import Boot
+from hostrouting.boot import Boot, Part
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
 
@@ -15,6 +15,20 @@ UNFINISHED = "/run/hostrouting.unfinished"
 
 def boot(host: FakeHost, *gates: str) -> Boot:
     return Boot(host, gates=gates or (NSPAWN,))
+
+
+def install(host: FakeHost, *parts: Part | str) -> bool:
+    """Install these parts, or the stand-ins of these names, before the usual gate."""
+    return boot(host).install(Context(timeout=60), *map(_part, parts))
+
+
+def planned(host: FakeHost, *parts: Part | str) -> list[str]:
+    """Return the plan of the same."""
+    return [*map(str, boot(host).plan_install(Context(timeout=60), *map(_part, parts)))]
+
+
+def _part(part: Part | str) -> Part:
+    return stand_in(part) if isinstance(part, str) else part
 
 
 def reloads(services: MemoryServices) -> int:
