@@ -11,11 +11,10 @@ import attrs
 import pytest
 from support.announced_worlds import LINE, Announced, both_answers, write_files
 from support.counted_ip import IP, another_ip
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import run_script
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap import check_now, prove_egress
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
@@ -166,7 +165,7 @@ def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
     """
     commands, expected = ROUTES[case]
     _do(node, commands)
-    fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+    fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
     assert _found(node, fabric, tmp_path, ["10.3.8.0/22"]) == ([expected] if expected else [])
 
 
@@ -196,7 +195,7 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     announced = Announced(_PAIRS)
     node.ip("route replace default via 10.1.0.8 dev e0")
     _do(node, ROUTES[case][0])
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     fabric = announced.as_fabric(kernel)
     report = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
     assert not report.ok
@@ -211,8 +210,8 @@ def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
 
 def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
     """With `"fabric": "off"` neither the proof nor the boot script reads the files of the agent."""
-    write_files(tmp_path, Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name)))
-    host = FakeHost(NetlinkBackend(netns=node.name))
+    write_files(tmp_path, Announced(_PAIRS).as_fabric(kernel_of(node)))
+    host = FakeHost(kernel_of(node))
     for path in ("/etc/waagent.conf", POOL):
         host.files.write(path, (tmp_path / path[1:]).read_bytes(), mode=0o644)
     for setting, is_right in ("auto", False), ("off", True):
@@ -263,7 +262,7 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
     """An address outside of the announced networks is found, too, if a rule may select by an
     announced source.
     """
-    fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+    fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
     node.ip("rule add from 10.3.0.0/16 lookup 77")
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == [
@@ -327,7 +326,7 @@ def test_addresses_that_no_longer_route_takes(
     they are there.
     """
     _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
-    fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+    fabric = Announced(_PAIRS).as_fabric(kernel_of(node))
     found = _found(node, fabric, tmp_path, [cidr])
     assert {line.partition("-")[0] for line in found} == {*filter(None, expected.split(", "))}
 
@@ -391,7 +390,7 @@ def test_routes_that_meet_announced_ones(
     down.
     """
     _do(node, commands)
-    write_files(tmp_path, Announced([(dev, "10.3.0.4")]).as_fabric(NetlinkBackend(netns=node.name)))
+    write_files(tmp_path, Announced([(dev, "10.3.0.4")]).as_fabric(kernel_of(node)))
     ran = run_script(node, tmp_path / "markers", cidrs.split(), files=tmp_path)
     found = LINE.finditer(ran.markers.get("route-overlap.detected", ""))
     assert ", ".join(f"{line['kind']} {line['first']}" for line in found) == expected, ran.output
@@ -416,7 +415,7 @@ def test_rules_that_suppress_a_group(
         node,
         f"rule add pref 100 lookup {tables[0]} suppress_ifgroup {group}; rule add pref 101 lookup {tables[1]}",
     )
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
     announced.connect(node)
     assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not report.ok
@@ -456,7 +455,7 @@ def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: 
     """An expected device that is down leads out once the agent has set it up."""
     announced = Announced(_PAIRS)
     node.set_up("e1", up=False)
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path, expected=["e0", "e1"])
     announced.connect(node)
     assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
@@ -503,9 +502,7 @@ def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Pa
         "route replace default via 10.1.0.8"
         + "; route add 10.3.0.0/24 via 10.1.0.8 proto 142" * is_routed,
     )
-    fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(
-        NetlinkBackend(netns=node.name)
-    )
+    fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(kernel_of(node))
     report, ran = both_answers(
         node, fabric, tmp_path, [cidr], routes=[{"destination": "10.3.0.0/24"}] * is_routed
     )
@@ -527,7 +524,7 @@ def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
     announced = Announced([("e1", "10.1.3.4")])
     _do(node, "address del 10.1.0.1/16 dev e0; address add 10.1.0.4/16 dev e0 metric 100")
     _do(node, "route add default via 10.1.0.1 dev e0 metric 100")
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     report = prove_egress(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
     assert [finding.kind for _, finding in report.findings] == ["announced"]
     [route] = report.suggested_routes

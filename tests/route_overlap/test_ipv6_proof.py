@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle, Way
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.routers import WiredNode
 from support.told_alike import told_alike
 
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap import OverlapReport, prove_egress
 
 pytestmark = needs_kernel
@@ -26,9 +25,7 @@ pytestmark = needs_kernel
 def proven(
     node: WiredNode, cidrs: Sequence[str], *patterns: str, exits: Sequence[str] | None = ("e0",)
 ) -> OverlapReport:
-    return prove_egress(
-        NetlinkBackend(netns=node.name), cidrs, allowed_devs=patterns, expected_devs=exits
-    )
+    return prove_egress(kernel_of(node), cidrs, allowed_devs=patterns, expected_devs=exits)
 
 
 def disagreements(
@@ -65,7 +62,7 @@ def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
     with arranged(world) as node:
         report = proven(node, world.cidrs, *world.allowed)
         assert not disagreements(node, world, report), report
-        backend = NetlinkBackend(netns=node.name)
+        backend = kernel_of(node)
         routes = chain.from_iterable(map(backend.routes, backend.families))
         rules = chain.from_iterable(map(backend.rules, backend.families))
         with suppress(UnknownDecisionError):

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from support.announced_worlds import Announced, both_answers
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, mixed_worlds
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, run_script
 from support.routers import ROUTER, SECOND_ROUTER, WiredNode
 
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap import prove_egress
 
 pytestmark = needs_kernel
@@ -75,7 +74,7 @@ def test_the_script_finds_what_the_proof_finds(
             through=AMONG_DEBRIS if has_debris else (),
         )
         report = prove_egress(
-            NetlinkBackend(netns=node.name),
+            kernel_of(node),
             world.cidrs,
             allowed_devs=world.allowed,
             expected_devs=expected or None,
@@ -154,7 +153,7 @@ class TestDevices:
             "e1",
         )
         node.ip("-4", "route", "add", "default", *hops)
-        fabric = Announced([("e1", "172.16.0.4")]).as_fabric(NetlinkBackend(netns=node.name))
+        fabric = Announced([("e1", "172.16.0.4")]).as_fabric(kernel_of(node))
         report, ran = both_answers(node, fabric, tmp_path, ["fd09::/64", "172.16.8.0/24"])
         assert report.ok
         assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
@@ -248,7 +247,7 @@ def test_sources_that_are_wrong_in_different_ways() -> None:
         node.ip(f"-6 route add default via {ROUTER} dev e0")
         cidrs = [f"2001:db8:{network}:9::/64" for network in range(1, 4)]
         lines = run(node, cidrs, expectedDevs=["e0"]).markers["route-overlap.detected"].splitlines()
-        report = prove_egress(NetlinkBackend(netns=node.name), cidrs, expected_devs=["e0"])
+        report = prove_egress(kernel_of(node), cidrs, expected_devs=["e0"])
     assert told(lines) == told(report.lines())
 
 
@@ -263,7 +262,7 @@ def test_a_nexthop_object_is_not_named() -> None:
         node.ip("-6 route add fd09::/64 nhid 8")
         cidrs = ["10.9.0.0/24", "fd09::/64"]
         ran = run(node, cidrs, expectedDevs=["e0"])
-        report = prove_egress(NetlinkBackend(netns=node.name), cidrs, expected_devs=["e0"])
+        report = prove_egress(kernel_of(node), cidrs, expected_devs=["e0"])
     assert ran.markers["route-overlap.detected"].splitlines() == report.lines()
 
 

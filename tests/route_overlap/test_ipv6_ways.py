@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.node.forecast import Forecaster
@@ -49,7 +48,7 @@ def proven(
 ) -> OverlapReport:
     for command in commands:
         node.ip(command)
-    return prove_egress(NetlinkBackend(netns=node.name), cidrs, **options)
+    return prove_egress(kernel_of(node), cidrs, **options)
 
 
 def warned(report: OverlapReport) -> list[tuple[str, str]]:
@@ -166,7 +165,7 @@ def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
         first.advertise()
         second.advertise()
         third.advertise(preference="low")
-    [explanation] = explain(NetlinkBackend(netns=node.name), ["fd00:5::1"])
+    [explanation] = explain(kernel_of(node), ["fd00:5::1"])
     [part] = explanation.parts
     assert (part.by, str(part.route).count(f"default via {ROUTER} dev e")) == ("e0+e1", 2)
 
@@ -188,7 +187,7 @@ def test_both_families_are_one_report(node: WiredNode) -> None:
         (CIDR, "e1"),
     ]
     assert report.verdict.startswith("2 of 4 expected CIDRs would not leave by e0 as a whole:\n")
-    [first, second] = explain(NetlinkBackend(netns=node.name), ["fd00:5::/47", "10.9.0.1"])
+    [first, second] = explain(kernel_of(node), ["fd00:5::/47", "10.9.0.1"])
     assert [part["first"] for part in first.to_mapping()["parts"]] == ["fd00:5::", "fd00:5:1::"]
     assert "e2" in [*second.lines()][1]
 
@@ -311,7 +310,7 @@ def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
 
 def test_a_wrong_default_is_not_told_to_stay(node: WiredNode) -> None:
     """The warning `will-vanish` is of routes that are right alone: the wrong one is to end."""
-    host = FakeHost(routes=NetlinkBackend(netns=node.name))
+    host = FakeHost(routes=kernel_of(node))
     with node.router("e0") as right, node.router("e1") as wrong:
         right.advertise()
         wrong.advertise(preference="high")
@@ -368,7 +367,7 @@ def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
     """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused,
     as by the kernel.
     """
-    backend = NetlinkBackend(netns=node.name)
+    backend = kernel_of(node)
     forecaster = Forecaster(ctx, HostRoutingConfig(), FakeHost(routes=backend))
     forecaster.look()
     for destination in "10.9.0.0/16", "fd00:9::/64":

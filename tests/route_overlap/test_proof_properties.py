@@ -12,7 +12,7 @@ from support import small_world
 from support.carriers import add_pod
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, World, claimed, run_script, worlds
 from support.small_world import selecting_rules
 
@@ -109,9 +109,7 @@ def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(
     with KernelNode.made() as node, KernelNode.made() as pods:
         world.arrange(node)
         add_pod(node, pods)
-        report = check_against_every_address(
-            NetlinkBackend(netns=node.name), KernelOracle(node), world
-        )
+        report = check_against_every_address(kernel_of(node), KernelOracle(node), world)
         folder = tmp_path / "markers"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -149,7 +147,7 @@ def test_the_model_of_a_node_proves_as_the_kernel_does(world: World, rules: list
     """
     with KernelNode.made() as node:
         world._replace(rules=[*world.rules, *rules]).arrange(node)
-        kernel = NetlinkBackend(netns=node.name)
+        kernel = kernel_of(node)
         model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
         reports = [
             prove_egress(routing, world.cidrs, allowed_devs=world.allowed)

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_proofs import prove
 from support.overlap_worlds import run_script
 
 from hostrouting.fib import Fib
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
@@ -132,7 +131,7 @@ def test_a_dead_route_does_not_block() -> None:
         node.add_link("ib0", carrier=False)
         node.ip("route append 10.96.0.0/24 dev ib0")
         node.add_route("10.96.0.0/16", kind="blackhole")
-        [report] = prove_egress(NetlinkBackend(netns=node.name), ["10.96.0.0/24"]).cidrs
+        [report] = prove_egress(kernel_of(node), ["10.96.0.0/24"]).cidrs
     [finding] = report.findings
     assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
 
@@ -158,7 +157,7 @@ def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
             node.add_link(dev)
             node.add_address(dev, address)
         node.ip("route append default via 10.224.0.1 dev eth0")
-        backend = NetlinkBackend(netns=node.name)
+        backend = kernel_of(node)
         lines = prove_egress(backend, ["172.16.1.4/32"]).lines()
         for verb in ("add", "del"):
             node.ip(f"rule {verb} priority 9 to 10.9.0.0/16 lookup 88")

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from support import small_world
 from support.announced_worlds import Announced, both_answers
 from support.examples import FEW
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.kernel_packets import decisions, let_packets_in
 from support.overlap_worlds import World, claimed
 
 from hostrouting.fib import Packet
 from hostrouting.fib.rules import Policy
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
@@ -89,7 +88,7 @@ def node() -> Iterator[KernelNode]:
 def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = _PODS) -> list[str]:
     for command in commands:
         node.ip(command)
-    report = prove_egress(NetlinkBackend(netns=node.name), _CIDRS, allowed_devs=allowed)
+    report = prove_egress(kernel_of(node), _CIDRS, allowed_devs=allowed)
     assert report.ok
     return [*map(str, report.notes)]
 
@@ -100,7 +99,7 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> N
     them as we do.
     """
     assert [note for note in _notes(node, *commands) if "policy-rule" in note] == []
-    rules = NetlinkBackend(netns=node.name).rules()
+    rules = kernel_of(node).rules()
     shown = [" ".join(line.split()) for line in node.ip("rule show").splitlines()]
     assert [line.partition(" suppress")[0] for line in shown] == [*map(str, rules)]
 
@@ -117,7 +116,7 @@ def test_true_rule_sets_are_fine_beside_an_announced_fabric(
     for command in commands:
         node.ip(command)
     node.add_link("ib1", up=False)
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     fabric = announced.as_fabric(kernel)
     report, ran = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
     assert {(cidr, finding.kind) for cidr, finding in report.findings} == {
@@ -242,7 +241,7 @@ def test_the_kernel_leads_astray_what_is_told_and_nothing_else(
     with KernelNode.made() as node:
         let_packets_in(node)
         world.arrange(node)
-        kernel = NetlinkBackend(netns=node.name)
+        kernel = kernel_of(node)
         judged = _Judgement(
             prove_egress(kernel, world.cidrs, allowed_devs=world.allowed), world.allowed
         )

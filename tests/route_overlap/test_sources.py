@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from support import small_world
 from support.egress_oracle import KernelOracle
 from support.examples import FEW
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import parts_of
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
@@ -93,9 +92,7 @@ def test_in_the_kernel_they_are_those_of_the_flows(
             node.set_up(down, up=False)
         oracle = KernelOracle(node)
         chosen = oracle.sources([first], oracle.decided([(first, None)]))
-        assert [
-            sources_of(part) for part in parts_of(NetlinkBackend(netns=node.name), CIDR)
-        ] == chosen
+        assert [sources_of(part) for part in parts_of(kernel_of(node), CIDR)] == chosen
 
 
 @needs_kernel
@@ -116,7 +113,7 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
         node.add_address("e0", "10.1.0.1/16")
         node.ip("route append default via 10.1.0.200 dev e0")
         node.add_rule(RULE)
-        parts = parts_of(NetlinkBackend(netns=node.name), "0.0.0.0/0")
+        parts = parts_of(kernel_of(node), "0.0.0.0/0")
         oracle = KernelOracle(node)
         decided = oracle.decided([(address, None) for address in asked])
         sources = oracle.sources(asked, decided)
@@ -146,5 +143,5 @@ def test_every_next_hop_is_asked_about() -> None:
         node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
         node.ip("route append 172.20.0.0/16 dev e1 table 100")
         node.add_rule(Rule(100, table=100, source=(parse_ipv4("10.2.0.1"), 32)))
-        [finding] = prove_egress(NetlinkBackend(netns=node.name), [CIDR]).cidrs[0].findings
+        [finding] = prove_egress(kernel_of(node), [CIDR]).cidrs[0].findings
         assert finding.devs == ("e1",)

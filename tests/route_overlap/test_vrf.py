@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from support import small_world
 from support.announced_proofs import check_nothing_is_missed, check_script_equals_proof
 from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
-from support.kernel import node_with_vrf
+from support.kernel import kernel_of, node_with_vrf
 from support.needs import needs
 from support.overlap_worlds import World
 
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.testing import KernelNode
@@ -38,7 +37,7 @@ def node() -> Iterator[KernelNode]:
 
 def test_an_address_brings_its_routes_to_the_table_of_its_vrf(node: KernelNode) -> None:
     """Main and local get none, and a packet that is not the VRF's leaves as before."""
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     before = [str(route) for route in kernel.routes() if route.table != 10]
     node.add_address("e1", "172.16.1.4/16")
     assert [str(route) for route in kernel.routes() if route.table != 10] == before
@@ -93,7 +92,7 @@ def test_the_model_decides_packets_that_are_no_vrfs(world: World, in_vrf: set[st
     """The kernel gives the answers of the model to each lookup that names no device."""
     with node_with_vrf(in_vrf) as node:
         world.arrange(node)
-        kernel = NetlinkBackend(netns=node.name)
+        kernel = kernel_of(node)
         model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
         for place in small_world.places():
             with suppress(UnknownDecisionError):

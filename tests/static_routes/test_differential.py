@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
-from support.kernel import needs_kernel, node_with_vrf
+from support.kernel import kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
 from support.static_route_worlds import World, config_of, configs, impatient, worlds
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host import Host, ObservedRoute
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -43,7 +42,7 @@ def run_script(
 def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
     fake = FakeHost()
     host = Host(
-        routes=NetlinkBackend(netns=node.name),
+        routes=kernel_of(node),
         services=fake.services,
         files=fake.files,
         lock=fake.lock,
@@ -58,7 +57,7 @@ def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
 
 def fib(node: KernelNode) -> list[ObservedRoute]:
     """All routes; of those that hold one place, the order is part of it."""
-    return NetlinkBackend(netns=node.name).routes()
+    return kernel_of(node).routes()
 
 
 def check_others(before: list[ObservedRoute], after: list[ObservedRoute]) -> None:
@@ -200,7 +199,7 @@ _IPV6_CONFIGS = st.lists(
 
 def both_families(node: KernelNode) -> list[ObservedRoute]:
     # The kernel's own routes of an address come some time later.
-    ipv6 = NetlinkBackend(netns=node.name).routes(IPV6)
+    ipv6 = kernel_of(node).routes(IPV6)
     return [*fib(node), *(route for route in ipv6 if route.table == MAIN_TABLE)]
 
 

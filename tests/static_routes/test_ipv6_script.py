@@ -5,11 +5,10 @@ none.
 from collections.abc import Iterator, Sequence
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.static_route_worlds import boot, static_route
 
 from hostrouting.config import StaticRoute
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import GIVERS, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.static_routes import resolve
@@ -200,8 +199,8 @@ def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None
     node.ip("-6 route add default via fe80::9 dev e1 metric 9 proto ra")
     routes = [StaticRoute(destination="fd00:1::/48")]
     assert boot(node, *routes) == (0, ["routes in force: 1"])
-    [route] = NetlinkBackend(netns=node.name).routes_of(OUR_PROTOCOL, IPV6)
+    [route] = kernel_of(node).routes_of(OUR_PROTOCOL, IPV6)
     assert route.dev == "e0"
-    backend = NetlinkBackend(netns=node.name)
+    backend = kernel_of(node)
     [wanted] = resolve(routes, [*backend.routes(), *backend.routes(IPV6)]).routes
     assert route.fulfils(wanted)

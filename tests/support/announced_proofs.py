@@ -8,9 +8,9 @@ from pathlib import Path
 
 from support.announced_worlds import LINE, Announced, both_answers
 from support.egress_oracle import KernelOracle, wrong_of
+from support.kernel import kernel_of
 from support.overlap_worlds import World, claimed
 
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4
 from hostrouting.route_overlap import prove_egress
 from hostrouting.testing import KernelNode
@@ -23,7 +23,7 @@ def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced
     Without rules of its own, a node has no other findings, but for those that are true today, and
     where a device is allowed: the fabric counts as a whole.
     """
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     patterns = world.allowed
     report = prove_egress(
         kernel, world.cidrs, allowed_devs=patterns, fabric=announced.as_fabric(kernel)
@@ -60,7 +60,7 @@ def check_script_equals_proof(
     """Assert that the boot script, which reads its files below `folder`, finds the same as the
     proof.
     """
-    fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
+    fabric = announced.as_fabric(kernel_of(node))
     report, ran = both_answers(
         node, fabric, folder, world.cidrs, allowed=world.allowed, through=through
     )

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import KernelNode
 
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
@@ -55,3 +56,8 @@ def node_with_vrf(devs: Collection[str]) -> Iterator[KernelNode]:
         node.set_up("blue")
         node.in_vrf = devs
         yield node
+
+
+def kernel_of(node: KernelNode) -> NetlinkBackend:
+    """Return the backend for a node."""
+    return NetlinkBackend(netns=node.name)
