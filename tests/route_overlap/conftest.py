@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.kernel import connect
 
 from hostrouting.testing import MemoryBackend
 
@@ -10,9 +11,7 @@ from hostrouting.testing import MemoryBackend
 @pytest.fixture
 def node() -> MemoryBackend:
     made = MemoryBackend()
-    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-        made.add_link(dev)
-        made.add_address(dev, address)
+    connect(made, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
     made.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
     return made
 

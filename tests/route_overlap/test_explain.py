@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.kernel import connect
 
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain
@@ -16,8 +17,7 @@ from hostrouting.testing import MemoryBackend
 def node() -> MemoryBackend:
     """A node with a default route."""
     node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
+    connect(node, eth0="10.224.0.4/16")
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
     return node
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 from hostrouting.config import HostRoutingConfig
@@ -342,9 +342,7 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     same.
     """
     host = FakeHost()
-    for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "fd00:9::1/64"):
-        host.routes.add_link(dev)
-        host.routes.add_address(dev, address)
+    connect(host.routes, eth0="10.224.0.4/16", ib0="fd00:9::1/64")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     host.routes.add_route("::/0", gateway=ROUTER, dev="eth0", metric=1024)
     config = HostRoutingConfig.from_mapping(

@@ -5,7 +5,7 @@ a finding.
 from pathlib import Path
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import connect, needs_kernel
 from support.way_out_nodes import AskedNode
 
 from hostrouting.config import PRESETS, HostRoutingConfig, RouteOverlapConfig
@@ -79,8 +79,7 @@ def test_a_preset_alone_installs_the_check(cloud: str) -> None:
     told so.
     """
     host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
+    connect(host.routes, eth0="10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expected": [cloud]}, "gates": []})
     assert [finding.kind for finding in check_node(Context(), config, host).findings] == [

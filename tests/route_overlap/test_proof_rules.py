@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 from support.overlap_proofs import prove
 from support.overlap_worlds import run_script
 
@@ -99,8 +99,7 @@ def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
             return [rule, *super().rules(family)]
 
     node = Ruled()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
+    connect(node, eth0="10.224.0.4/16")
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
     node.add_route("10.96.0.0/24", kind="blackhole", table=88)
     node.add_route("10.96.0.0/16", kind="prohibit")
@@ -125,8 +124,7 @@ def test_a_dead_route_does_not_block() -> None:
     """
     with KernelNode.made() as node:
         node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
+        connect(node, eth0="10.224.0.4/16")
         node.ip("route append default via 10.224.0.1 dev eth0")
         node.add_link("ib0", carrier=False)
         node.ip("route append 10.96.0.0/24 dev ib0")
@@ -153,9 +151,7 @@ def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
     of the script.
     """
     with KernelNode.made() as node:
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-            node.add_link(dev)
-            node.add_address(dev, address)
+        connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         node.ip("route append default via 10.224.0.1 dev eth0")
         backend = kernel_of(node)
         lines = prove_egress(backend, ["172.16.1.4/32"]).lines()

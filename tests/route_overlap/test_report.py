@@ -2,6 +2,7 @@
 
 import json
 
+from support.kernel import connect
 from support.static_route_worlds import static_route
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
@@ -20,9 +21,7 @@ class Node(MemoryBackend):
     def __init__(self, *marked: Rule, default: bool = True) -> None:
         super().__init__()
         self._marked = marked
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-            self.add_link(dev)
-            self.add_address(dev, address)
+        connect(self, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         if default:
             self.add_route("default", gateway="10.224.0.1", dev="eth0")
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support.kernel import needs_kernel, powerless
+from support.kernel import connect, needs_kernel, powerless
 from support.needs import needs
 
 from hostrouting.base.findings import NodeFinding
@@ -28,13 +28,8 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
     """
     host = FakeHost()
     node = host.routes
-    for dev, address in (
-        ("eth0", "10.224.0.4/16"),
-        ("eth1", "10.225.0.4/16"),
-        ("ib0", "172.16.1.4/16"),
-    ):
-        node.add_link(dev)
-        node.add_address(dev, address)
+    connect(node, eth0="10.224.0.4/16", eth1="10.225.0.4/16", ib0="172.16.1.4/16")
+    for dev in "eth0", "eth1", "ib0":
         for gateway in ("10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1"):
             host.link_layer.silence(dev, gateway)
     hops = (
@@ -58,8 +53,7 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
 def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     """It is one of `check` alone, which stays good, and only if addresses are expected."""
     host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
+    connect(host.routes, eth0="10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     host.link_layer.silence("eth0", "10.224.0.1")
     config = HostRoutingConfig.from_mapping(
@@ -77,8 +71,7 @@ def test_a_question_that_is_refused_is_a_note() -> None:
     at.
     """
     host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
+    connect(host.routes, eth0="10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
     host.link_layer.fail_at(1)
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import small_world
 from support.announced_worlds import Announced, both_answers
 from support.examples import FEW
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 from support.kernel_packets import decisions, let_packets_in
 from support.overlap_worlds import World, claimed
 
@@ -70,14 +70,13 @@ _RULE_SETS = {
 def node() -> Iterator[KernelNode]:
     """A node whose routes are right, beside a connected fabric."""
     with KernelNode.made() as made:
-        for dev, address in (
-            ("eth0", "10.224.0.4/16"),
-            ("eth1", "10.225.0.4/16"),
-            ("ib0", "172.16.1.4/16"),
-            ("cilium_host", "10.0.0.71/32"),
-        ):
-            made.add_link(dev)
-            made.add_address(dev, address)
+        connect(
+            made,
+            eth0="10.224.0.4/16",
+            eth1="10.225.0.4/16",
+            ib0="172.16.1.4/16",
+            cilium_host="10.0.0.71/32",
+        )
         made.add_link("wg0")
         made.add_link("azv1")
         made.ip("route append default via 10.224.0.1 dev eth0")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import small_world
 from support.egress_oracle import KernelOracle
 from support.examples import FEW
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel
 from support.overlap_worlds import parts_of
 
 from hostrouting.exceptions import BackendError
@@ -109,8 +109,7 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
     asked = sorted({(edge + step) % (1 << 32) for edge in near for step in (-2, -1, 0, 1, 2)})
     with KernelNode.made() as node:
         node.set_up("lo", up=loopback)
-        node.add_link("e0")
-        node.add_address("e0", "10.1.0.1/16")
+        connect(node, e0="10.1.0.1/16")
         node.ip("route append default via 10.1.0.200 dev e0")
         node.add_rule(RULE)
         parts = parts_of(kernel_of(node), "0.0.0.0/0")

@@ -1,6 +1,7 @@
 """The routes that a proof suggests: which repair a finding, and where none does."""
 
 import pytest
+from support.kernel import connect
 from support.overlap_proofs import default_by, prove, shapes
 
 from hostrouting.fib import Fib
@@ -147,8 +148,7 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
     """One whose device is down, that has no gateway, or whose device is not expected here, is
     passed over.
     """
-    node.add_link("eth1")
-    node.add_address("eth1", "10.225.0.4/16")
+    connect(node, eth1="10.225.0.4/16")
     gateway = None if first == "no gateway" else Address.parse("10.225.0.1")
     default_by(node, NextHop(gateway, "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))
     [default] = [route for route in node.routes() if route.prefix_length == 0]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.kernel import connect
 
 from hostrouting import HostRoutingConfig
 from hostrouting.boot import INTENT_PATH
@@ -43,9 +44,7 @@ class SlowDHCP(MemoryBackend):
         super().__init__()
         self.readings = 0
         self._arrival = arrival
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-            self.add_link(dev)
-            self.add_address(dev, address)
+        connect(self, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self.readings += 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import small_world
 from support.announced_proofs import check_nothing_is_missed, check_script_equals_proof
 from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
-from support.kernel import kernel_of, node_with_vrf
+from support.kernel import connect, kernel_of, node_with_vrf
 from support.needs import needs
 from support.overlap_worlds import World
 
@@ -28,8 +28,7 @@ some_devices = st.sets(small_world.devices(), min_size=1)
 def node() -> Iterator[KernelNode]:
     """A node with its uplink, and the fabric's device in a VRF; that has no address yet."""
     with node_with_vrf(["e1"]) as made:
-        made.add_link("eth0")
-        made.add_address("eth0", "10.224.0.4/16")
+        connect(made, eth0="10.224.0.4/16")
         made.ip("route add default via 10.224.0.1")
         made.add_link("e1")
         yield made

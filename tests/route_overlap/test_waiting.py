@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.counted_ip import IP, another_ip
-from support.kernel import needs_kernel
+from support.kernel import connect, needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
 
 from hostrouting.config import HostRoutingConfig
@@ -54,9 +54,7 @@ mount -t tmpfs -o ro none "$1"; echo "$2" > "$1.uptime"; mount --bind "$1.uptime
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as node:
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-            node.add_link(dev)
-            node.add_address(dev, address)
+        connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
         yield node
 
 

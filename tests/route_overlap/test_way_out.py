@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import connect, needs_kernel
 from support.needs import require
 from support.way_out_nodes import AskedNode
 
@@ -211,9 +211,7 @@ class TestDeadEnds:
     def test_a_bridge_without_ports_may_be_left_over(self) -> None:
         """It is noted while it carries expected addresses, until it gets a port."""
         with KernelNode.made() as node:
-            for dev, address in (("eth0", "10.224.0.4/16"), ("veth1", "10.9.0.1/24")):
-                node.add_link(dev)
-                node.add_address(dev, address)
+            connect(node, eth0="10.224.0.4/16", veth1="10.9.0.1/24")
             node.ip("link add cni0 up type bridge")
             node.add_address("cni0", "10.244.0.1/24")
             node.ip("route append default via 10.224.0.1 dev eth0")

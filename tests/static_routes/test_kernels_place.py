@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 import pytest
+from support.kernel import connect
 from support.needs import needs
 from support.static_route_nodes import Account
 
@@ -32,8 +33,7 @@ STRAYS = [
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
+        connect(node, eth0="10.224.0.4/16")
         yield node
 
 

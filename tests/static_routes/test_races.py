@@ -10,6 +10,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.kernel import connect
 from support.static_route_nodes import Account
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -36,8 +37,7 @@ class BusyNode(MemoryBackend):
         super().__init__()
         self.before_reading: dict[int, Callable[[], None]] = {}
         self._read = 0
-        self.add_link("eth0")
-        self.add_address("eth0", "10.224.0.4/16")
+        connect(self, eth0="10.224.0.4/16")
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self._read += 1

@@ -6,6 +6,7 @@ import attrs
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from support.kernel import connect
 from support.static_route_worlds import World, configs, worlds
 
 from hostrouting.config import HostRoutingConfig
@@ -22,10 +23,7 @@ WANTED = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 @pytest.fixture
 def node() -> MemoryBackend:
     node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
-    node.add_link("ib0")
-    node.add_address("ib0", "172.16.1.4/16")
+    connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
     return node
 
 

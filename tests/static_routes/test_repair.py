@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from support.kernel import connect
 from support.static_route_nodes import Account
 from support.static_route_worlds import static_route
 
@@ -21,9 +22,7 @@ FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protoco
 @pytest.fixture
 def node() -> MemoryBackend:
     node = MemoryBackend()
-    for name, address in ("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"):
-        node.add_link(name)
-        node.add_address(name, address)
+    connect(node, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
     return node
 
 

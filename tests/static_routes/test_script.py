@@ -14,7 +14,7 @@ from support.boot_units import assert_systemd_accepts
 from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes, without
-from support.kernel import needs_kernel
+from support.kernel import connect, needs_kernel
 from support.needs import needs
 from support.static_route_worlds import boot, config_of, impatient, static_route
 
@@ -150,10 +150,7 @@ class TestRunning:
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:
         with KernelNode.made() as node:
-            node.add_link("eth0")
-            node.add_address("eth0", "10.224.0.4/16")
-            node.add_link("ib0")
-            node.add_address("ib0", "172.16.1.4/16")
+            connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
             yield node
 
     def test_all_is_well(self, node: KernelNode) -> None:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 
 import pytest
+from support.kernel import connect
 from support.needs import needs
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
 from support.static_route_worlds import config_of, static_route
@@ -70,8 +71,7 @@ class TestWaiting:
     def test_it_comes_in_time(self) -> None:
         """A lease that comes after 5 s is waited for."""
         host = FakeHost()
-        host.routes.add_link("eth0")
-        host.routes.add_address("eth0", "10.224.0.4/16")
+        connect(host.routes, eth0="10.224.0.4/16")
         lease = partial(
             host.routes.add_route, "default", gateway="10.224.0.1", dev="eth0", protocol=16
         )

@@ -7,6 +7,7 @@ import pytest
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import KernelNode
+from hostrouting.testing.node import Node
 
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
 
@@ -61,3 +62,10 @@ def node_with_vrf(devs: Collection[str]) -> Iterator[KernelNode]:
 def kernel_of(node: KernelNode) -> NetlinkBackend:
     """Return the backend for a node."""
     return NetlinkBackend(netns=node.name)
+
+
+def connect(node: Node, **addresses: str) -> None:
+    """Add devices, each with an address."""
+    for dev, address in addresses.items():
+        node.add_link(dev)
+        node.add_address(dev, address)
