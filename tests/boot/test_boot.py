@@ -1,5 +1,4 @@
 import re
-import stat
 import subprocess
 from pathlib import Path
 
@@ -351,15 +350,3 @@ class TestOnDisk:
         # sign.
         assert not set(line.replace("$$", "")) & set("%$'\\")
         subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)
-
-    def test_modes_and_links(self, image: Path) -> None:
-        """Scripts are for all to run, units for all to read, and a link leads to the unit as seen
-        from the image.
-        """
-        assert stat.S_IMODE((image / "etc/aks-flex-node/static-routes.sh").stat().st_mode) == 0o755
-        assert (
-            stat.S_IMODE((image / "etc/systemd/system/hostrouting-ready.service").stat().st_mode)
-            == 0o644
-        )
-        link = image / "etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
-        assert str(image) not in str(link.readlink())

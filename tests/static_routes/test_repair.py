@@ -95,18 +95,6 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
     assert "172.16.3.0/24 dev eth0" in ours(node)
 
 
-def test_a_foreign_route_is_hidden(host: FakeHost, node: MemoryBackend) -> None:
-    """Ours comes before a foreign route in its place, which decides again when ours is removed."""
-    node.insert_route(FOREIGN)
-    repaired(host, FIRST)
-    standing = [str(route) for route in node.routes() if route.destination == FIRST.destination]
-    assert standing == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142", str(FOREIGN)]
-    repaired(host)
-    assert [str(route) for route in node.routes() if route.destination == FIRST.destination] == [
-        str(FOREIGN)
-    ]
-
-
 def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
     """A place that is to be left stays as it is, with a route of ours or without."""
     node.insert_route(FOREIGN)

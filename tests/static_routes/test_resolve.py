@@ -1,6 +1,5 @@
 """Routes of the config are completed from the default routes."""
 
-import attrs
 import pytest
 from support.static_route_worlds import static_route
 
@@ -46,17 +45,17 @@ OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
         # A device that is given has its own gateway; a gateway that is given is on the link of the
         # first device.
         (
-            attrs.evolve(BOTH, dev="eth1"),
+            static_route("172.16.1.0/24 dev eth1"),
             (ETH0, ETH1),
             "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142",
         ),
         (
-            attrs.evolve(BOTH, gateway="10.224.0.9"),
+            static_route("172.16.1.0/24 via 10.224.0.9"),
             (ETH0, ETH1),
             "172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142",
         ),
         (
-            attrs.evolve(BOTH, gateway="172.18.1.1", dev="x", metric=7),
+            static_route("172.16.1.0/24 via 172.18.1.1 dev x metric 7"),
             (),
             "172.16.1.0/24 via 172.18.1.1 dev x proto 142 metric 7",
         ),
@@ -64,7 +63,7 @@ OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
         # word in ours.
         (BOTH, (SEVERAL,), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
         (
-            attrs.evolve(BOTH, dev="eth0"),
+            static_route("172.16.1.0/24 dev eth0"),
             (SEVERAL,),
             "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink",
         ),
@@ -82,7 +81,7 @@ OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
             "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
         ),
         (
-            attrs.evolve(BOTH, gateway="fd00::9"),
+            static_route("172.16.1.0/24 via fd00::9"),
             (ETH0,),
             "172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142",
         ),
@@ -95,7 +94,7 @@ OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
         ),
         (BOTH, (DEAD_FIRST,), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
         (
-            attrs.evolve(BOTH, dev="eth1"),
+            static_route("172.16.1.0/24 dev eth1"),
             (DEAD_FIRST,),
             "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142",
         ),
@@ -130,11 +129,11 @@ class TestMissing:
         ("route", "standing", "is_kept"),
         [
             (BOTH, OURS, True),
-            (attrs.evolve(BOTH, dev="eth0"), OURS, True),
-            (attrs.evolve(BOTH, gateway="10.224.0.1"), OURS, True),
-            (attrs.evolve(BOTH, gateway="10.224.0.9"), OURS, False),
-            (attrs.evolve(BOTH, dev="ib0"), OURS, False),
-            (attrs.evolve(BOTH, metric=7), OURS, False),
+            (static_route("172.16.1.0/24 dev eth0"), OURS, True),
+            (static_route("172.16.1.0/24 via 10.224.0.1"), OURS, True),
+            (static_route("172.16.1.0/24 via 10.224.0.9"), OURS, False),
+            (static_route("172.16.1.0/24 dev ib0"), OURS, False),
+            (static_route("172.16.1.0/24 metric 7"), OURS, False),
             (BOTH, OURS._replace(protocol=4), False),
             (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
             (
@@ -155,7 +154,7 @@ class TestMissing:
 
     def test_a_device_without_default_route(self) -> None:
         """A device that no default route leaves by has no gateway."""
-        route = attrs.evolve(BOTH, dev="ib0")
+        route = static_route("172.16.1.0/24 dev ib0")
         assert reasons(route, ETH0) == [
             "no IPv4 default route leaves by ib0, so it has no gateway there"
         ]
@@ -163,7 +162,7 @@ class TestMissing:
     def test_the_others_are_complete(self) -> None:
         """Routes that can be completed are, and each reason for the others is given once."""
         routes = [
-            attrs.evolve(BOTH, dev="ib0"),
+            static_route("172.16.1.0/24 dev ib0"),
             static_route("172.16.2.0/24 dev ib0"),
             BOTH,
         ]
