@@ -175,6 +175,16 @@ class TestRefusals:
         assert isinstance(error, RouteRejectedError)
         assert ctx.clock.monotonic() == 60
 
+    def test_a_mistake_beside_a_device_that_is_not_ready(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """Waiting would mend only one of two refused routes, so both are refused at once."""
+        host.routes.add_link("eth1")
+        late = static_route("172.17.0.0/24 via 10.9.0.1 dev eth1")
+        mistake = static_route("172.17.1.0/24 via 10.9.9.9 dev eth0")
+        self.refused(host, ctx, late, mistake)
+        assert ctx.clock.monotonic() == 0
+
     def test_an_address_that_comes_in_time(self, host: FakeHost) -> None:
         """The README's own kind of route, with gateway and device, is waited for like one that is
         looked up.
