@@ -162,7 +162,8 @@ class CidrReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        return {"cidr": self.cidr, "ok": self.ok, **attrs.asdict(self, filter=_is_shown)}
+        fields = attrs.asdict(self, filter=_is_shown, value_serializer=_listed)
+        return {"cidr": self.cidr, "ok": self.ok, **fields}
 
     @property
     def needs_another_route(self) -> bool:
@@ -446,6 +447,10 @@ def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str
     import json
 
     return f'  "{name}": {json.dumps(section.to_mapping())}'
+
+
+def _listed(_instance: object, _field: object, value: object) -> object:
+    return [*value] if isinstance(value, tuple) else value
 
 
 def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
