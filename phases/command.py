@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from phases.exceptions import CommandFailedError
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping, Sequence
 
     from phases.context import Context
@@ -69,12 +68,11 @@ def run_command(
             # A new session: one signal reaches all its processes, and Ctrl-C only this process.
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        raise CommandFailedError(
-            argv, None, reason="was not found: is it installed, and on PATH?"
-        ) from error
     except (OSError, ValueError) as error:
-        raise CommandFailedError(argv, None, reason=f"could not be started: {error}") from error
+        is_missing = isinstance(error, FileNotFoundError)
+        missing = "was not found: is it installed, and on PATH?"
+        reason = missing if is_missing else f"could not be started: {error}"
+        raise CommandFailedError(argv, None, reason=reason) from error
     outcome: list[tuple[bytes, bytes] | BaseException] = []
 
     def communicate() -> None:
@@ -86,13 +84,23 @@ def run_command(
         ctx.notify()
 
     try:
-        # A thread reads, so that this one can wait for the context. It is a daemon, see _kill.
+        # A thread reads, so that this one can wait for the context. It is a daemon: it may not end.
         threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
         ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=ctx.deadline)
         if not outcome:
             ctx.check()
     except BaseException:
-        _kill(ctx, process, outcome, grace)
+        from signal import SIGKILL, SIGTERM  # rarely needed
+
+        for number in (SIGTERM, SIGKILL):
+            # Its id is that of its session and group. It may have ended, or we may not kill it
+            # (sudo).
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            # SIGKILL follows even if the command obeyed SIGTERM: its children may not have. A
+            # process in another session may hold the pipes for ever, and the kernel may hold a
+            # process: the wait is limited even after SIGKILL. The reading thread then goes on.
+            ctx.wait(lambda: bool(outcome), until=ctx.clock.monotonic() + grace)
         raise
     output = outcome[0]
     if isinstance(output, BaseException):
@@ -102,18 +110,3 @@ def run_command(
     if check and result.status != 0:
         raise CommandFailedError(*result)
     return result
-
-
-def _kill(
-    ctx: Context, process: subprocess.Popen[bytes], outcome: Sequence[object], grace: float
-) -> None:
-    from signal import SIGKILL, SIGTERM  # rarely needed
-
-    for number in (SIGTERM, SIGKILL):
-        # Its id is that of its session and group. It may have ended, or we may not kill it (sudo).
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        # SIGKILL follows even if the command obeyed SIGTERM: its children may not have. A process
-        # in another session may hold the pipes for ever, and the kernel may hold a process: the
-        # wait is limited even after SIGKILL. The reading thread then goes on.
-        ctx.wait(lambda: bool(outcome), until=ctx.clock.monotonic() + grace)

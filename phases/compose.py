@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from phases.context import not_negative
@@ -16,7 +15,7 @@ from phases.runner import do_step, execute, log_line, plan, step_of, undo
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from phases.context import Change, Context
+    from phases.context import Change, Context, Work
     from phases.task import Task
 
 
@@ -94,7 +93,8 @@ class Parallel(_Group):
         """Execute the subtasks in threads."""
         inner = ctx.child()
         running: list[Step] = []
-        failed: list[tuple[str, BaseException]] = []
+        failed: list[str] = []
+        errors: list[BaseException] = []
         have_threads = False
 
         def run_step(step: Step) -> None:
@@ -105,7 +105,8 @@ class Parallel(_Group):
             try:
                 do_step(step, inner)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                failed.append((step.report.name, error))
+                errors.append(error)
+                failed.append(step.report.name)
             finally:
                 running.remove(step)
                 inner.notify()
@@ -114,10 +115,10 @@ class Parallel(_Group):
             for subtask in self.subtasks:
                 running.append(step := step_of(subtask, inner))
                 # With a copy of the context variables, in which programs bind values for log lines.
-                call = partial(copy_context().run, run_step, step)
+                call, own = copy_context().run, (run_step, step)
                 # Daemons: a second Ctrl-C must be able to end the program even if a task ignores
                 # its context.
-                thread = threading.Thread(target=call, name=subtask.name, daemon=True)
+                thread = threading.Thread(target=call, args=own, name=subtask.name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads
@@ -134,7 +135,6 @@ class Parallel(_Group):
             if patient:
                 self._wait(inner, running, failed)
             raise
-        errors = [error for _, error in failed]
         failures = [error for error in errors if isinstance(error, TaskFailedError)]
         interrupts = [error for error in errors if not isinstance(error, Exception)]
         # In this order: an interrupt, failures, the end of the context.
@@ -143,9 +143,7 @@ class Parallel(_Group):
         for reason in interrupts or errors:
             raise reason
 
-    def _wait(
-        self, ctx: Context, running: list[Step], failed: list[tuple[str, BaseException]]
-    ) -> None:
+    def _wait(self, ctx: Context, running: list[Step], failed: list[str]) -> None:
         def is_over() -> bool:
             # A failure counts once all tasks have begun.
             is_due = any(step.report.status != "running" for step in running.copy())
@@ -153,7 +151,7 @@ class Parallel(_Group):
 
         ctx.wait(is_over, until=ctx.deadline)
         if failed:
-            ctx.cancel(f"{failed[0][0]} failed")
+            ctx.cancel(f"{failed[0]} failed")
         if not ctx.wait(lambda: not running, until=ctx.clock.monotonic() + self._grace):
             names = ", ".join(step.report.name for step in running.copy())
             ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
@@ -164,7 +162,7 @@ class _Made:
     """A task made of functions."""
 
     name: str
-    do: Callable[[Context], object]
+    do: Work
 
     def __init__(self, **parts: Any) -> None:
         # On the instance: as methods of the class they would make every task plannable and
@@ -293,9 +291,9 @@ def task(
     name: str,
     *,
     plan: Callable[[Context], Sequence[Change]] | None = None,
-    undo: Callable[[Context], object] | None = None,
+    undo: Work | None = None,
     records: bool = False,
-) -> Callable[[Callable[[Context], object]], Task]:
+) -> Callable[[Work], Task]:
     """Make a Task of a plain function; `run` may call `undo` once the task has completed.
 
     With `records` the function records all its changes: if it recorded none, there is nothing to
@@ -313,7 +311,7 @@ def task(
         if given is not None:
             require_plain(given, f"{ability} of task {name!r}")
 
-    def make(function: Callable[[Context], object]) -> Task:
+    def make(function: Work) -> Task:
         require_plain(function, f"do of task {name!r}")
         return _Made(name=name, do=function, plan=plan, undo=undo, records=records)
 

@@ -13,13 +13,16 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
+
+    #: The form of `do`, `undo` and an inverse.
+    Work: TypeAlias = Callable[["Context"], object]
 
 _ENDLESS = (inf, inf)
 
@@ -114,7 +117,7 @@ class Account(Protocol):
     def skips(self, name: str) -> bool:
         """Return True if the run leaves out tasks of this name."""
 
-    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
+    def record(self, change: Change, undo: Work | None) -> None:
         """Add a change, with its inverse."""
 
 
@@ -172,7 +175,7 @@ class Context:
         """Return the lock that users of a locked resource share; None if it is not locked."""
         return self._held.get(resource)
 
-    def record(self, change: Change, *, undo: Callable[[Context], object] | None = None) -> None:
+    def record(self, change: Change, *, undo: Work | None = None) -> None:
         """Record a change of the current task; call this after the change is in effect.
 
         Reports show recorded changes, and `run(undo_on_failure=True)` reverses them, newest first.

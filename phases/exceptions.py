@@ -10,7 +10,7 @@ PhaseError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ class TaskFailedError(PhaseError):
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate
         # line.
         texts = dict.fromkeys(
-            ": ".join([*filter(None, [error.path]), describe(error.cause)]) for error in self.walk()
+            ": ".join(filter(None, [error.path, describe(error.cause)])) for error in self.walk()
         )
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 
@@ -124,11 +124,10 @@ the tasks are: routes, probes
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
-        texts = (
-            f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
-            for name, close in guesses.items()
-        )
+        texts = []
+        for name in self.unknown:
+            guesses = get_close_matches(str(name), self.known, n=1)
+            texts.append(repr(name) + "".join(f" (did you mean {close!r}?)" for close in guesses))
         super().__init__(
             f"no task is named {', '.join(texts)}; the tasks are: {', '.join(self.known)}"
         )
@@ -177,7 +176,7 @@ class CommandFailedError(PhaseError):
 
 
 #: The errors of `Context.check`. `ctx.over` shows if they mean the end of `ctx` itself.
-CONTEXT_OVER: Final = (CancelledError, DeadlineExceededError)
+CONTEXT_OVER = (CancelledError, DeadlineExceededError)
 
 
 def describe(error: BaseException) -> str:

@@ -13,7 +13,8 @@ from phases.context import Change, Context
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+
+    from phases.context import Work
 
 # Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names
 # for them, but takes longer to import than all of this package.
@@ -34,23 +35,22 @@ def require_task(candidate: object) -> None:
     # ten times as long.
     name = getattr(candidate, "name", None)
     has_name = isinstance(name, str) and name != ""
-    if isinstance(candidate, type) or not has_name or not callable(getattr(candidate, "do", None)):
-        raise TypeError(_why_no_task(candidate))
-
-
-def _why_no_task(candidate: object) -> str:
+    has_do = callable(getattr(candidate, "do", None))
+    if has_name and has_do and not isinstance(candidate, type):
+        return
     needs = "a task has a name (a text, not empty) and do(ctx)"
+    why = f"{candidate!r} is not a task: {needs}"
     if isinstance(candidate, type):
-        return f"{candidate.__name__} is a class, not a task: call it to make an instance"
-    if isinstance(candidate, Context):
-        return "a Context is not a task: the task comes first, as in execute(task, ctx)"
-    if candidate is None:
-        return f"None is not a task: {needs}; does the function that makes it lack its `return`?"
-    if isinstance(candidate, list | tuple):
-        return f"a {type(candidate).__name__} is not a task: pass its tasks, as in Serial(*tasks)"
-    if callable(candidate) and not hasattr(candidate, "do"):
-        return f'{candidate!r} is a function, not a task: write @task("name"), or task("name")(it)'
-    return f"{candidate!r} is not a task: {needs}"
+        why = f"{candidate.__name__} is a class, not a task: call it to make an instance"
+    elif isinstance(candidate, Context):
+        why = "a Context is not a task: the task comes first, as in execute(task, ctx)"
+    elif candidate is None:
+        why += "; does the function that makes it lack its `return`?"
+    elif isinstance(candidate, list | tuple):
+        why = f"a {type(candidate).__name__} is not a task: pass its tasks, as in Serial(*tasks)"
+    elif callable(candidate) and not hasattr(candidate, "do"):
+        why = f'{candidate!r} is a function, not a task: write @task("name"), or task("name")(it)'
+    raise TypeError(why)
 
 
 def require_runnable(candidate: object) -> None:
@@ -82,7 +82,7 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
     return ctx.within(ctx.account, logger)
 
 
-def call(method: Callable[[Context], object], ctx: Context, name: str) -> object:
+def call(method: Work, ctx: Context, name: str) -> object:
     """Call a `do`, `undo` or `plan`; raise TypeError if it returns a coroutine or an error.
 
     >>> call(lambda ctx: OSError("busy"), Context(), "do")

@@ -6,14 +6,14 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.exceptions import describe
-from phases.task import Group, Undoable
+from phases.task import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from threading import Lock
     from typing import Any
 
-    from phases.context import Change, Context
+    from phases.context import Change, Work
     from phases.task import Task
 
 
@@ -123,7 +123,7 @@ class Record(NamedTuple):
     """Consecutive changes of a task with one inverse; or, without changes, a task's own `undo`."""
 
     report: Report
-    undo: Callable[[Context], object] | None
+    undo: Work | None
     changes: list[Change]
 
 
@@ -162,17 +162,16 @@ class Step(NamedTuple):
         """Report that the task begins."""
         report = self.report
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
-        report.status, report.error, report.attempts = "running", None, report.attempts + 1
+        report.status, report.error = "running", None
+        report.attempts += 1
         self.notify(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
         """Report that the task ended."""
         report, task = self.report, self.report.task
         report.status, report.error, report.duration = status, error, duration
-        undo = task.undo if isinstance(task, Undoable) else None
-        has_recorded = getattr(task, "records", False) or any(
-            record.undo for record in report.records
-        )
+        undo = getattr(task, "undo", None)
+        has_recorded = getattr(task, "records", False) or any(r.undo for r in report.records)
         is_left_out = has_recorded or isinstance(task, Group) or (undo is None and report.children)
         if status == "ok" and self.records is not None and not is_left_out:
             # Its own inverse reverses the tasks inside, too, and earlier attempts.
@@ -186,7 +185,7 @@ class Step(NamedTuple):
         """See `Account`."""
         return name in self.skip
 
-    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
+    def record(self, change: Change, undo: Work | None) -> None:
         """See `Account`."""
         with self.lock:
             newest = self.records[-1] if self.records else None
@@ -208,21 +207,19 @@ class Step(NamedTuple):
             record = self.records[-1]
             try:
                 result = undo(record)
-                if result is not False:
-                    self._forget(record)
             except Exception as error:  # noqa: BLE001 - after any failure the next one is tried
                 result = error
+            else:
+                # The undo of a task reverses everything inside.
+                reports = [record.report] if record.changes else record.report.walk()
+                for report in reports if result is not False else ():
+                    kept = [r for r in report.records if record.changes and r is not record]
+                    report.records = kept
+                    if report.status == "ok" and not kept:
+                        report.status = "undone"
+                        self.notify(report)
             self.records.pop()
             yield record, result
-
-    def _forget(self, record: Record) -> None:
-        """Remove a reversed record from its report; a task without records is undone."""
-        # The undo of a task reverses everything inside.
-        for report in [record.report] if record.changes else record.report.walk():
-            report.records = [r for r in report.records if record.changes and r is not record]
-            if report.status == "ok" and not report.records:
-                report.status = "undone"
-                self.notify(report)
 
     def notify(self, report: Report, **others: Any) -> None:
         """Call the observer with an event of a task; `others` replace parts of it."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_for, require_changes, require_plain
 from phases.report import Event, Record, Report, Step, names_in_path
-from phases.task import Group, Plannable, Task, Tolerant, Undoable
+from phases.task import Group, Plannable, Task, Tolerant
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
-    from phases.context import Change, Context
+    from phases.context import Change, Context, Work
 
 
 def execute(
@@ -69,10 +69,10 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     """
     ctx = context_for(task, ctx, logger)
     names = ctx.account.report.names_inside if isinstance(ctx.account, Step) else ()
-    _undo(Report(task, names), task.undo if isinstance(task, Undoable) else None, ctx)
+    _undo(Report(task, names), getattr(task, "undo", None), ctx)
 
 
-def _undo(report: Report, inverse: Callable[[Context], object] | None, ctx: Context) -> None:
+def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
     if inverse is None:
         log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
@@ -80,9 +80,7 @@ def _undo(report: Report, inverse: Callable[[Context], object] | None, ctx: Cont
         _perform(Step(report, Lock()), ctx, inverse, undoing=True)
 
 
-def _perform(
-    step: Step, ctx: Context, method: Callable[[Context], object], *, undoing: bool = False
-) -> None:
+def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -> None:
     report, logger = step.report, ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
@@ -258,7 +256,7 @@ def run(
     if unknown := [name for name in wanted if name not in known]:
         raise UnknownTaskError(unknown, known)
     step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None)
-    with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
+    with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             do_step(step, ctx)
         except BaseException as error:
@@ -285,9 +283,9 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
-            report.status = next(
-                (status for status in ("failed", "undone") if status in inside), "ok"
-            )
+            for status in ("undone", "failed"):
+                if status in inside:
+                    report.status = status
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
 
