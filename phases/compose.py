@@ -6,7 +6,7 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from phases.context import not_negative
+from phases.context import Change, Context, Work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_plain, require_runnable
 from phases.report import Report, Step
@@ -15,7 +15,6 @@ from phases.runner import do_step, execute, log_line, plan, step_of, undo
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from phases.context import Change, Context, Work
     from phases.task import Task
 
 

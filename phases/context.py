@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-    #: The form of `do`, `undo` and an inverse.
-    Work: TypeAlias = Callable[["Context"], object]
-
+#: The form of `do`, `undo` and an inverse.
+Work: TypeAlias = "Callable[[Context], object]"
 _ENDLESS = (inf, inf)
 
 

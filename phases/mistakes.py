@@ -9,12 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Seq
 from functools import partial
 from typing import TYPE_CHECKING
 
-from phases.context import Change, Context
+from phases.context import Change, Context, Work
 
 if TYPE_CHECKING:
     import logging
 
-    from phases.context import Work
 
 # Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names
 # for them, but takes longer to import than all of this package.

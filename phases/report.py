@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phases.exceptions import describe
-from phases.task import Group
+from phases.task import Group, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from threading import Lock
-    from typing import Any
 
     from phases.context import Change, Work
-    from phases.task import Task
 
 
 def names_in_path(task: Task) -> tuple[str, ...]:

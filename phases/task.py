@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from phases.context import Named
+from phases.context import Change, Context, Named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from phases.context import Change, Context
     from phases.exceptions import TaskFailedError
 
 

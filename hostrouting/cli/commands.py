@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, USAGE
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
+from hostrouting.host import Host
 from hostrouting.node.output import (
     end_log,
     json_line,
@@ -24,11 +26,9 @@ from hostrouting.node.output import (
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host
     from hostrouting.node.capabilities import Verb
     from hostrouting.node.configure import Configure, Reset
     from phases import Change, Context, Plan
@@ -284,12 +284,13 @@ def render(arguments: argparse.Namespace) -> int:
         written = _write_files(files, links, arguments.out)
         _answer(arguments, {"written": written}, written)
     else:
-        shown = [(file.path, f"{file.mode:04o}", file.content.decode()) for file in files]
-        texts = [f"==> {path} ({mode}) <==\n{content}" for path, mode, content in shown]
-        if arguments.name is not None:
-            texts = [content.removesuffix("\n") for _, _, content in shown]
-        mappings = [dict(zip(("path", "mode", "content"), file, strict=True)) for file in shown]
-        _answer(arguments, {"files": mappings}, texts)
+        shown = [
+            {"path": file.path, "mode": f"{file.mode:04o}", "content": file.content.decode()}
+            for file in files
+        ]
+        form = "==> {path} ({mode}) <==\n{content}\n" if arguments.name is None else "{content}"
+        texts = (form.format(**file).removesuffix("\n") for file in shown)
+        _answer(arguments, {"files": shown}, texts)
     return FINE
 
 
@@ -350,8 +351,6 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
 
 
 def _host(arguments: argparse.Namespace) -> Host:
-    from hostrouting.host import Host
-
     return Host.live() if arguments.root is None else Host.offline(arguments.root)
 
 
@@ -388,8 +387,6 @@ def _run(
     installs: HostRoutingConfig | None = None,
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
-    import signal
-
     from hostrouting.boot import Boot
     from hostrouting.node.configure import RELEASED
     from hostrouting.node.status import verdict_now
@@ -413,18 +410,14 @@ def _run(
         for number, handler in usual.items():
             signal.signal(number, handler)
     failures = getattr(report.error, "failures", ())
-    overlaps = (
-        failure.report.to_mapping()
-        for failure in failures
-        if isinstance(failure, RouteOverlapError)
-    )
+    overlaps = (failure.report for failure in failures if isinstance(failure, RouteOverlapError))
     changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     released = [change.subject for change in changes if change.kind == RELEASED]
     account = {
-        "overlap": next(overlaps, None),
+        "overlap": next((overlap.to_mapping() for overlap in overlaps), None),
         "held": held,
         "released": released,
         "spared": spared,
@@ -443,12 +436,10 @@ def _run(
 
 def status_after(error: BaseException) -> int:
     """Return the exit status of a failure."""
-    from signal import Signals
-
     reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
-    if reason in Signals.__members__:
+    if reason in signal.Signals.__members__:
         # As of a process that the signal ended.
-        return 128 + Signals[reason]
+        return 128 + signal.Signals[reason]
     if any(isinstance(failure, InvalidConfigError) for failure in failures):
         return USAGE
     return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED

@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class _Parser(argparse.ArgumentParser):
-    def switch(self, name: str, text: str) -> None:
-        self.add_argument(name, action="store_true", help=text)
-
-
 def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
 
-    class Parser(_Parser):
+    class Parser(argparse.ArgumentParser):
+        def switch(self, name: str, text: str) -> None:
+            self.add_argument(name, action="store_true", help=text)
+
         def error(self, message: str) -> NoReturn:
             message += _guess(message)
             if as_json:

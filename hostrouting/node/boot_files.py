@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hostrouting.base.findings import NodeFinding
+from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import (
     gate_drop_in,
@@ -20,14 +20,12 @@ from hostrouting.exceptions import HostRoutingError
 from hostrouting.node.capabilities import probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
-from phases import DeadlineExceededError
+from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.base.findings import Severity
     from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore, Host
-    from phases import Context
 
 #: The programs that the scripts of the pair run, each with its package.
 _PACKAGES = {
@@ -96,13 +94,11 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     units = _units(config, host)
     if not units:
         return []
-    requests = gating_list([unit.name for unit in units if unit.is_gating])
-    files = [file for unit in units for file in unit.files]
     return [
         Intent(config=config).file,
-        requests,
-        *files,
-        *(gate_drop_in(gate) for gate in config.gates),
+        gating_list([unit.name for unit in units if unit.is_gating]),
+        *(file for unit in units for file in unit.files),
+        *map(gate_drop_in, config.gates),
     ]
 
 

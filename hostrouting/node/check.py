@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from hostrouting.base.commands import command_line
-from hostrouting.base.findings import STATES, NodeFinding
+from hostrouting.base.findings import STATES, NodeFinding, Severity
 from hostrouting.boot import (
     INTENT_PATH,
     RESTARTS,
@@ -20,25 +20,27 @@ from hostrouting.boot import (
     held_gates,
     is_refused_now,
 )
-from hostrouting.config import OverlapMode, RouteOverlapConfig
+from hostrouting.config import (
+    HostRoutingConfig,
+    OverlapMode,
+    ProbeSNATConfig,
+    RouteOverlapConfig,
+    StaleCNIConfig,
+)
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.node import capabilities
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_tools
-from hostrouting.node.capabilities import PROBE_UNIT, watch_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
-from phases import DeadlineExceededError
+from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hostrouting.base.findings import Severity
-    from hostrouting.config import HostRoutingConfig, ProbeSNATConfig, StaleCNIConfig
     from hostrouting.host import Host
-    from phases import Change, Context
 
     _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
 
@@ -47,7 +49,7 @@ _LONGEST_LOOK = 30.0
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN = "ActiveExitTimestampMonotonic"
 _BEGAN = "InactiveExitTimestampMonotonic"
-_prefix: Final = attrgetter("family", "network", "prefix_length")
+_prefix = attrgetter("family", "network", "prefix_length")
 
 
 @attrs.frozen(kw_only=True)
@@ -167,12 +169,11 @@ def check_node(
             # An apply must accept the section that the report suggests.
             without_refused = attrs.evolve(config, static_routes=accepted)
             overlap = check_now(ctx.child(timeout=0), without_refused, host)
-    boot = Boot(host, gates=config.gates)
     look = _Look(
         ctx.child(timeout=_LONGEST_LOOK),
         config,
         host,
-        boot,
+        Boot(host, gates=config.gates),
         overlap.expected_devs,
         seconds != 0,
         is_applied,
@@ -240,9 +241,14 @@ class _Look:
                 self.not_asked.append(reason)
             return
         if config.static_routes.routes:
-            yield from self._make(networkd=self._networkd)
+            yield from self._make(
+                networkd=lambda ctx: capabilities.networkd_findings(ctx, config, self.host)
+            )
         if config.route_overlap.cidrs:
-            yield from self._make(routers=self._routers)
+            devs, queries = self.expected_devs, self.queries
+            yield from self._make(
+                routers=lambda ctx: silent_routers(ctx, self.host, devs) if queries else ()
+            )
         elif config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot"
             step = "give expectedCidrs or expected"
@@ -301,9 +307,6 @@ class _Look:
 
     # --- the pair
 
-    def _routers(self, ctx: Context) -> Iterable[NodeFinding]:
-        return silent_routers(ctx, self.host, self.expected_devs) if self.queries else []
-
     def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
         if self.is_applied:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
@@ -320,7 +323,7 @@ class _Look:
         return map(_boot_file, self.boot.drift(ctx, *parts))
 
     def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
-        units = watch_units(self.config, self.host)
+        units = capabilities.watch_units(self.config, self.host)
         if reasons := self.boot.exposed(*boot_parts(self.config), *units):
             yield NodeFinding("exposed", "hostRouting", reasons)
 
@@ -342,7 +345,11 @@ class _Look:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
     def _units(self, ctx: Context) -> Iterator[NodeFinding]:
-        optional = WATCH_UNITS if self.config.probe_snat.required else {*WATCH_UNITS, PROBE_UNIT}
+        optional = (
+            WATCH_UNITS
+            if self.config.probe_snat.required
+            else {*WATCH_UNITS, capabilities.PROBE_UNIT}
+        )
         for name in self.boot.installed_units():
             state = self.host.services.state(ctx, name)
             if state.active_state == "failed":
@@ -363,9 +370,6 @@ class _Look:
         if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
             return []
         return capabilities.watch_task()(self.config, host=self.host).findings(ctx)
-
-    def _networkd(self, ctx: Context) -> Iterable[NodeFinding]:
-        return capabilities.networkd_findings(ctx, self.config, self.host)
 
     def _leftovers(self, ctx: Context) -> Iterable[NodeFinding]:
         findings, spared = capabilities.sweep_task()(self.config, host=self.host).findings(ctx)

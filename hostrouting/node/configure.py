@@ -8,9 +8,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, deploying, read_intent
+from hostrouting.boot import (
+    Boot,
+    Deployment,
+    Intent,
+    NamedTask,
+    NodeTask,
+    Part,
+    deploying,
+    read_intent,
+)
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
+from hostrouting.exceptions import HostRoutingError, InvalidConfigError, WorseRoutingError
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
@@ -20,7 +29,9 @@ from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import (
     CancelledError,
     Change,
+    Context,
     DeadlineExceededError,
+    Task,
     TaskFailedError,
     execute,
     plan,
@@ -31,9 +42,6 @@ from phases import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from hostrouting.boot import Part
-    from phases import Context, Task
 
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
@@ -52,8 +60,8 @@ class _Pipeline(NamedTask, ABC):
 
     anonymous = False
     subtasks: tuple[Task, ...]
-    #: The present run.
-    _run: Deployment
+    #: The present run; None between two.
+    _current: Deployment | None = None
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
@@ -66,6 +74,12 @@ class _Pipeline(NamedTask, ABC):
         self._routes = self._make(ConfigureStaticRoutes)
         self._check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
+        # The scripts, units and gates of the pair, and the intent.
+        self._files = task(
+            "install-boot-files",
+            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
+            records=True,
+        )(self._install)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -74,7 +88,7 @@ class _Pipeline(NamedTask, ABC):
         """Do all tasks; raise one error with every failure in it."""
         with deploying(ctx, self._host, self._boot, self._parts(ctx), self._log) as run:
             # One thread at a time has the lock, also of those that run the same task.
-            self._run, ctx = run, run.transaction.ctx
+            self._current, ctx = run, run.transaction.ctx
             before = self._boot.held(ctx)
             try:
                 works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
@@ -87,6 +101,8 @@ class _Pipeline(NamedTask, ABC):
                     )
                 if not run.failures:
                     raise
+            finally:
+                self._current = None
             still, released = self._boot.release(ctx, before, is_right=not run.failures)
             for unit in released:
                 ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
@@ -111,18 +127,15 @@ class _Pipeline(NamedTask, ABC):
 
         return act
 
-    def _files_task(self) -> Task:
-        """Return a task for the scripts, units and gates of the pair, and for the intent."""
+    def _install(self, ctx: Context) -> None:
+        self._run.install(ctx)
 
-        @task(
-            "install-boot-files",
-            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
-            records=True,
-        )
-        def install(ctx: Context) -> None:
-            self._run.install(ctx)
-
-        return install
+    @property
+    def _run(self) -> Deployment:
+        if self._current is None:
+            message = f"a task of {self.name} runs only within it: execute the whole"
+            raise HostRoutingError(message)
+        return self._current
 
     def _parts(self, ctx: Context) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
@@ -184,7 +197,7 @@ class Configure(_Pipeline):
         # Stale objects may shadow routes.
         last = (sweep, probes, check) if config.stale_cni.enabled else (check, sweep, probes)
         watch = self._sibling(self._make(watch_task()), required=False)
-        self.subtasks = (self._files_task(), self._live_half(self._routes), *last, watch)
+        self.subtasks = (self._files, self._live_half(self._routes), *last, watch)
         if config.void:
             self.subtasks = tuple(map(self._idle, self.subtasks))
 
@@ -308,7 +321,7 @@ class Reset(_Pipeline):
         self.subtasks = (
             # The gate first: the units would add the routes again if a gated machine started
             # meanwhile.
-            self._files_task(),
+            self._files,
             self._make(watch_task()),
             self._live_half(self._routes),
             self._make(probe_task()),

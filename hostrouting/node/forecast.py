@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from hostrouting.config import OverlapMode
+from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import families_of
@@ -23,7 +23,6 @@ from hostrouting.static_routes import RouteAccount
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
@@ -169,21 +168,17 @@ class Forecaster:
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
     """Yield a warning for each part of the installed config that the new one does without."""
-    old, new = map(_parts, (earlier, config))
-    for name, parts in old.items():
-        if missing := ", ".join(part for part in parts if part not in new[name]):
+    both = (earlier, config)
+    destinations = ([route.destination for route in each.static_routes.routes] for each in both)
+    for name, old, new in (
+        ("the static routes to", *destinations),
+        ("the proof of", *(each.route_overlap.cidrs for each in both)),
+        ("the gates", earlier.gates, config.gates),
+    ):
+        # A search of lists would take half a second for 10,000 routes.
+        kept = {*new}
+        if missing := ", ".join(part for part in dict.fromkeys(old) if part not in kept):
             yield f"{name} {missing}: the installed config has this, and the new one does not"
-
-
-def _parts(config: HostRoutingConfig) -> dict[str, dict[str, None]]:
-    routes = [route.destination for route in config.static_routes.routes]
-    parts = {
-        "the static routes to": routes,
-        "the proof of": config.route_overlap.cidrs,
-        "the gates": config.gates,
-    }
-    # A search of lists would take half a second for 10,000 routes.
-    return {name: dict.fromkeys(values) for name, values in parts.items()}
 
 
 def _worse(

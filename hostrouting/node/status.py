@@ -22,14 +22,13 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.check import check_node
+from hostrouting.node.check import NodeReport, check_node
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hostrouting.host import Host
-    from hostrouting.node.check import NodeReport
     from phases import Context
 
 
