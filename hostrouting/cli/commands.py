@@ -415,17 +415,16 @@ def _run(
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
-    released = [change.subject for change in changes if change.kind == RELEASED]
     account = {
         "overlap": next((overlap.to_mapping() for overlap in overlaps), None),
         "held": held,
-        "released": released,
+        "released": [change.subject for change in changes if change.kind == RELEASED],
         "spared": spared,
     }
-    more = {name: value for name, value in account.items() if value}
     # Its 10,000 changes take a while.
     tree = report.to_mapping() if arguments.json else {}
-    answer = {"ok": report.ok, "verdict": verdict, **tree, **more}
+    answer = {"ok": report.ok, "verdict": verdict, **tree}
+    answer |= {name: value for name, value in account.items() if value}
     arguments.verdict = report.error or verdict
     if report.error:
         _logger.error("%s", report.error)

@@ -28,10 +28,11 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     True
     """
     findings = Counter(("", finding.kind, finding.severity) for finding in report.findings)
-    proof = (
-        (cidr.cidr, finding.kind) for cidr in report.overlap.cidrs for finding in cidr.findings
+    findings.update(
+        (cidr.cidr, finding.kind, report.severity)
+        for cidr in report.overlap.cidrs
+        for finding in cidr.findings
     )
-    findings.update((cidr, kind, report.severity) for cidr, kind in proof)
     wanted, lost = len(config.static_routes.routes), report.lost_routes(config)
     routes = {
         ("in_force",): wanted - lost,

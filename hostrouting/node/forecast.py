@@ -65,7 +65,7 @@ class Forecast(NamedTuple):
         holds = list(config.gates) if self.fails(config) and not (self.worse or broken) else []
         values = {
             "proof": proof,
-            "worse": list(self.worse),
+            "worse": [*self.worse],
             "holds": holds,
             "undecided": self.undecided,
         }

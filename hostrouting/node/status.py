@@ -52,17 +52,18 @@ class NodeStatus:
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
-        errors = [
-            finding
-            for finding in self.report.findings
-            if finding.severity == "error" or finding.kind == "not-applied"
-        ]
         causes = self.report.overlap.lines()
-        causes += [f"{error.subject}: {error.reason}" for error in errors if error.kind != "held"]
+        causes += [
+            f"{finding.subject}: {finding.reason}"
+            for finding in self.report.findings
+            if (finding.severity == "error" and finding.kind != "held")
+            or finding.kind == "not-applied"
+        ]
         # Without causes the errors are held units.
         word = "wrong" if causes else "waiting" if not self.report.ok else "right"
         parts = list(self.live.values())
-        parts = [_first(causes), *parts[2:]] if causes else parts
+        if causes:
+            parts[:2] = [_first(causes)]
         if self.live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
             parts.append(f"not looked at: {_first(self.report.not_asked)}")

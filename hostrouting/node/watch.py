@@ -6,12 +6,16 @@ import gc
 import logging
 import signal
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hostrouting.azure.probe_snat.keeper import ProbeKeeper
 from hostrouting.azure.probe_snat.ruleset import template
 from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.base.commands import Answer
+from hostrouting.boot import INTENT_PATH
+from hostrouting.host.offline import NoSupervisor
+from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from hostrouting.watch.task import KeepNode
 from phases import CancelledError, Context, cancel_on_signals
@@ -84,36 +88,22 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
     with cancel_on_signals(Context(timeout=options.timeout)) as ctx:
         ctx.clock = clock = LivingClock(host.supervisor)
         with clock.woken_by_signals():
-            config = _config_to_watch(ctx, host, options, read_config)
-            _load_the_rest()
+            config: HostRoutingConfig | None = None
+            if options.config not in {None, INTENT_PATH} or isinstance(
+                host.supervisor, NoSupervisor
+            ):
+                # A pipe may never be written to.
+                with suppress(CancelledError), ctx.interruptible():
+                    config = read_config()
+            else:
+                config = wait_for_installed(ctx, host, _logger)
+            # The process may outlive an upgrade or a removal of its files.
+            for name in _LATE:
+                import_module(name)
+            template()
             if config is not None:
                 watch = Watch(config, host=host, logger=_logger)
                 signal.signal(signal.SIGHUP, lambda *_: watch.reload(read_config))
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
                 watch.do(ctx)
     return Answer({"ok": True})
-
-
-def _config_to_watch(
-    ctx: Context, host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]
-) -> HostRoutingConfig | None:
-    """Return the config, for which the service waits; None if it is to end before."""
-    from hostrouting.boot import INTENT_PATH
-    from hostrouting.host.offline import NoSupervisor
-    from hostrouting.watch.installed import wait_for_installed
-
-    if options.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
-        # A pipe may never be written to.
-        with suppress(CancelledError), ctx.interruptible():
-            return read_config()
-        return None
-    return wait_for_installed(ctx, host, _logger)
-
-
-def _load_the_rest() -> None:
-    """Load all modules: the process may outlive an upgrade or a removal of their files."""
-    from importlib import import_module
-
-    for name in _LATE:
-        import_module(name)
-    template()
