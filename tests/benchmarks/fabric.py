@@ -4,7 +4,6 @@ agent's files.
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from benchmarks import world
 from benchmarks.cases import Result, Setting
-from benchmarks.measure import BenchmarkError, Contender, contest, environment, process
+from benchmarks.measure import BenchmarkError, Contender, contest, process, program
 
 from hostrouting import route_overlap
 from hostrouting.config import HostRoutingConfig
@@ -100,15 +99,7 @@ def _check(setting: Setting) -> Result:
     config = setting.folder / "config.json"
     config.write_text(json.dumps(_document()))
     contenders = [
-        Contender(
-            name,
-            partial(
-                process,
-                [sys.executable, str(_CHILD), str(root), "check", str(config)],
-                env=environment(),
-                cwd="/",
-            ),
-        )
+        program(name, str(_CHILD), str(root), "check", str(config))
         for name, root in _roots(setting).items()
     ]
     measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS))

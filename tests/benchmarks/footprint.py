@@ -4,13 +4,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks import world
-from benchmarks.measure import BenchmarkError, Contender, Contest, contest, environment, process
+from benchmarks.measure import BenchmarkError, Contest, contest, environment, program
 
 from hostrouting.net.addresses import parse_ipv4
 
@@ -65,11 +64,6 @@ def memory(items: int) -> Memory:
 
 def imports(rounds: int) -> Imports:
     """Start Python with each import; the uncounted round before the first writes the bytecode."""
-    env = environment()
-    programs = {BARE: "pass"} | {f"import {module}": f"import {module}" for module in _MODULES}
-    contenders = [
-        # Not in this folder, where our own modules' names would be taken for others'.
-        Contender(name, partial(process, [sys.executable, "-c", program], env=env, cwd="/"))
-        for name, program in programs.items()
-    ]
+    imported = [f"import {module}" for module in _MODULES]
+    contenders = [program(BARE, "-c", "pass"), *(program(text, "-c", text) for text in imported)]
     return Imports(contest(contenders, 1, rounds=rounds))

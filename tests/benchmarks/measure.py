@@ -4,6 +4,7 @@ import gc
 import os
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
@@ -135,6 +136,14 @@ def process(
             f"{' '.join(argv)} failed ({done.returncode}): {done.stderr.strip()[-500:]}"
         )
     return Sample(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def program(name: str, *words: str) -> Contender:
+    """Make a contender of a program of Python: it runs outside of this folder, where the names of
+    our own modules would be taken for others'.
+    """
+    argv = [sys.executable, *words]
+    return Contender(name, partial(process, argv, env=environment(), cwd="/"))
 
 
 def self_timed(argv: Sequence[str], *, expected: int) -> Sample:

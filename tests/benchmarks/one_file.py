@@ -5,13 +5,12 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benchmarks import world
 from benchmarks.cases import Result, Setting
-from benchmarks.measure import Contender, contest, environment, process
+from benchmarks.measure import contest, program
 
 START, CHECK = NAMES = "command, start", "command, check"
 FILE, INSTALLED = "file", "installed"
@@ -44,11 +43,7 @@ def one_file(setting: Setting) -> list[Result]:
 
 
 def _contest(name: str, forms: dict[str, str], words: Sequence[str], setting: Setting) -> Result:
-    env = environment()
-    contenders = [
-        Contender(form, partial(process, [sys.executable, program, *words], env=env, cwd="/"))
-        for form, program in forms.items()
-    ]
+    contenders = [program(form, file, *words) for form, file in forms.items()]
     return Result(
         name, [contest(contenders, 1, rounds=setting.rounds(1))], [(FILE, INSTALLED)], whole=True
     )

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,9 @@ from benchmarks.measure import (
     Contest,
     Sample,
     contest,
-    environment,
     in_process,
     process,
+    program,
 )
 from benchmarks.timed_backend import TimedBackend
 
@@ -206,17 +205,7 @@ def _upstream_check(setting: Setting, cidrs: Sequence[str]) -> str:
 
 def _check(setting: Setting) -> Result:
     world.fill(world.uniform(CHECKED))
-    config = _config_file(setting, 0, CIDRS)
-    env = environment()
-    contenders = [
-        # Not in this folder, where our own modules' names would be taken for others'.
-        Contender(
-            OURS,
-            partial(
-                process, [sys.executable, "-m", "hostrouting", "check", config], env=env, cwd="/"
-            ),
-        )
-    ]
+    contenders = [program(OURS, "-m", "hostrouting", "check", _config_file(setting, 0, CIDRS))]
     measured = contest(contenders, CHECKED, rounds=setting.rounds(CHECKED))
     return Result(CHECK, [measured], [], f"{len(CIDRS)} CIDRs", whole=True)
 
@@ -278,9 +267,8 @@ def _apply(setting: Setting) -> Result:
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
 
-    ours = [sys.executable, str(_APPLY_CHILD), str(root), "apply", config]
     contenders = [
-        Contender(OURS, partial(process, ours, env=environment())),
+        program(OURS, str(_APPLY_CHILD), str(root), "apply", config),
         Contender(IP, lambda: process(["ip", "-batch", batch])),
     ]
     rounds = min(_SOME_ROUNDS, setting.rounds(count))

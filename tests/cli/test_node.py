@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import CHECKED, COMMAND, enter, run
+from support.command_line import COMMAND, enter, run
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
 
 from hostrouting.testing import KernelNode
-
-UNREACHED = "no route leads to 2603:1062:0:1:fe80:1234:5678:9abc; add a route to 2603:1062:0:1:fe80:1234:5678:9abc by eth0"
 
 
 def not_applied(config: str | Path) -> dict[str, str]:
@@ -192,7 +190,6 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
 #: Root, but without any capability.
 POWERLESS = powerless()
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-PROBES = {"probeSnat": {"enabled": True, "detect": "always", "dev": "eth0"}}
 
 
 def config_of(folder: Path, **sections: object) -> str:
@@ -217,61 +214,6 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = (), **o
     return subprocess.run(
         [*enter(node), *prefix, *COMMAND, *map(str, words)], check=False, text=True, **options
     )
-
-
-@needs("kernel", "ebtables-nft", "nft")
-def test_check_has_findings_of_the_siblings_and_of_the_routes(
-    node: KernelNode, tmp_path: Path
-) -> None:
-    """Each has its kind, subject and reason; the proof of the routes is answered as ever."""
-    (rule,) = leave_behind(node, 1)
-    path = config_of(tmp_path, **CHECKED, **SWEEP, **PROBES)
-    answered = run("check", "--json", path, inside=node)
-    assert answered.returncode == 1
-    told = json.loads(answered.stdout)
-    assert (told["ok"], told["mode"], [cidr["ok"] for cidr in told["cidrs"]]) == (
-        False,
-        "STRICT",
-        [False],
-    )
-    assert told["findings"] == [
-        not_applied(path),
-        {
-            "kind": "probe-snat",
-            "subject": "nft table ip6 azureSLBProbe",
-            "reason": UNREACHED,
-            "severity": "warning",
-        },
-        {
-            "kind": "stale-cni",
-            "subject": f"ebtables nft nat: {rule}",
-            "reason": f"no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply {path}",
-            "severity": "warning",
-        },
-    ]
-
-
-@needs("kernel", "ebtables-nft", "nft")
-def test_unreadable_packet_rules_are_reported_and_are_no_error(
-    node: KernelNode, tmp_path: Path
-) -> None:
-    """Without privilege packet rules cannot be read: the rest is answered, and so is the list of
-    missing answers.
-    """
-    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
-    path = config_of(tmp_path, **CHECKED, **SWEEP)
-    answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
-    first, *_, last = answered.stdout.splitlines()
-    assert (answered.returncode, first) == (0, "172.16.8.0/22 leaves by eth0")
-    assert last.startswith(
-        "note: not looked at: cannot check if a removed CNI left anything without"
-    )
-    assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
-    told = json.loads(
-        within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout
-    )
-    assert told["ok"] is True
-    assert "CAP_NET_ADMIN" in told["not_asked"][0]
 
 
 @needs("kernel", "ebtables-nft")

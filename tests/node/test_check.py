@@ -476,28 +476,6 @@ def test_a_section_without_addresses_proves_nothing(
     assert check(host, config_of(routeOverlap={})).findings == ()
 
 
-@pytest.mark.parametrize(
-    "path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"]
-)
-def test_an_open_break_glass(host: FakeHost, path: str) -> None:
-    """A warning: it was opened on purpose, and may have been forgotten."""
-    config = applied(host, **ROUTES)
-    host.files.write(path, b"", mode=0o644)
-    assert told(check(host, config)) == [("warning", "disabled", "gates")]
-
-
-def test_a_gate_that_names_no_unit(host: FakeHost) -> None:
-    """A typing mistake guards nothing: a warning, for the unit may be installed later."""
-    config = HostRoutingConfig.from_mapping({"gates": [NSPAWN, "kublet.service"], **ROUTES})
-    execute(Configure(config, host=host), in_time())
-    [finding] = check(host, config).findings
-    assert (finding.severity, finding.kind, finding.subject) == (
-        "warning",
-        "gate-missing",
-        "kublet.service",
-    )
-
-
 def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
     """Its file was changed without a reload: the next boot may open it, and an apply makes systemd
     read it.
@@ -526,14 +504,6 @@ def test_a_masked_unit(host: FakeHost) -> None:
     with pytest.raises(TaskFailedError, match="an administrator has masked it"):
         execute(Configure(config, host=host), in_time())
     assert host.files.tree.snapshot() == before
-
-
-def test_held_units_are_named(host: FakeHost) -> None:
-    """The marker of a refused unit runs: the unit is named."""
-    config = applied(host, **ROUTES)
-    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
-    report = check(host, config)
-    assert told(report) == [("error", "held", "systemd-nspawn@kube1.service")]
 
 
 def test_a_unit_that_failed(host: FakeHost) -> None:

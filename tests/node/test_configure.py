@@ -77,19 +77,6 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
     assert ours(host) == before[0]
 
 
-def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None:
-    """The error is reached through the task's, the marker is there, and so is the unit that holds
-    the gate.
-    """
-    with pytest.raises(TaskFailedError) as caught:
-        execute(configure(host, **OVERLAP))
-    (failure,) = caught.value.failures
-    assert isinstance(failure, RouteOverlapError)
-    assert not failure.report.ok
-    assert host.files.exists("/run/aks-flex-node/route-overlap.detected")
-    assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
-
-
 def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
     """Routes, scripts, units, links and markers are gone."""
     before = host.routes.routes()
@@ -172,6 +159,19 @@ def test_only_an_explicit_empty_config_removes_everything(
         execute(configure(host, **ROUTES))
         execute(Configure(empty, host=host))
         assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_a_task_alone_is_refused(host: FakeHost) -> None:
+    """The tasks of a run share its lock and its transaction: alone, also after a run, they fail."""
+    whole = configure(host, **ROUTES)
+    before = host.routes.routes(), host.files.tree.snapshot()
+    for _ in range(2):
+        for alone in whole.subtasks[:3]:
+            with pytest.raises(TaskFailedError, match="a task of configure runs only within it"):
+                execute(alone)
+        assert (host.routes.routes(), host.files.tree.snapshot()) == before
+        execute(whole)
+        before = host.routes.routes(), host.files.tree.snapshot()
 
 
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:

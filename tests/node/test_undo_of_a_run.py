@@ -82,23 +82,6 @@ def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
         assert host.lock.is_held
 
 
-def test_a_failed_task_is_undone_too() -> None:
-    """The routes are in place when the check fails; the run removes them with its other changes."""
-    host = node()
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.17.1.4/16")
-    before = state(host)
-    mapping = config("172.16.8.0/22", cidrs=("172.17.0.0/16",)).to_mapping()
-    mapping["routeOverlap"] |= {"mode": "STRICT"}
-    report = run(
-        Configure(HostRoutingConfig.from_mapping(mapping), host=host),
-        context(),
-        undo_on_failure=True,
-    )
-    assert report.status == "failed"
-    assert state(host) == before
-
-
 @pytest.mark.parametrize("again", [True, False])
 def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
     """Files and routes of a later run stay, with a warning that says so."""
@@ -204,39 +187,6 @@ class Armed(FailingTask):
     def do(self, ctx: Context) -> None:
         self.fault_is_left = len(self._operations.calls) < self._last
         super().do(ctx)
-
-
-STORIES = {
-    "first": ((), ("172.16.8.0/22", "172.16.16.0/24")),
-    "other": (("172.16.8.0/22",), ("172.16.16.0/24",)),
-    "none": (("172.16.8.0/22", "172.16.16.0/24"), ()),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("story", STORIES)
-def test_every_change_of_a_file_that_fails(story: str) -> None:
-    """Whichever of them fails, the undone run leaves the node as it was, steps that no report shows
-    included.
-    """
-    first, second = STORIES[story]
-
-    def prepared() -> FakeHost:
-        host = node()
-        execute(Configure(config(*first), host=host), context())
-        return host
-
-    host = prepared()
-    begun = len(host.files.operations.calls)
-    execute(Configure(config(*second), host=host), context())
-    changing = {"write", "link", "remove", "remove_directory_if_empty"}
-    calls = host.files.operations.calls[begun:]
-    for number in [number for number, (verb, *_) in enumerate(calls, start=1) if verb in changing]:
-        host = prepared()
-        before = state(host)
-        host.files.fail_at(number)
-        report = run(Configure(config(*second), host=host), context(), undo_on_failure=True)
-        assert report.ok or state(host) == before, calls[number - 1]
 
 
 def test_an_interrupt_while_routes_change() -> None:

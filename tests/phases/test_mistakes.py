@@ -214,12 +214,6 @@ def test_a_plain_function_may_run_asyncio() -> None:
     assert seen == ["hello", "hi", "do bye"]
 
 
-def test_task_needs_a_function() -> None:
-    """`@task` on an object that is not callable raises TypeError."""
-    with pytest.raises(TypeError, match=r"^do of task 'greet' must be a function \(got None\)$"):
-        task("greet")(None)  # type: ignore[arg-type]  # that is the point
-
-
 class _NameIsAMethod:
     def name(self) -> str:
         return "greet"
@@ -339,16 +333,6 @@ def test_a_name_to_skip_is_a_text() -> None:
     """The error lists the names, whatever was given."""
     with pytest.raises(UnknownTaskError, match=r"^no task is named 3; the tasks are: nap$"):
         run(NAP, skip=[3])  # type: ignore[list-item] # as in a program without a type checker
-
-
-def test_an_observer_is_no_coroutine_function() -> None:
-    """Its coroutine would never be awaited, and the agent would see no event."""
-
-    async def observe(event: object) -> None:
-        """Never runs."""
-
-    with pytest.raises(TypeError, match=r"^the observer is an async function or a generator, and "):
-        run(NAP, observer=observe)
 
 
 def test_a_cancellation_without_a_reason_is_one() -> None:

@@ -20,17 +20,6 @@ from phases import (
 from phases.testing import ManualClock
 
 
-def test_tasks_run_side_by_side() -> None:
-    """All tasks are under way at once: each waits for the other here."""
-    meeting = threading.Barrier(2, timeout=60)
-    execute(
-        Parallel(
-            task("a")(lambda _: _discard(meeting.wait())),
-            task("b")(lambda _: _discard(meeting.wait())),
-        )
-    )
-
-
 def _discard(_: object) -> None:
     pass
 

@@ -1,46 +1,21 @@
 import logging
 
 import pytest
-from support.tasks import FailingTask, RecordingTask
+from support.tasks import RecordingTask
 
 from phases import (
     CancelledError,
     Change,
     Context,
     DeadlineExceededError,
-    Parallel,
     Serial,
     TaskFailedError,
     execute,
     plan,
     task,
     undo,
-    with_retry,
 )
 from phases.testing import ManualClock
-
-
-def test_plan_collects_changes_in_order() -> None:
-    """The plan has all changes in the order of doing, and the task that each belongs to."""
-    two = RecordingTask("b", [], changes=[Change("-", "x"), Change("~", "y", "mode")])
-    planned = plan(Serial(RecordingTask("a", []), Parallel(two), name="all"))
-    assert planned.changes == (Change("+", "a"), Change("-", "x"), Change("~", "y", "mode"))
-    assert planned.by_task == (
-        ("all/a", (Change("+", "a"),)),
-        ("all/b", (Change("-", "x"), Change("~", "y", "mode"))),
-    )
-    assert planned.unplannable == ()
-
-
-def test_plan_names_tasks_that_cannot_plan() -> None:
-    """Tasks without a plan are named, also through wrappers."""
-    planned = plan(
-        Serial(
-            RecordingTask("a", []), with_retry(FailingTask("b", OSError()), attempts=2), name="all"
-        )
-    )
-    assert planned.unplannable == ("all/b",)
-    assert str(planned) == "+ a\n? all/b has no plan"
 
 
 def test_plan_failure_has_its_path() -> None:
@@ -91,14 +66,6 @@ def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:
     assert [str(failure) for failure in caught.value.failures] == ["d is stuck", "b is stuck"]
     assert caplog.records[0].getMessage() == "undo started task=all"
     assert caplog.records[-1].getMessage().startswith("undo failed task=all duration=")
-
-
-def test_undo_names_tasks_that_cannot_undo(caplog: pytest.LogCaptureFixture) -> None:
-    """A task that cannot be undone is named in the log, and the rest is undone."""
-    journal: list[str] = []
-    undo(Serial(RecordingTask("a", journal), FailingTask("b", OSError()), name="all"))
-    assert journal == ["undo a"]
-    assert [record.getMessage() for record in caplog.records] == ["cannot undo task=all/b"]
 
 
 def test_undo_ends_with_its_context() -> None:

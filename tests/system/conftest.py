@@ -12,7 +12,6 @@ from support.advertised_machines import tree_with_network_manager
 STORIES: Final = frozenset(
     {
         "test_fabric.py::test_an_announced_fabric_holds_at_boot",
-        "test_gate.py::test_an_overlap_at_boot_holds_every_machine_until_its_repair",
         "test_gate.py::test_each_start_of_a_machine_checks_afresh",
         "test_gate.py::test_no_verb_disturbs_running_units",
         "test_gate.py::test_the_break_glass_lets_machines_start",
@@ -30,7 +29,7 @@ STORIES: Final = frozenset(
         "test_routing_pair.py::test_apply_change_and_reset_while_machines_run",
         "test_routing_pair.py::test_static_routes_make_strict_pass",
         "test_routing_pair.py::test_strict_holds_and_heals",
-        "test_routing_pair.py::test_warn_lets_machines_start",
+        "test_routing_pair.py::test_warn_waits_once",
         "test_systemd_facts.py::test_a_machine_whose_requirement_failed_is_not_tried_again",
         "test_systemd_facts.py::test_before_a_template_orders_nothing",
         "test_upgrade.py::test_our_scripts_run_and_the_machine_goes_on",

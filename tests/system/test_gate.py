@@ -49,25 +49,6 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
         yield machine
 
 
-def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path) -> None:
-    """No gated unit starts, and a later instance is refused; after the repair all start by their
-    own Restart=.
-    """
-    with GatedMachine(tmp_path, overlap=True) as machine:
-        assert machine.payloads() == []
-        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-        assert machine.payloads() == []
-        assert any(map(refusal().fullmatch, machine.journal(f"--unit={KUBE}")))
-        assert "stand-in: an overlap" in machine.journal(f"--unit={CHECK_UNIT}")
-        machine.mend_routing()
-        for unit in (KUBE, KUBELET, "systemd-nspawn@late.service"):
-            machine.wait_until_up(unit)
-            # The payload says that it is up before systemd has heard of it.
-            assert machine.systemctl("start", unit) == 0
-            assert machine.state(unit).is_running
-        assert sorted(machine.payloads()) == ["kube1", "kubelet", "late"]
-
-
 def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
     """A machine never wins a race: ten of ten boots with an overlap start none, and ten without
     start all.
@@ -131,18 +112,29 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
         assert machine.state(KUBE).is_running
 
 
+LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
+UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
+
+
 @pytest.mark.parametrize(
-    ("lose", "status"), [("rm", 127), ("truncate -s 0", 127), (f"{NULS} >", 126)]
+    ("lose", "file", "said"),
+    [
+        ("rm", "hostrouting-ask.sh", LOST.format(127)),
+        ("truncate -s 0", "hostrouting-ask.sh", LOST.format(127)),
+        (f"{NULS} >", "hostrouting-ask.sh", LOST.format(126)),
+        ("rm", "hostrouting.units", UNLISTED),
+        ("truncate -s 0", "hostrouting.units", UNLISTED),
+        (f"{NULS} >", "hostrouting.units", UNLISTED),
+    ],
 )
-def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str, status: int) -> None:
-    """Without the script of the gates, or with an empty one or NULs, a unit is refused and held; an
-    apply starts it.
+def test_a_lost_file_holds_the_gate(machine: GatedMachine, lose: str, file: str, said: str) -> None:
+    """Without the script of the gates or the list of the units that it starts, or with an empty one
+    or NULs, a unit is refused and held; an apply starts it.
     """
     pids = machine.pids()
-    machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting-ask.sh")
+    machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/{file}")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
-    said = f"hostrouting-ask.sh is lost, or ended with {status}; {APPLY}"
     assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
     assert machine.boot.install(machine.ctx, STAND_INS[0])
     machine.wait_until_up(late)
@@ -197,20 +189,6 @@ def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
     assert planned == [f"+ {link}"]
     assert machine.boot.install(machine.ctx, *STAND_INS)
     assert machine.files.exists(link)
-
-
-@pytest.mark.parametrize("lose", ["rm", "truncate -s 0", f"{NULS} >"])
-def test_a_lost_list_holds_the_gate(machine: GatedMachine, lose: str) -> None:
-    """Without the list of what is to be asked, or with an empty one or NULs, a unit is refused; an
-    apply starts it.
-    """
-    machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting.units")
-    late = "systemd-nspawn@late.service"
-    assert machine.systemctl("start", late) == 1
-    said = f"hostrouting: {late} is refused: /etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
-    assert said in machine.journal(f"--unit={late}")
-    assert machine.boot.install(machine.ctx, *STAND_INS)
-    machine.wait_until_up(late)
 
 
 def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
@@ -293,20 +271,6 @@ def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
         assert time.monotonic() - begin < 25
         assert machine.state("network-online.target").active_state == "inactive"
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-
-
-def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> None:
-    """The drop-in of a removed gate is gone from the disk and from systemd; the other gate still
-    holds.
-    """
-    pids = machine.pids()
-    assert Boot(machine.host, gates=[NSPAWN]).install(machine.ctx, STAND_INS[0])
-    assert machine.pids() == pids
-    machine.break_routing()
-    cursor = machine.cursor()
-    machine.crash()
-    machine.wait_until_up(KUBELET, after=cursor)
-    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
 
 
 def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:

@@ -7,7 +7,6 @@ the whole; `make matrix-table` (=write) writes the table.
 from __future__ import annotations
 
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Final
@@ -15,9 +14,9 @@ from typing import Final
 import pytest
 from support.gated_machine import require_nspawn
 from support.program import require_program
-from system.matrix import APPLIES, MODES, Disk, Node, count_steps, interrupt, measure, survive
+from system.matrix import APPLIES, MODES, Disk, count_steps, interrupt, measure, survive
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
-from system.troubles import PROBES, TROUBLES
+from system.troubles import TROUBLES
 
 IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
 BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
@@ -100,28 +99,6 @@ def test_a_terminal_ends(tmp_path: Path, by: signal.Signals, end: tuple[int, str
     Ctrl-C does.
     """
     assert interrupt(tmp_path, "again", step=1, by=by) == (*end, end[1])
-
-
-@pytest.mark.parametrize("steps", ["1,2", "7,10"])
-def test_a_second_signal_ends_the_undo(tmp_path: Path, steps: str) -> None:
-    """Two SIGTERM to a process: exit 130, a line on what is left, no shut gate; the next apply ends
-    as any other.
-    """
-    with Node(tmp_path, mode="STRICT", earlier=True) as node:
-        pids = node.pids()
-        node.prepare_configs(new=PROBES)
-        ended = node.apply("new", step=steps, by=signal.SIGTERM)
-        assert ended.returncode == 130
-        assert re.search(
-            "the undo was ended; [0-9]+ changes stay, the newest is: [-+~] ", ended.stderr
-        )
-        assert node.gate() == "open"
-        assert node.apply("new").returncode == 0
-        assert (node.installed(new=PROBES), node.live(new=PROBES), node.pids()) == (
-            "new",
-            "new",
-            pids,
-        )
 
 
 def test_the_table_is_whole() -> None:

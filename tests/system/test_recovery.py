@@ -440,13 +440,6 @@ class TestItStaysDown:
 
 
 class TestNothingIsLost:
-    def test_recovery_is_killed(self, tmp_path: Path) -> None:
-        """If recovery is killed, systemd starts it again, with the markers that systemd remembers."""
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            machine.run("systemctl", "kill", "--signal=KILL", RETRY)
-            machine.mend_routing()
-            machine.wait_until_up()
-
     def test_recovery_is_stopped_or_ends_while_a_unit_is_held(self, tmp_path: Path) -> None:
         """While a unit is held, systemd starts recovery again, whether it is killed or ends by
         itself.

@@ -35,16 +35,6 @@ ip link add ib0 type veth peer name fabric && ip link set fabric up
 ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
 """
 DEFAULT_ROUTE = "ip route add default via 10.224.0.1 dev eth0\n"
-#: A unit that is started at boot.
-AT_BOOT = """
-cat > /etc/systemd/system/test-{name}.service <<END
-[Unit]
-DefaultDependencies=no
-[Service]
-ExecStart=/bin/sh -c '{program}'
-END
-ln -s ../test-{name}.service /etc/systemd/system/sysinit.target.wants/
-"""
 DETECTED = "/run/aks-flex-node/route-overlap.detected"
 OK = "/run/aks-flex-node/route-overlap.ok"
 WAITED = "/run/aks-flex-node/waited"
@@ -60,12 +50,6 @@ def _possible() -> None:
 
 def overlap(mode: str) -> Mapping[str, object]:
     return {"expectedCidrs": [CIDR], "mode": mode}
-
-
-def at_boot(name: str, program: str) -> str:
-    return "mkdir -p /etc/systemd/system/sysinit.target.wants\n" + AT_BOOT.format(
-        name=name, program=program
-    )
 
 
 def markers(machine: GatedMachine) -> dict[str, str]:
@@ -99,16 +83,6 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
         assert list(markers(machine)) == [OK]
 
 
-def test_warn_lets_machines_start(tmp_path: Path) -> None:
-    """Under WARN every unit runs, and the marker names the overlap."""
-    arrange = applied(routeOverlap=overlap("WARN"))
-    with GatedMachine(
-        tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
-    ) as machine:
-        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-        assert list(markers(machine)) == [DETECTED]
-
-
 def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
     """At boot the routes come first, then the proof, then the machines; the fabric still routes to
     its peers.
@@ -122,15 +96,6 @@ def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
         routes = machine.run("ip", "route", "show", "proto", "142").stdout.split("\n")
         assert [route.strip() for route in routes] == ["172.16.8.0/22 via 10.224.0.1 dev eth0", ""]
         assert "dev ib0" in machine.run("ip", "route", "get", "172.16.1.9").stdout
-
-
-def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
-    """If DHCP takes 5 s, the boot waits for the default route, and then succeeds."""
-    dhcp = at_boot("dhcp", "sleep 5; ip route add default via 10.224.0.1 dev eth0")
-    arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + dhcp) as machine:
-        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-        assert list(markers(machine)) == [OK]
 
 
 FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
