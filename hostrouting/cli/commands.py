@@ -25,11 +25,11 @@ from hostrouting.node.output import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.node.capabilities import Verb
+    from hostrouting.node.capabilities import Run
     from hostrouting.node.configure import Configure, Reset
     from phases import Change, Context, Plan
 
@@ -235,10 +235,9 @@ def status(arguments: argparse.Namespace) -> int:
     return (FAILED if status.report.unread else FINE) if status.report.ok else BAD
 
 
-def optional(arguments: argparse.Namespace) -> int:
-    """Run the command of an optional capability."""
-    verb: Verb = arguments.verb
-    answer = verb.load()(_host(arguments), arguments, partial(_config, arguments))
+def optional(load: Callable[[], Run], arguments: argparse.Namespace) -> int:
+    """Run the command of an optional capability; `load` imports its function."""
+    answer = load()(_host(arguments), arguments, partial(_config, arguments))
     arguments.verdict = answer.error or "ok"
     _answer(arguments, answer.mapping, answer.lines)
     if answer.error:

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, NoReturn
 from hostrouting import __version__
 from hostrouting.base.commands import DIFFERS, USAGE
 from hostrouting.cli import commands as run
-from hostrouting.node.capabilities import VERBS
+from hostrouting.node.capabilities import sweep_command, watch_command
 from hostrouting.node.output import end_streams, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_JSON_OF_A_WATCH = (
+    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
+    "(keeps, repair, alarm, stale, trouble, over: the end of one of these three, note), subject "
+    "(the route, CIDR, object or failure; null for several), text; lost is the number of lines "
+    "left out while the reader stood still; the last line has ok, and error if false"
+)
 
 
 def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
@@ -140,15 +147,20 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added.add_argument(
         "--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR"
     )
-    text = "remove everything that hostrouting installed, and restore swept objects"
-    of_any = "any config; only the records of a sweep with a backupDir need one"
-    command("reset", run.reset, text, config=of_any, has_root=True)
-    for verb in VERBS:
-        added = command(verb.name, run.optional, verb.text, config=installed)
-        added.set_defaults(verb=verb)
-        added.description = verb.description or verb.text
-        for switch in verb.switches:
-            added.switch(*switch)
+    command(
+        "reset",
+        run.reset,
+        "remove everything that hostrouting installed, and restore swept objects",
+        config="any config; only the records of a sweep with a backupDir need one",
+        has_root=True,
+    )
+    text = "remove the stale objects of azure-vnet; `reset` restores them"
+    added = command("sweep", partial(run.optional, sweep_command), text, config=installed)
+    added.switch("--dry-run", "only show the objects that a sweep would remove")
+    added.switch("--exit-code", "with --dry-run: exit with 4 if there is something to sweep")
+    text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
+    added = command("watch", partial(run.optional, watch_command), text, config=installed)
+    added.description = f"{text}; with --json, {_JSON_OF_A_WATCH}"
     command(
         "schema",
         run.schema,

@@ -3,19 +3,19 @@
 This file and `node/watch.py` alone import their rooms, and late: a node without one of them loads
 none of its code. A new capability has a section in `config/` and a room with its task, boot files,
 findings and keeper. Add functions here that load these, and call them in `configure.py` (the task),
-`boot_files.py` (the units), `check.py` (the findings); a keeper and a verb need no more than their
-line in `node/watch.py` and `VERBS`.
+`boot_files.py` (the units), `check.py` (the findings) and `cli/parser.py` (the command); a keeper
+needs no more than its line in `node/watch.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.host import Host
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from hostrouting.azure.probe_snat import ConfigureProbeSNAT
     from hostrouting.azure.stale_cni import CleanStaleCNI
@@ -88,46 +88,15 @@ def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
 # --- commands
 
 
-class Verb(NamedTuple):
-    """A command of a capability: its words, and the function that loads its code."""
-
-    name: str
-    text: str
-    load: Callable[[], Run]
-    description: str = ""
-    #: Each with its help.
-    switches: Sequence[tuple[str, str]] = ()
-
-
-def _sweep() -> Run:
+def sweep_command() -> Run:
+    """Return the function of `hostrouting sweep`."""
     from hostrouting.azure.stale_cni.command import run
 
     return run
 
 
-def _watch() -> Run:
+def watch_command() -> Run:
+    """Return the function of `hostrouting watch`."""
     from hostrouting.node.watch import run
 
     return run
-
-
-_KEEP_RIGHT = "keep the routing of an applied config right, until SIGTERM or SIGINT"
-_JSON_OF_A_WATCH = (
-    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
-    "(keeps, repair, alarm, stale, trouble, over: the end of one of these three, note), subject "
-    "(the route, CIDR, object or failure; "
-    "null for several), text; lost is the number of lines left out while the reader "
-    "stood still; the last line has ok, and error if false"
-)
-VERBS: Final = (
-    Verb(
-        "sweep",
-        "remove the stale objects of azure-vnet; `reset` restores them",
-        _sweep,
-        switches=(
-            ("--dry-run", "only show the objects that a sweep would remove"),
-            ("--exit-code", "with --dry-run: exit with 4 if there is something to sweep"),
-        ),
-    ),
-    Verb("watch", _KEEP_RIGHT, _watch, f"{_KEEP_RIGHT}; with --json, {_JSON_OF_A_WATCH}"),
-)

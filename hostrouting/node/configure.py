@@ -133,8 +133,7 @@ class _Pipeline(NamedTask, ABC):
     @property
     def _run(self) -> Deployment:
         if self._current is None:
-            message = f"a task of {self.name} runs only within it: execute the whole"
-            raise HostRoutingError(message)
+            raise HostRoutingError(f"a task of {self.name} runs only within it: execute the whole")
         return self._current
 
     def _parts(self, ctx: Context) -> list[Part]:

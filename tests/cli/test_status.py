@@ -168,17 +168,6 @@ def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) 
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
-def test_a_route_in_force_counts_without_a_default_route(host: FakeHost) -> None:
-    """It is the one that the config asks for, though nothing says by which gateway it would be
-    added now.
-    """
-    on_stdin(gated({"staticRoutes": MENDED["staticRoutes"]}), "apply")
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
-    )
-    assert "routes: 1 of 1 routes are in force" in run_here("status").stdout
-
-
 def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")
@@ -230,16 +219,6 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
     assert (reset.returncode, reset.stdout.splitlines()[-1]) == (0, NOT_INSTALLED)
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
-
-
-def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
-    """The files are gone and the route is in force: it is named, and the next step removes it."""
-    on_stdin(gated(MENDED), "apply")
-    [route] = host.routes.routes_of(OUR_PROTOCOL)
-    run_here("reset")
-    host.routes.insert_route(route.to_route())
-    steps = "apply a config again, or run: hostrouting reset"
-    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
 
 
 def test_an_apply_whose_routes_another_program_removes(

@@ -306,24 +306,6 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
 
 
-def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None:
-    """The config's route covers it and is in force, so applying it again would repair nothing."""
-    config = applied(host, **ROUTES, **OVERLAP)
-    host.routes.add_route("172.16.9.0/24", dev="ib0")
-    report = check(host, config)
-    [cidr] = report.to_mapping()["cidrs"]
-    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/24"]
-    assert "not in force" not in report.overlap.advice
-    suggested = [
-        {key: route[key] for key in ("destination", "gateway", "dev")}
-        for route in cidr["suggested_routes"]
-    ]
-    routes = [{"destination": "172.16.8.0/22"}, *suggested]
-    assert check(
-        host, applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)
-    ).ok
-
-
 def test_pasted_advice_converges(host: FakeHost) -> None:
     """The section that it prints has the routes of the config, too: pasted and applied, nothing is
     lost.
