@@ -17,16 +17,14 @@ from phases.report import Event, Record, Report, Step, names_in_path
 from phases.task import Group, Plannable, Task, Tolerant
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterable, Iterator
+    from logging import Logger
     from types import FrameType
 
     from phases.context import Change, Context, Work
 
 
-def execute(
-    task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None
-) -> None:
+def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
     """Do a task: log and time it, and wrap its errors in one TaskFailedError that names it.
 
     CancelledError and DeadlineExceededError pass unchanged if `ctx` itself is over; raised by a
@@ -61,7 +59,7 @@ def do_step(step: Step, ctx: Context) -> None:
         _perform(step, ctx, step.report.task.do)
 
 
-def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
+def undo(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
     """Undo a task; the last subtask of a group comes first.
 
     A failure does not stop the rest; one TaskFailedError at the end names all of them. A task
@@ -217,7 +215,7 @@ def run(
     skip: Iterable[str] = (),
     undo_on_failure: bool = False,
     handle_signals: bool = False,
-    logger: logging.Logger | None = None,
+    logger: Logger | None = None,
     observer: Callable[[Event], object] | None = None,
 ) -> Report:
     """Run a pipeline and return its report; a failure is in the report and is not raised.

@@ -9,9 +9,9 @@ invalid config; 3 it could not; 4 there is something to change (`plan --exit-cod
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import DIFFERS, FINE, USAGE
@@ -31,15 +31,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return perform(parsed(argv))
 
 
-def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
+def parsed(argv: Sequence[str] | None = None) -> Namespace:
     """Return the parsed arguments; without any, those of --help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
-    absent = argparse.Namespace(json=False, verbose=False, timeout=None)
+    absent = Namespace(json=False, verbose=False, timeout=None)
     return parser(as_json="--json" in argv).parse_args(argv or ["--help"], absent)
 
 
-def perform(arguments: argparse.Namespace) -> int:
+def perform(arguments: Namespace) -> int:
     """Run the command, and return the exit status."""
     is_brief = arguments.command in CHANGING and not arguments.verbose
     talks = arguments.command == "watch"

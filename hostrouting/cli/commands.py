@@ -24,7 +24,7 @@ from hostrouting.node.output import (
 )
 
 if TYPE_CHECKING:
-    import argparse
+    from argparse import Namespace
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.boot import BootFile
@@ -47,7 +47,7 @@ _NO_SYSTEMD = (
 _logger = logging.getLogger("hostrouting")
 
 
-def plan(arguments: argparse.Namespace) -> int:
+def plan(arguments: Namespace) -> int:
     """Print the changes that an apply would make, and the proof of the planned node."""
     import attrs
 
@@ -124,7 +124,7 @@ def _without_repeats(plan: Plan) -> list[Change]:
     return [change for change in changes if not (is_read_anyway and change == RELOAD)]
 
 
-def apply(arguments: argparse.Namespace) -> int:
+def apply(arguments: Namespace) -> int:
     """Correct the node, now and for every boot."""
     from hostrouting.node.configure import Configure
 
@@ -136,7 +136,7 @@ def apply(arguments: argparse.Namespace) -> int:
     return _run(arguments, task, host, None if config.void else config)
 
 
-def check(arguments: argparse.Namespace) -> int:
+def check(arguments: Namespace) -> int:
     """Prove the expected CIDRs, and compare the installed files."""
     from hostrouting.boot import INTENT_PATH
     from hostrouting.node.check import check_node
@@ -184,7 +184,7 @@ def check(arguments: argparse.Namespace) -> int:
     return FAILED if report.unread else FINE
 
 
-def record(arguments: argparse.Namespace) -> int:
+def record(arguments: Namespace) -> int:
     """Print the node as a line of JSON."""
     from hostrouting.fleet import take_record
 
@@ -193,7 +193,7 @@ def record(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def _fleet(arguments: argparse.Namespace) -> int:
+def _fleet(arguments: Namespace) -> int:
     """Prove recorded nodes: print a line for each notable one, and their summary."""
     from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
 
@@ -225,7 +225,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     return summary.status
 
 
-def status(arguments: argparse.Namespace) -> int:
+def status(arguments: Namespace) -> int:
     """Print the verdict on the node."""
     from hostrouting.node.status import node_status
 
@@ -235,7 +235,7 @@ def status(arguments: argparse.Namespace) -> int:
     return (FAILED if status.report.unread else FINE) if status.report.ok else BAD
 
 
-def optional(load: Callable[[], Run], arguments: argparse.Namespace) -> int:
+def optional(load: Callable[[], Run], arguments: Namespace) -> int:
     """Run the command of an optional capability; `load` imports its function."""
     answer = load()(_host(arguments), arguments, partial(_config, arguments))
     arguments.verdict = answer.error or "ok"
@@ -245,7 +245,7 @@ def optional(load: Callable[[], Run], arguments: argparse.Namespace) -> int:
     return answer.status
 
 
-def explain(arguments: argparse.Namespace) -> int:
+def explain(arguments: Namespace) -> int:
     """Print the routes that decide the addresses."""
     from hostrouting.route_overlap.explain import explain as explain_routing
 
@@ -266,7 +266,7 @@ def explain(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def render(arguments: argparse.Namespace) -> int:
+def render(arguments: Namespace) -> int:
     """Print or write the files of a config."""
     from hostrouting.node.boot_files import boot_files, boot_links
 
@@ -310,7 +310,7 @@ def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: st
     return [f"{folder.rstrip('/')}{path}" for path in (*(file.path for file in files), *links)]
 
 
-def reset(arguments: argparse.Namespace) -> int:
+def reset(arguments: Namespace) -> int:
     """Remove everything that hostrouting installed."""
     from hostrouting.config import HostRoutingConfig
     from hostrouting.node.configure import Reset
@@ -321,7 +321,7 @@ def reset(arguments: argparse.Namespace) -> int:
     return _run(arguments, Reset(config, host=host), host)
 
 
-def schema(_arguments: argparse.Namespace) -> int:
+def schema(_arguments: Namespace) -> int:
     """Print the JSON Schema of the config."""
     from hostrouting.config.schema import config_schema
 
@@ -332,7 +332,7 @@ def schema(_arguments: argparse.Namespace) -> int:
 # --- shared by the commands
 
 
-def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
+def _config(arguments: Namespace) -> HostRoutingConfig:
     from hostrouting.config import HostRoutingConfig
 
     if arguments.config is None:
@@ -349,11 +349,11 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
     return config
 
 
-def _host(arguments: argparse.Namespace) -> Host:
+def _host(arguments: Namespace) -> Host:
     return Host.live() if arguments.root is None else Host.offline(arguments.root)
 
 
-def recorded_run(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
     """Return a context that records the run in the journal, if the command changes the node."""
     if arguments.command not in CHANGING or arguments.root is not None or arguments.dry_run:
         return nullcontext()
@@ -369,9 +369,7 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
     return cancel_on_signals(Context(timeout=timeout))
 
 
-def _answer(
-    arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]
-) -> None:
+def _answer(arguments: Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     if arguments.json:
         # Those of a watch are the last of many lines.
         print_lines([json_line(mapping)]) if arguments.command == "watch" else print_json(mapping)
@@ -380,7 +378,7 @@ def _answer(
 
 
 def _run(
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     task: Configure | Reset,
     host: Host,
     installs: HostRoutingConfig | None = None,
@@ -443,7 +441,7 @@ def status_after(error: BaseException) -> int:
     return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED
 
 
-def refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
+def refuse(arguments: Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and with --json on stdout, too."""
     # An answer that cannot be written takes no verdict back.
     arguments.verdict = arguments.verdict or problem

@@ -38,11 +38,12 @@ from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.host import Host
 
-    _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
+    _Findings: TypeAlias = Iterable[NodeFinding]
+    _Looker: TypeAlias = Callable[[Context], _Findings]
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK = 30.0
@@ -213,7 +214,7 @@ class _Look:
     unread: list[str] = attrs.field(factory=list)
     spared: list[dict[str, object]] = attrs.field(factory=list)
 
-    def findings(self) -> Iterator[NodeFinding]:
+    def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
         config, is_live, has_traces = self.config, self.host.is_live, self.boot.has_traces
         if waiting := not has_traces and installs_units(self.ctx, config, self.host):
@@ -273,14 +274,12 @@ class _Look:
 
     def _make_sibling(
         self, look: _Looker, section: ProbeSNATConfig | StaleCNIConfig, kind: str, subject: str
-    ) -> Iterator[NodeFinding]:
+    ) -> _Findings:
         if section.enabled:
             severity: Severity = "error" if section.required else "warning"
             yield from self._make(NodeFinding(kind, subject, "", severity), **{kind: look})
 
-    def _make(
-        self, trouble: NodeFinding | None = None, /, **looks: _Looker
-    ) -> Iterator[NodeFinding]:
+    def _make(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> _Findings:
         """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
 
         Errors of its kind are as severe as the trouble itself: those of an optional sibling are
@@ -307,7 +306,7 @@ class _Look:
 
     # --- the pair
 
-    def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
+    def _routes(self, ctx: Context) -> _Findings:
         if self.is_applied:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
             # Another program may have removed routes since; a finding is also due to routes that
@@ -318,18 +317,18 @@ class _Look:
                 return ()
         return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 
-    def _files(self, ctx: Context) -> Iterable[NodeFinding]:
+    def _files(self, ctx: Context) -> _Findings:
         parts = (*boot_parts(self.config), Intent(config=self.config))
         return map(_boot_file, self.boot.drift(ctx, *parts))
 
-    def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
+    def _exposed(self, _ctx: Context) -> _Findings:
         units = capabilities.watch_units(self.config, self.host)
         if reasons := self.boot.exposed(*boot_parts(self.config), *units):
             yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
 
-    def _held(self, ctx: Context) -> Iterator[NodeFinding]:
+    def _held(self, ctx: Context) -> _Findings:
         for gate in held_gates(ctx, self.host.services):
             refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
@@ -344,7 +343,7 @@ class _Look:
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
-    def _units(self, ctx: Context) -> Iterator[NodeFinding]:
+    def _units(self, ctx: Context) -> _Findings:
         optional = (
             WATCH_UNITS
             if self.config.probe_snat.required
@@ -360,24 +359,24 @@ class _Look:
 
     # --- the siblings
 
-    def _probes(self, ctx: Context) -> Iterable[NodeFinding]:
+    def _probes(self, ctx: Context) -> _Findings:
         task = capabilities.probe_task()(self.config, host=self.host)
         if self.host.is_live:
             return task.findings(ctx, asks=self.queries)
         return map(_boot_file, task.plan(ctx))
 
-    def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
+    def _watch(self, ctx: Context) -> _Findings:
         if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
             return []
         return capabilities.watch_task()(self.config, host=self.host).findings(ctx)
 
-    def _leftovers(self, ctx: Context) -> Iterable[NodeFinding]:
+    def _leftovers(self, ctx: Context) -> _Findings:
         findings, spared = capabilities.sweep_task()(self.config, host=self.host).findings(ctx)
         self.spared += [verdict.to_mapping() for verdict in spared]
         return findings
 
 
-def _lasting(findings: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
+def _lasting(findings: _Findings, waiting: bool) -> _Findings:
     """Leave out what the first apply repairs, if that is `waiting`."""
     return (finding for finding in findings if not (waiting and finding.apply))
 
