@@ -221,6 +221,16 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
 
 
+def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
+    """The files are gone and the route is in force: it is named, and the next step removes it."""
+    on_stdin(gated(MENDED), "apply")
+    [route] = host.routes.routes_of(OUR_PROTOCOL)
+    run_here("reset")
+    host.routes.insert_route(route.to_route())
+    steps = "apply a config again, or run: hostrouting reset"
+    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
+
+
 def test_an_apply_whose_routes_another_program_removes(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
