@@ -25,8 +25,10 @@ EMPTY_RUN = [
 ]
 
 
-def run(*options: str, within: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    file = str(Path(__file__).with_name("run.py"))
+def run(
+    *options: str, within: Sequence[str] = (), program: str = "run.py"
+) -> subprocess.CompletedProcess[str]:
+    file = str(Path(__file__).with_name(program))
     return subprocess.run(
         [*within, sys.executable, file, *options], check=False, capture_output=True, text=True
     )
@@ -104,3 +106,11 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
     assert "milliseconds of the whole work" in done.stdout
     assert "Microseconds an item" not in done.stdout
     assert "install" not in done.stdout
+
+
+@needs("kernel", "ebtables-nft")
+def test_every_walk_ends_where_it_should() -> None:
+    """Each of the operations is traced in a new namespace, and reaches the kernel."""
+    done = run("--files", program="walks.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("hostrouting/host/netlink/backend.py") == 4
