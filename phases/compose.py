@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phases.context import Change, Context, Work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_plain, require_runnable
-from phases.report import Report, Step
+from phases.report import Report, Step, names_in_path
 from phases.runner import do_step, execute, log_line, plan, step_of, undo
 
 if TYPE_CHECKING:
@@ -22,8 +22,13 @@ class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
+        names: set[str] = set()
         for subtask in tasks:
             require_runnable(subtask)
+            for name_inside in names_in_path(subtask):
+                if name_inside in names:
+                    raise ValueError(f"a group has two tasks named {name_inside!r}: rename one")
+                names.add(name_inside)
         self.subtasks = tasks
         self.anonymous: bool = name is None
         kind = type(self).__name__.lower()
@@ -122,7 +127,7 @@ class Parallel(_Group):
                     thread.start()
                 except RuntimeError:  # no more threads
                     running.remove(step)
-                    step.report.status = "skipped"
+                    step.report.status = "not-reached"
                     raise
             have_threads = True
             inner.notify()

@@ -119,6 +119,9 @@ class Account(Protocol):
     def record(self, change: Change, undo: Work | None) -> None:
         """Add a change, with its inverse."""
 
+    def result(self, value: object, *, degraded: bool) -> None:
+        """Keep the task's value."""
+
 
 class Context:
     """Limits the time of a task, cancels it, and receives the changes that it makes.
@@ -197,6 +200,20 @@ class Context:
             raise TypeError(f"undo of '{change}' must be a function of the context (got {undo!r})")
         if self.account is not None:
             self.account.record(change, undo)
+
+    def result(self, value: object, *, degraded: bool = False) -> None:
+        """Leave a value of the current task in its report, whether it then fails or not.
+
+        With `degraded` a task that completes is degraded, and so are the groups around it. Outside
+        a run this does nothing.
+
+        >>> from phases import run, task
+        >>> report = run(task("answer")(lambda ctx: ctx.result(41, degraded=True)))
+        >>> report.result, report.ok, report.degraded
+        (41, True, True)
+        """
+        if self.account is not None:
+            self.account.result(value, degraded=degraded)
 
     def cancel(self, reason: str) -> None:
         """End this context and its children, and wake every thread that waits on them.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from phases.exceptions import describe
+from phases.exceptions import TaskFailedError, describe
 from phases.task import Group, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from threading import Lock
+    from typing import NoReturn
 
     from phases.context import Change, Work
 
@@ -35,10 +36,12 @@ class Event(NamedTuple):
 class Report:
     """The result of a task and of its subtasks (`children`).
 
-    `status` is `ok`, `failed`, `cancelled`, `undone`, or `skipped`: left out, or never reached.
-    A group is `ok` although a subtask that it tolerates `failed`, see `phases.tolerate`.
+    `status` is `ok`, `failed`, `cancelled`, `undone`, `skipped` (left out on purpose) or
+    `not-reached`. A group is `ok` although a subtask that it tolerates `failed`, see
+    `phases.tolerate`.
     `start` is UTC in ISO 8601, `duration` is in seconds; both are None for a task that did not run.
-    `attempts` is the number of its attempts, `error` the error that it raised.
+    `attempts` is the number of its attempts, `error` the error that it raised, `result` the value
+    that it gave to `Context.result`.
 
     >>> from phases import run, task
     >>> report = run(task("greet")(lambda ctx: None))
@@ -51,18 +54,38 @@ class Report:
         #: The path of the task, without its name.
         self.names = names
         self.name: str = task.name
-        self.status = "skipped"
+        self.status = "not-reached"
         self.start: str | None = None
         self.duration: float | None = None
         self.attempts = 0
         self.error: BaseException | None = None
-        #: For the runner; see `changes`.
+        self.result: Any = None
+        #: For the runner; see `degraded` and `changes`.
+        self.is_incomplete = False
         self.records: list[Record] = []
         subtasks = task.subtasks if isinstance(task, Group) else ()
         self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a Report is neither true nor false: test .ok, .degraded, or whether it `is None`"
+        )
+
+    def find(self, path: str) -> Report:
+        """Return the report of the step with this path.
+
+        >>> from phases import Serial, run, task
+        >>> answer = task("answer")(lambda ctx: ctx.result(42))
+        >>> run(Serial(answer, name="demo")).find("demo/answer").result
+        42
+        """
+        reports = {report.path: report for report in self.walk()}
+        if path not in reports:
+            raise KeyError(f"{path!r} is not the path of a step: {', '.join(reports)}")
+        return reports[path]
 
     @property
     def path(self) -> str:
@@ -87,8 +110,8 @@ class Report:
 
     @property
     def degraded(self) -> bool:
-        """True if the task is `ok`, and an optional task inside is not."""
-        return self.ok and not all(report.ok for report in self.walk())
+        """True if the task is `ok`, but itself or a task inside is incomplete or not `ok`."""
+        return self.ok and any(report.is_incomplete or not report.ok for report in self.walk())
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -107,14 +130,29 @@ class Report:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the tree for `json.dumps`."""
-        plain = ("name", "status", "degraded", "attempts", "start", "duration")
+        plain = ("name", "path", "status", "degraded", "attempts", "start", "duration")
         return {key: getattr(self, key) for key in plain} | {
             "error": None if self.error is None else describe(self.error),
+            "failures": [
+                {
+                    "path": path,
+                    "type": type(cause).__name__,
+                    "retryable": getattr(cause, "retryable", True),
+                    "cause": describe(cause),
+                }
+                for path, cause in self._failures()
+            ],
             "changes": [
                 change.to_mapping() for record in self.records for change in record.changes
             ],
             "children": [child.to_mapping() for child in self.children],
         }
+
+    def _failures(self) -> Iterator[tuple[str, BaseException]]:
+        if isinstance(self.error, TaskFailedError):
+            yield from ((error.path, error.cause) for error in self.error.walk())
+        elif self.error is not None:
+            yield self.path, self.error
 
 
 class Record(NamedTuple):
@@ -162,6 +200,7 @@ class Step(NamedTuple):
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
         report.status, report.error = "running", None
         report.attempts += 1
+        report.result, report.is_incomplete = None, False
         self.notify(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
@@ -182,6 +221,10 @@ class Step(NamedTuple):
     def skips(self, name: str) -> bool:
         """See `Account`."""
         return name in self.skip
+
+    def result(self, value: object, *, degraded: bool) -> None:
+        """See `Account`."""
+        self.report.result, self.report.is_incomplete = value, degraded
 
     def record(self, change: Change, undo: Work | None) -> None:
         """See `Account`."""

@@ -53,7 +53,8 @@ def step_of(task: Task, ctx: Context) -> Step:
 def do_step(step: Step, ctx: Context) -> None:
     """Execute the task of a step, unless the run leaves it out."""
     if step.skips(step.report.name):
-        step.report.status = "skipped"
+        for report in step.report.walk():
+            report.status = "skipped"
         log_line(ctx.logger.info, "skipped", step.report, "skipped")
     else:
         _perform(step, ctx, step.report.task.do)
@@ -276,14 +277,18 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     for (report, *_), result in outermost.roll_back(reverse):
         if isinstance(result, TaskFailedError):
             report.status, report.error = "failed", result
+            outermost.notify(report)
             failures.append(result.under(*report.names))
     # Completed groups get the status of their subtasks; failures that they tolerated do not count.
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
+            before = report.status
             for status in ("undone", "failed"):
                 if status in inside:
                     report.status = status
+            if report.status != before:
+                outermost.notify(report)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
 

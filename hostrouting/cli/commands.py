@@ -407,20 +407,21 @@ def _run(
         for number, handler in usual.items():
             signal.signal(number, handler)
     failures = getattr(report.error, "failures", ())
-    overlaps = (failure.report for failure in failures if isinstance(failure, RouteOverlapError))
+    proofs = [failure.report for failure in failures if isinstance(failure, RouteOverlapError)]
+    proofs += [child.result for child in report.children if child.result is not None]
     changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     account = {
-        "overlap": next((overlap.to_mapping() for overlap in overlaps), None),
         "held": held,
         "released": [change.subject for change in changes if change.kind == RELEASED],
         "spared": spared,
     }
     # Its 10,000 changes take a while.
     tree = report.to_mapping() if arguments.json else {}
-    answer = {"ok": report.ok, "verdict": verdict, **tree}
+    overlap = proofs[0].to_mapping() if proofs and arguments.json else None
+    answer = {"ok": report.ok, "verdict": verdict, **tree, "overlap": overlap}
     answer |= {name: value for name, value in account.items() if value}
     arguments.verdict = report.error or verdict
     if report.error:

@@ -211,9 +211,14 @@ class Configure(_Pipeline):
         return task(subtask.name, plan=plan_nothing, records=True)(lambda _: None)
 
     def do(self, ctx: Context) -> None:
-        """Do all tasks, unless the config is empty; raise one error with every failure in it."""
-        if not self._boot.changes_nothing(self._config):
-            super().do(ctx)
+        """Do all tasks; raise one error with every failure in it."""
+        if self._boot.changes_nothing(self._config):
+            for subtask in self.subtasks:
+                execute(subtask, ctx, logger=self._logger)
+            return
+        if self._config.route_overlap.cidrs and ctx.skips(self._check):
+            ctx.result(None, degraded=True)
+        super().do(ctx)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""

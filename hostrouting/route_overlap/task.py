@@ -53,8 +53,8 @@ _MOST_LINES = 100
 class CheckRouteOverlap(PairTask):
     """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
 
-    In mode WARN it logs each finding; in mode STRICT it raises RouteOverlapError, and the gates
-    stay closed.
+    In mode WARN it logs each finding and is degraded; in mode STRICT it raises RouteOverlapError,
+    and the gates stay closed. The `OverlapReport` is the result of its step, see `Report.find`.
     """
 
     name = "check-route-overlap"
@@ -82,6 +82,7 @@ class CheckRouteOverlap(PairTask):
         if not self._host.is_live:
             return
         report = check_now(ctx, self._config, self._host, seconds=seconds)
+        ctx.result(report, degraded=not report.ok)
         try:
             leave_marker(files, report)
         finally:

@@ -181,11 +181,14 @@ def test_an_overlap_that_is_only_warned_of_is_wrong() -> None:
     """Under WARN nothing is held and the exit status is 0, and still no sentence calls the node
     right.
     """
-    warned = on_stdin(gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}}), "apply")
+    config = gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}})
+    warned = on_stdin(config, "apply")
     sentence = f"wrong: {OVERLAP}, no gate is held; run: {FIX}"
     assert (warned.returncode, warned.stdout.splitlines()[-1]) == (0, sentence)
     # One line for each warning: how to resolve it is in the sentence.
     assert warned.stderr == f"hostrouting: {OVERLAP}\n"
+    answer = json.loads(on_stdin(config, "apply", "--json").stdout)
+    assert (answer["ok"], answer["degraded"], answer["overlap"]["ok"]) == (True, True, False)
     assert run_here("status").stdout.splitlines()[0] == sentence
 
 

@@ -77,6 +77,25 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
     assert ours(host) == before[0]
 
 
+def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
+    """The default mode completes, degraded, and the proof is found by the path of its step; a run
+    that leaves the proof out is degraded, too, and an image, where nothing is proven, is not.
+    """
+    warned = {"routeOverlap": {**OVERLAP["routeOverlap"], "mode": "WARN"}}
+    report = run(configure(host, **warned))
+    assert (report.ok, report.degraded) == (True, True)
+    proof = report.find("configure/check-route-overlap").result
+    assert [finding.kind for _, finding in proof.findings] == ["overlap"]
+    skipped = run(configure(host, **warned), skip=["check-route-overlap"])
+    assert (skipped.ok, skipped.degraded, skipped.result) == (True, True, None)
+    host.routes.remove_address("ib0", "172.16.1.4/16")
+    right = run(configure(host, **warned))
+    assert (right.ok, right.degraded) == (True, False)
+    image = run(configure(FakeHost(is_live=False), **warned))
+    assert (image.ok, image.degraded) == (True, False)
+    assert image.find("configure/check-route-overlap").result is None
+
+
 def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
     """Routes, scripts, units, links and markers are gone."""
     before = host.routes.routes()

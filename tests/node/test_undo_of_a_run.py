@@ -308,11 +308,8 @@ def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
-    several: list[Task] = [
-        ConfigureStaticRoutes(wanted, host=host),
-        CheckRouteOverlap(wanted, host=host),
-    ]
-    tasks = Parallel(*several, *several)
+    routes, check = ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)
+    tasks = Parallel(routes, check, Serial(routes), Serial(check))
     execute(tasks)
     with host.lock.hold(Context()) as held:
         execute(tasks, held)

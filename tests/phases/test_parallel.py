@@ -12,6 +12,7 @@ from phases import (
     Context,
     DeadlineExceededError,
     Parallel,
+    Serial,
     TaskFailedError,
     execute,
     run,
@@ -69,8 +70,8 @@ def test_no_failure_is_lost() -> None:
 
 def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
     """At its caller's deadline, a group ends with DeadlineExceededError."""
-    nap = task("nap")(lambda ctx: ctx.sleep(60))
-    running = threads.submit(execute, Parallel(nap, nap), Context(timeout=5, clock=clock))
+    naps = [task(name)(lambda ctx: ctx.sleep(60)) for name in ("nap", "rest")]
+    running = threads.submit(execute, Parallel(*naps), Context(timeout=5, clock=clock))
     clock.wait_for_sleepers(3)
     clock.advance(5)
     assert isinstance(running.exception(timeout=60), DeadlineExceededError)
@@ -126,7 +127,7 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
         execute(Parallel(task("a")(do), task("b")(lambda _: None), name="both"))
     assert began == []
     report = run(Parallel(task("a")(do), task("b")(lambda _: None), name="both"))
-    assert [child.status for child in report.children] == ["cancelled", "skipped"]
+    assert [child.status for child in report.children] == ["cancelled", "not-reached"]
 
 
 def _after(name: str) -> Callable[[logging.LogRecord], bool]:
@@ -206,12 +207,13 @@ def test_context_variables_reach_the_threads() -> None:
     assert seen == ["node-1"]
 
 
-def test_the_same_task_twice() -> None:
-    """A group may hold a task twice; it is done twice."""
-    calls: list[int] = []
-    twice = task("a")(lambda _: calls.append(1))
-    execute(Parallel(twice, twice))
-    assert calls == [1, 1]
+@pytest.mark.parametrize("group", [Serial, Parallel])
+def test_a_name_twice_in_a_group_is_a_mistake(group: type[Serial | Parallel]) -> None:
+    """Paths and `skip` could not distinguish two tasks of one name; the error has the name."""
+    first, second = (task("a")(lambda _: None) for _ in range(2))
+    with pytest.raises(ValueError, match="a group has two tasks named 'a': rename one"):
+        group(first, second)
+    group(Serial(first), Serial(second), Serial(), Serial())
 
 
 def test_an_interrupt_in_a_subtask_weighs_more_than_a_failure() -> None:

@@ -191,20 +191,22 @@ def test_an_observer_follows_the_run() -> None:
     task.
     """
     events: list[Event] = []
-    report = run(
-        Serial(_recording(A), FAIL, name="all"), undo_on_failure=True, observer=events.append
-    )
+    inner = Serial(_recording(A), name="in")
+    report = run(Serial(inner, FAIL, name="all"), undo_on_failure=True, observer=events.append)
     assert [(event.path, event.status, event.change) for event in events] == [
         ("all", "running", None),
-        ("all/make", "running", None),
-        ("all/make", "running", A),
-        ("all/make", "ok", None),
+        ("all/in", "running", None),
+        ("all/in/make", "running", None),
+        ("all/in/make", "running", A),
+        ("all/in/make", "ok", None),
+        ("all/in", "ok", None),
         ("all/fail", "running", None),
         ("all/fail", "failed", None),
         ("all", "failed", None),
-        ("all/make", "undone", None),
+        ("all/in/make", "undone", None),
+        ("all/in", "undone", None),
     ]
-    assert events[-2].error is report.error
+    assert events[-3].error is report.error
 
 
 def test_an_observer_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -227,12 +229,12 @@ class _World:
         self.values: defaultdict[int, str] = defaultdict(lambda: "before")
         self.strangers: dict[int, str] = {}
         self.lock = threading.Lock()
-        self._numbers = count()
+        self.numbers = count()
 
     def change(self, ctx: Context, place: int) -> None:
         """Write to a place, and record it, as one step."""
         with self.lock:
-            before, after = self.values[place], f"ours {next(self._numbers)}"
+            before, after = self.values[place], f"ours {next(self.numbers)}"
             self.values[place] = after
 
             def undo(_: Context) -> None:
@@ -254,7 +256,8 @@ class _Worker:
     """
 
     def __init__(self, world: _World, steps: list[tuple[bool, int]], failures: int) -> None:
-        self.name = f"worker {steps}"
+        # A group refuses a name twice.
+        self.name = f"worker {id(self)}"
         self._world = world
         self._steps = steps
         self._failures = failures
@@ -296,7 +299,8 @@ def _build(shape: Shape, world: _World) -> Task:
         return _Worker(world, kind, inside)
     assert isinstance(inside, list)
     members = [_build(each, world) for each in inside]
-    group = Parallel(*members) if kind == "parallel" else Serial(*members)
+    name = f"group {next(world.numbers)}"
+    group = (Parallel if kind == "parallel" else Serial)(*members, name=name)
     if kind == "retry":
         return with_retry(group, attempts=2, backoff=0)
     if kind == "tolerate":
@@ -307,15 +311,18 @@ def _build(shape: Shape, world: _World) -> Task:
 @given(pipelines, st.booleans())
 def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
     """After an undone run each place is as before, or as another program has left it; no report
-    shows a change.
+    shows a change; the last event of each task and group has the status of its report.
     """
+    events: list[Event] = []
     world = _World()
     pipeline = Serial(_build(shape, world), *([FAIL] if fails else []))
     logging.getLogger("phases").setLevel(logging.CRITICAL)
     try:
-        report = run(pipeline, undo_on_failure=True)
+        report = run(pipeline, undo_on_failure=True, observer=events.append)
     finally:
         logging.getLogger("phases").setLevel(logging.NOTSET)
+    last = {event.path: event.status for event in events if event.change is None}
+    assert last == {r.path: r.status for r in report.walk() if r.status != "not-reached"}
     recorded = [change for each in report.walk() for change in each.changes]
     if report.ok:
         ours = [value for value in world.values.values() if value.startswith("ours")]

@@ -34,9 +34,13 @@ def _statuses(report: Report) -> dict[str, str]:
 def _entry(
     name: str, status: str, start: str | None, duration: float | None, **more: object
 ) -> dict[str, object]:
-    fields = {"name": name, "status": status, "start": start, "duration": duration, "error": None}
-    fields |= {"degraded": False, "attempts": int(start is not None)}
-    return {**fields, "changes": [], "children": [], **more}
+    fields = {"path": name, "status": status, "start": start, "duration": duration, "error": None}
+    fields |= {
+        "name": name.rsplit("/", maxsplit=1)[-1],
+        "degraded": False,
+        "attempts": int(start is not None),
+    }
+    return {**fields, "failures": [], "changes": [], "children": [], **more}
 
 
 def test_report_of_a_run() -> None:
@@ -55,12 +59,21 @@ def test_report_of_a_run() -> None:
     begin, end = (f"2026-01-01T00:00:0{second}.000000Z" for second in (0, 1))
     nap_, fail, never = report.children
     rest = [{"action": "+", "subject": "rest", "detail": "1 s", "kind": ""}]
-    assert nap_.to_mapping() == _entry("nap", "ok", begin, 1.0, changes=rest)
-    assert fail.to_mapping() == _entry("fail", "failed", end, 0.0, error="fail: x")
-    assert never.to_mapping() == _entry("never", "skipped", None, None)
+    assert nap_.to_mapping() == _entry("all/nap", "ok", begin, 1.0, changes=rest)
+    failures = [{"path": "fail", "type": "OSError", "retryable": True, "cause": "x"}]
+    assert fail.to_mapping() == _entry(
+        "all/fail", "failed", end, 0.0, error="fail: x", failures=failures
+    )
+    assert never.to_mapping() == _entry("all/never", "not-reached", None, None)
     children = [each.to_mapping() for each in report.children]
     assert report.to_mapping() == _entry(
-        "all", "failed", begin, 1.0, error="all/fail: x", children=children
+        "all",
+        "failed",
+        begin,
+        1.0,
+        error="all/fail: x",
+        failures=[{**failures[0], "path": "all/fail"}],
+        children=children,
     )
     assert not report.ok
     with pytest.raises(TaskFailedError, match=r"^all/fail: x$"):
@@ -77,6 +90,36 @@ def test_degraded() -> None:
     failed = run(Serial(optional, FailingTask("a", OSError("x")), name="all"))
     assert (failed.ok, failed.degraded) == (False, False)
     assert not run(Serial(RecordingTask("a", []), name="all"), skip=["a"]).degraded
+
+
+def test_a_result_is_found_by_the_path_of_its_step() -> None:
+    """A task leaves a value, of which phases knows nothing, and may degrade the run by it; each
+    attempt begins without one; a path that leads nowhere is named beside those that exist.
+    """
+    answers = iter([(1, True), (2, False)])
+
+    @task("prove")
+    def prove(ctx: Context) -> None:
+        value, degraded = next(answers, (None, False))
+        if value is not None:
+            ctx.result(value, degraded=degraded)
+
+    pipeline = Serial(prove, name="all")
+    reports = [run(pipeline) for _ in range(3)]
+    assert [(r.find("all/prove").result, r.ok, r.degraded) for r in reports] == [
+        (1, True, True),
+        (2, True, False),
+        (None, True, False),
+    ]
+    with pytest.raises(KeyError, match="'prove' is not the path of a step: all/prove, all"):
+        reports[0].find("prove")
+    Context().result(3)
+
+
+def test_a_report_is_neither_true_nor_false() -> None:
+    """`if run(...)` would start a machine after any failure; the error has what to test."""
+    with pytest.raises(TypeError, match=r"test \.ok, \.degraded, or whether it `is None`"):
+        bool(run(FailingTask("a", OSError("x"))))
 
 
 def test_the_changes_of_a_run_are_those_of_all_its_tasks() -> None:
@@ -180,7 +223,7 @@ def test_timeout() -> None:
         timeout=5,
         ctx=Context(clock=ManualClock(auto=True)),
     )
-    assert _statuses(report) == {"nap": "cancelled", "b": "skipped", "all": "cancelled"}
+    assert _statuses(report) == {"nap": "cancelled", "b": "not-reached", "all": "cancelled"}
     assert isinstance(report.error, DeadlineExceededError)
 
 
