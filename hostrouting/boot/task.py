@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
@@ -25,7 +25,7 @@ from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from phases import Change, Context
 
@@ -87,6 +87,8 @@ class SectionTask(NodeTask, ABC):
 
     #: The attribute of the config.
     section: str
+    #: Options of the task that undoes this one.
+    _undo_options: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def _intent(self) -> Intent:
@@ -99,7 +101,7 @@ class SectionTask(NodeTask, ABC):
         """Do as for a config without the section."""
         empty = type(getattr(self._config, self.section))()
         config = attrs.evolve(self._config, **{self.section: empty})
-        type(self)(config, host=self._host, logger=self._logger).do(ctx)
+        type(self)(config, host=self._host, logger=self._logger, **self._undo_options).do(ctx)
 
     @abstractmethod
     def do(self, ctx: Context) -> None:

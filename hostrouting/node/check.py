@@ -264,7 +264,7 @@ class _Look:
         if self.is_applied or not self.host.is_live or not is_strict:
             # There is nothing to make worse, and a forecast reads all routes.
             return False
-        from hostrouting.node.forecast import Forecaster
+        from hostrouting.static_routes.forecast import Forecaster
 
         with suppress(HostRoutingError, DeadlineExceededError):
             planned = ConfigureStaticRoutes(self.config, host=self.host).planned()

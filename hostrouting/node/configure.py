@@ -23,9 +23,9 @@ from hostrouting.exceptions import HostRoutingError, InvalidConfigError, WorseRo
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
-from hostrouting.node.forecast import Forecast, Forecaster, dropped
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.forecast import Forecast, Forecaster, prove_before
 from phases import (
     CancelledError,
     Change,
@@ -41,7 +41,9 @@ from phases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hostrouting.host import RouteChange
 
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
 _SIBLING_SECONDS = 60.0
 #: The kind of the change of a unit that its gate held before the run.
 RELEASED: Final = "released"
-_WORSE = "refused, since these addresses leave right without this config, and would not with it:"
-_FORCE = "correct the config, or use --force if this is meant"
 
 
 class _Pipeline(NamedTask, ABC):
@@ -226,9 +226,11 @@ class Configure(_Pipeline):
 
     def forecast(self, ctx: Context) -> Forecast:
         """Return the proof of the node after the plan; change nothing, and do not wait."""
+        # Nothing is proven in an image.
+        if not self._host.is_live or ctx.skips(self._check):
+            return Forecast()
         with ctx.interruptible():
-            forecaster = self._forecaster(ctx)
-            return Forecast() if forecaster is None else self._planned(ctx, forecaster)
+            return Forecaster(ctx, self._config, self._host).planned(*self._planned(ctx))
 
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
@@ -253,45 +255,33 @@ class Configure(_Pipeline):
                 )
                 self._log.warning(message)
 
-    # --- the proofs
-
-    def _forecaster(self, ctx: Context) -> Forecaster | None:
-        """Return None for an image, and where the proof is left out."""
-        is_proven = self._host.is_live and not ctx.skips(self._check)
-        return Forecaster(ctx, self._config, self._host) if is_proven else None
-
-    def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
-        planned = ([], []) if ctx.skips(self._routes) else self._routes.planned()
-        return forecaster.planned(*planned)
+    def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Change]]:
+        return ([], []) if ctx.skips(self._routes) else self._routes.planned()
 
     def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
         """Refuse a plan that makes the node worse; return the proof for after the changes."""
-        with ctx.interruptible():
-            # Without expected CIDRs a dump of all routes is a waste.
-            forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
-            if forecaster is None:
-                return None
-            forecaster.look()
-            planned = self._planned(ctx, forecaster)
-        self._refuse_worse(planned, "nothing was changed")
-        for line in planned.worse:
-            self._log.warning("this leaves right without this config: %s", line)
+        proof = (
+            None
+            if ctx.skips(self._check)
+            else prove_before(
+                ctx,
+                self._config,
+                self._host,
+                partial(self._planned, ctx),
+                force=self._force,
+                logger=self._log,
+            )
+        )
+        if proof is None:
+            return None
 
         def prove(state: str) -> None:
-            with ctx.interruptible():
-                now = forecaster.now()
             try:
-                self._refuse_worse(now, f"undone: {state}")
+                proof(state)
             except WorseRoutingError as error:
                 raise TaskFailedError((self._check.name,), error) from error
 
         return prove
-
-    def _refuse_worse(self, forecast: Forecast, state: str) -> None:
-        """Refuse what is worse under STRICT."""
-        if forecast.is_refused(self._config) and not self._force:
-            lines = [_WORSE, *forecast.worse, f"{state}; {_FORCE}"]
-            raise WorseRoutingError(forecast.report, "\n".join(lines))
 
     def _sibling(self, subtask: Task, *, required: bool) -> Task:
         bounded = with_timeout(subtask, _SIBLING_SECONDS, share=0.5)
@@ -343,3 +333,18 @@ class Reset(_Pipeline):
         # The same failure of several tasks is reported once.
         by_cause = {str(failure.cause): failure for failure in reversed(run.failures)}
         run.failures = [*by_cause.values()][::-1]
+
+
+def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
+    """Yield a warning for each part of the installed config that the new one does without."""
+    both = (earlier, config)
+    destinations = ([route.destination for route in each.static_routes.routes] for each in both)
+    for name, old, new in (
+        ("the static routes to", *destinations),
+        ("the proof of", *(each.route_overlap.cidrs for each in both)),
+        ("the gates", earlier.gates, config.gates),
+    ):
+        # A search of lists would take half a second for 10,000 routes.
+        kept = {*new}
+        if missing := ", ".join(part for part in dict.fromkeys(old) if part not in kept):
+            yield f"{name} {missing}: the installed config has this, and the new one does not"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from hostrouting.base.findings import (
-    REFUSED,
-    NodeFinding,
-)
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask, deploying
+from hostrouting.base.findings import REFUSED, NodeFinding
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask, deploying, read_intent
 from hostrouting.exceptions import (
     BackendError,
     ConfigMistake,
@@ -23,6 +21,7 @@ from hostrouting.net.addresses import GIVERS, Address
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
 from hostrouting.static_routes.converge import converge
+from hostrouting.static_routes.forecast import Forecaster, prove_before
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
@@ -31,13 +30,15 @@ from hostrouting.static_routes.reconcile import (
     resolve,
 )
 from hostrouting.static_routes.script import RUN_FILES, boot_part
+from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import logging
+    from collections.abc import Mapping, Sequence
 
-    from hostrouting.config import StaticRoute, StaticRoutesConfig
-    from hostrouting.host import Route, RouteChange
-    from phases import Change, Context
+    from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+    from hostrouting.host import Host, Route, RouteChange
+    from phases import Context
 
 
 class ConfigureStaticRoutes(PairTask):
@@ -47,17 +48,65 @@ class ConfigureStaticRoutes(PairTask):
     under the run lock. On a node without hostrouting the boot files come first and stay: if the
     routes fail, the machine must not start at the next boot either. Over an installed config the
     routes come first; if any part fails, everything is undone.
+
+    Under STRICT, changes that make an expected address leave wrong are refused, or undone, unless
+    `force` is set; under WARN they are logged. Expected are the CIDRs of the config, or, if it has
+    none, those of the installed one. An undo is never refused.
     """
 
     name = "configure-static-routes"
     section = "static_routes"
     _boot_part = staticmethod(boot_part)
+    _undo_options: ClassVar[Mapping[str, Any]] = {"force": True}
+
+    def __init__(
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
+        force: bool = False,
+    ) -> None:
+        super().__init__(config, host=host, logger=logger)
+        self._force = force
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
         with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
             self.refuse_own_gateways()
-            deployment.carry_out(deployment.install, self.act)
+            prove = None
+            if not self._force:
+                prove = prove_before(
+                    deployment.transaction.ctx,
+                    self._with_proof(),
+                    self._host,
+                    self.planned,
+                    force=False,
+                    logger=self._logger,
+                )
+            deployment.carry_out(deployment.install, self.act, prove=prove)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make, and its refusal; do not wait."""
+        changes, config = super().plan(ctx), self._with_proof()
+        if self._force or not (self._host.is_live and config.route_overlap.cidrs):
+            return changes
+        forecast = Forecaster(ctx, config, self._host).planned(*self.planned())
+        if forecast.is_refused(config):
+            refusal = f"{REFUSED}: worse than now: {'; '.join(forecast.worse)}"
+            changes.append(Change("~", self.name, refusal, REFUSED))
+        return changes
+
+    def _with_proof(self) -> HostRoutingConfig:
+        """Return the config, with the installed section for the proof if it has none."""
+        if self._config.route_overlap.cidrs:
+            return self._config
+        installed = None
+        # A damaged one is replaced.
+        with suppress(InvalidConfigError):
+            installed = read_intent(self._host.files)
+        section = (installed or self._config).route_overlap
+        return attrs.evolve(self._config, route_overlap=section)
 
     def refuse_own_gateways(self) -> None:
         """Raise InvalidConfigError for gateways of the node itself, which the kernel accepts."""

@@ -4,7 +4,7 @@ undo after one.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -26,11 +26,22 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.rules import Rule
 from hostrouting.node.configure import Configure, Reset
-from hostrouting.route_overlap import OverlapReport
+from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
+from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Context, Report, TaskFailedError, execute, run
+from phases import (
+    CancelledError,
+    Context,
+    Report,
+    Serial,
+    Task,
+    TaskFailedError,
+    execute,
+    plan,
+    run,
+)
 from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
@@ -79,6 +90,43 @@ def host() -> FakeHost:
 
 
 # --- before any change
+
+
+def composed(wanted: HostRoutingConfig, *, host: Host) -> Task:
+    """Return a pipeline of the two tasks, as an agent writes it."""
+    routes, check = ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)
+    return Serial(routes, check, name="configure")
+
+
+def test_a_task_alone_refuses_what_makes_the_node_worse(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The routes alone are proven by the section of their config, or by the installed one: the plan
+    shows the refusal, and nothing is changed. Under WARN, and with `force`, the task goes on; an
+    undo is never refused.
+    """
+    before = state(host)
+    without = attrs.evolve(config(), route_overlap=RouteOverlapConfig())
+
+    def refusals(task: ConfigureStaticRoutes) -> list[str]:
+        return [change.kind for change in plan(task).changes if change.subject == task.name]
+
+    for wanted in (config(), without):
+        assert refusals(ConfigureStaticRoutes(wanted, host=host)) == ["refused"]
+        error = run(composed(wanted, host=host), in_time()).error
+        assert isinstance(error, TaskFailedError)
+        assert [type(cause) for cause in error.failures] == [WorseRoutingError]
+        assert state(host) == before
+    forced = ConfigureStaticRoutes(without, host=host, force=True)
+    assert refusals(forced) == []
+    execute(forced, in_time())
+    assert state(host)[0] == []
+    execute(Configure(config(RIGHT), host=host), in_time())
+    ConfigureStaticRoutes(config(RIGHT), host=host).undo(in_time())
+    assert state(host)[0] == []
+    execute(Configure(config(RIGHT, mode="WARN"), host=host), in_time())
+    execute(ConfigureStaticRoutes(without, host=host), in_time())
+    assert "this leaves right without this config" in caplog.text
 
 
 def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
@@ -584,12 +632,19 @@ def test_a_plan_foresees_the_kernel(world: overlap_worlds.World, data: st.DataOb
 
 
 @needs_kernel
-@given(overlap_worlds.worlds(), st.data(), st.integers(1, 60), st.booleans())
+@pytest.mark.parametrize("make", [Configure, composed])
+@given(
+    world=overlap_worlds.worlds(), data=st.data(), number=st.integers(1, 60), fails=st.booleans()
+)
 def test_no_address_that_the_kernel_sent_right_goes_wrong(
-    world: overlap_worlds.World, data: st.DataObject, number: int, fails: bool
+    make: Callable[..., Task],
+    world: overlap_worlds.World,
+    data: st.DataObject,
+    number: int,
+    fails: bool,
 ) -> None:
     """Address by address, and without the code of the proof: applies that end, are interrupted, or
-    cannot write.
+    cannot write; by `Configure`, and by a pipeline of the two tasks.
     """
     world = world._replace(down=None)
     with KernelNode.made() as kernel:
@@ -613,7 +668,7 @@ def test_no_address_that_the_kernel_sent_right_goes_wrong(
             fake.files.fail_at(number)
         else:
             fake.files.operations.plan(number, lambda: ctx.cancel("SIGTERM"))
-        run(Configure(data.draw(configs(world)), host=host), ctx)
+        run(make(data.draw(configs(world)), host=host), ctx)
         assert wrong() <= before
 
 

@@ -247,7 +247,7 @@ class _World:
     def intrude(self, place: int) -> None:
         """Write to a place as another program does."""
         with self.lock:
-            self.values[place] = self.strangers[place] = f"another's {next(self._numbers)}"
+            self.values[place] = self.strangers[place] = f"another's {next(self.numbers)}"
 
 
 class _Worker:

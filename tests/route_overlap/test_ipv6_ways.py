@@ -17,12 +17,12 @@ from hostrouting.host import RouteChange
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import ObservedRoute, Route
-from hostrouting.node.forecast import Forecaster
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
 from hostrouting.route_overlap.task import prove_now
+from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost
 from phases import Context
 

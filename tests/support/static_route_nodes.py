@@ -71,6 +71,9 @@ class Account:
         self.changes.append(str(change))
         self.inverses.append(undo)
 
+    def result(self, _value: object, *, degraded: bool) -> None:
+        raise AssertionError(f"routes have no result (degraded={degraded})")
+
     def undo(self) -> None:
         """Run the inverses."""
         for inverse in self.inverses:

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.exceptions import WorseRoutingError
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import families_of
 from hostrouting.route_overlap.task import announced_fabric, prove_config
-from hostrouting.static_routes import RouteAccount
+from hostrouting.static_routes.account import RouteAccount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import logging
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Before the change that makes an address worse.
 _BY = ", by the change '"
+_WORSE = "refused, since these addresses leave right without this config, and would not with it:"
+_FORCE = "correct the config, or use --force if this is meant"
 
 
 class Forecast(NamedTuple):
@@ -166,19 +170,42 @@ class Forecaster:
             return Forecast(report, caused, undecided=str(error))
 
 
-def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
-    """Yield a warning for each part of the installed config that the new one does without."""
-    both = (earlier, config)
-    destinations = ([route.destination for route in each.static_routes.routes] for each in both)
-    for name, old, new in (
-        ("the static routes to", *destinations),
-        ("the proof of", *(each.route_overlap.cidrs for each in both)),
-        ("the gates", earlier.gates, config.gates),
-    ):
-        # A search of lists would take half a second for 10,000 routes.
-        kept = {*new}
-        if missing := ", ".join(part for part in dict.fromkeys(old) if part not in kept):
-            yield f"{name} {missing}: the installed config has this, and the new one does not"
+def prove_before(
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    planned: Callable[[], tuple[Sequence[RouteChange], Sequence[Change]]],
+    *,
+    force: bool,
+    logger: logging.Logger,
+) -> Callable[[str], None] | None:
+    """Refuse planned changes that make the node worse; return the proof for after them.
+
+    Under STRICT either raises `WorseRoutingError` unless `force` is set; under WARN the findings
+    are logged. None for an image, and where nothing is expected.
+    """
+    # Without expected CIDRs a dump of all routes is a waste.
+    if not (host.is_live and config.route_overlap.cidrs):
+        return None
+
+    def refuse_worse(forecast: Forecast, state: str) -> None:
+        if forecast.is_refused(config) and not force:
+            lines = [_WORSE, *forecast.worse, f"{state}; {_FORCE}"]
+            raise WorseRoutingError(forecast.report, "\n".join(lines))
+
+    def prove(state: str) -> None:
+        with ctx.interruptible():
+            now = forecaster.now()
+        refuse_worse(now, f"undone: {state}")
+
+    with ctx.interruptible():
+        forecaster = Forecaster(ctx, config, host)
+        forecaster.look()
+        forecast = forecaster.planned(*planned())
+    refuse_worse(forecast, "nothing was changed")
+    for line in forecast.worse:
+        logger.warning("this leaves right without this config: %s", line)
+    return prove
 
 
 def _worse(
