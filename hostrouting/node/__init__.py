@@ -3,7 +3,6 @@
 capabilities   the list of the optional ones: their tasks, units, findings and commands
 boot_files     the files of all capabilities
 configure      Configure and Reset: all tasks under one lock, with one commit
-forecast       the proofs before and after a plan
 check          all findings of a node
 status         the verdict in one sentence
 fix            a config with the routes that repair its node

@@ -3,6 +3,7 @@
 task.py         ConfigureStaticRoutes: apply, wait while that may help, install for the boot
 converge.py     make the wanted routes those of the kernel, all or none; repairs of Watch
 account.py      changes as text: forecast, records with their inverse, reasons of refusals
+forecast.py     the proofs before, of and after changes of routes, compared
 reconcile.py    a config and default routes -> wanted routes -> ordered changes; pure
 script.py       the boot script and its unit (assets/), which do the same with only bash and ip
 """
