@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.host import IPV4
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts import RouteBackendContract
 
@@ -82,6 +83,11 @@ class TestCountingBackend(RouteBackendContract):
     def backend(self, node: MemoryBackend) -> RouteBackend:
         """Return the backend that they test."""
         return CountingBackend(node)
+
+    @pytest.fixture
+    def failing(self) -> RouteBackend:
+        """Return a backend that reaches no node, whose errors they test."""
+        return CountingBackend(NetlinkBackend(netns="absent"))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,20 @@ Derive a class from the contract and override its fixtures:
         @pytest.fixture
         def backend(self, node):  # the tests call it
             return NetlinkBackend(netns=node.name)
+
+        @pytest.fixture
+        def failing(self):  # each call of it must raise a BackendError
+            return NetlinkBackend(netns="absent")
 """
 
 from __future__ import annotations
 
-import pytest
+try:
+    import pytest
+except ImportError as error:
+    raise ImportError(
+        "the contracts of backends need pytest: run pip install 'hostrouting[testing]'"
+    ) from error
 
 # pytest rewrites the asserts of modules that are registered before their import.
 pytest.register_assert_rewrite(f"{__name__}.routes", f"{__name__}.route_changes")

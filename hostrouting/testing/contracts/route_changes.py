@@ -280,6 +280,16 @@ class RouteBackendContract(RouteReadingContract):
         present = [observed for observed in backend.routes() if observed.network == 9 << 24]
         self._refused(backend, *map(_remove, reversed(present)), _add(route(OFF_LINK)))
 
+    def test_an_incomplete_rollback_is_reported(self, eth0: Node, backend: RouteBackend) -> None:
+        """The error names a removed route that cannot return: another program took its way."""
+        way, named = "7.7.7.7 dev eth0", "7.0.0.0/8 via 7.7.7.7 dev eth0"
+        arrange(eth0, way, named)
+        eth0.delete_route(route(way))
+        with pytest.raises(RouteRejectedError, match="ROLLBACK IS INCOMPLETE") as caught:
+            backend.apply([_remove(find(backend, named)), _add(route(OFF_LINK))])
+        assert not caught.value.rolled_back
+        assert [named in line for line in caught.value.left_behind] == [True]
+
     def test_a_missing_device_is_named_before_anything_is_done(
         self, eth0: Node, backend: RouteBackend
     ) -> None:

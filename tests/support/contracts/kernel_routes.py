@@ -183,13 +183,3 @@ class KernelRoutesContract(RouteBackendContract):
         with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OWN}' instead"):
             backend.apply([RouteChange.remove(standing)])
         assert place(backend) == [OWN, str(standing)]
-
-    def test_missing_carrier_is_no_reason_to_refuse(
-        self, node: Node, backend: RouteBackend
-    ) -> None:
-        """A link that is up takes routes, even without carrier."""
-        node.add_link("tun0", carrier=False)
-        node.add_address("tun0", "10.5.0.1/16")
-        text = "9.0.0.0/8 via 10.5.0.9 dev tun0 proto 142"
-        backend.apply([RouteChange.add(route(text))])
-        assert place(backend) == [f"{text} linkdown"]

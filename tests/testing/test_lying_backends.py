@@ -1,0 +1,315 @@
+"""The contract of route backends fails for each wrapper that lies about one thing."""
+
+import errno
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from importlib import import_module
+from inspect import signature, unwrap
+from itertools import chain, groupby
+from operator import methodcaller
+from threading import Barrier
+from typing import Any
+
+import pytest
+from support.kernel import needs_kernel
+
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host import RouteBackend, RouteChange
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.routes import place
+from hostrouting.net.rules import Rule
+from hostrouting.testing import KernelNode, MemoryBackend, Node
+from hostrouting.testing.contracts import RouteBackendContract
+from hostrouting.testing.contracts.routes import MULTIPATH
+
+#: By its name, a method of a wrapper: a function of the right backend returns it.
+Lies = dict[str, Callable[[Any], Callable[..., Any]]]
+
+
+class Wrapper:
+    """A backend that passes each call to a right one, but for the methods that lie."""
+
+    def __init__(self, inner: RouteBackend, lies: Lies) -> None:
+        self.inner = inner
+        self.__dict__ |= {name: lie(inner) for name, lie in lies.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+# --- how to lie
+
+
+def shows(method: str, change: Callable[[Any], Any]) -> Lies:
+    """Change what a method returns."""
+    return {method: lambda inner: lambda *a, **b: change(getattr(inner, method)(*a, **b))}
+
+
+def each(method: str, change: Callable[[Any], Any]) -> Lies:
+    """Change each value in what a method returns."""
+    return shows(method, lambda values: [*map(change, values)])
+
+
+def sets(method: str, **fields: Any) -> Lies:
+    """Show these fields of each value."""
+    return each(method, methodcaller("_replace", **fields))
+
+
+def decides(**fields: Any) -> Lies:
+    """Show these fields of each route that decides."""
+    return each("lookup", lambda one: one._replace(route=one.route._replace(**fields)))
+
+
+def owns(change: Callable[[Any], list[Any]]) -> Lies:
+    """Change each address of a link."""
+    return each(
+        "links",
+        lambda one: one._replace(addresses=tuple(chain.from_iterable(map(change, one.addresses)))),
+    )
+
+
+def calls(method: str, **options: Any) -> Lies:
+    """Give a method these options, whatever the caller gives."""
+    return {method: lambda inner: lambda *a, **b: getattr(inner, method)(*a, **{**b, **options})}
+
+
+def remembers(method: str) -> Lies:
+    """Answer the same call as the first time."""
+
+    def lie(inner: object) -> Callable[..., Any]:
+        answers: dict[str, Any] = {}
+
+        def remembered(*given: Any, **options: Any) -> Any:
+            key = str((given, options))
+            answers[key] = answers.get(key) or getattr(inner, method)(*given, **options)
+            return answers[key]
+
+        return remembered
+
+    return {method: lie}
+
+
+def fails(method: str, change: Callable[[Any], BaseException]) -> Lies:
+    """Raise another error than the right backend."""
+
+    def lie(inner: object) -> Callable[..., Any]:
+        def failing(*given: Any, **options: Any) -> Any:
+            try:
+                return getattr(inner, method)(*given, **options)
+            except BackendError as error:
+                raise change(error) from None
+
+        return failing
+
+    return {method: lie}
+
+
+def rejected(**fields: Any) -> Lies:
+    """Set fields of the error of a refused batch."""
+
+    def change(error: BackendError) -> BackendError:
+        vars(error).update(fields)
+        return error
+
+    return fails("apply", change)
+
+
+def applies(change: Callable[[RouteBackend, Sequence[RouteChange]], object]) -> Lies:
+    """Apply changes in another way."""
+    return {"apply": lambda inner: lambda changes, **_: change(inner, changes)}
+
+
+# --- single lies
+
+
+def one_by_one(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
+    for change in changes:
+        inner.apply([change])
+
+
+def overwriting(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
+    """Put removed routes back by `replace`."""
+    assert isinstance(inner, MemoryBackend)
+    *removals, refused = changes
+    inner.apply(removals)
+    try:
+        inner.apply([refused])
+    except RouteRejectedError:
+        for change in reversed(removals):
+            inner.insert_route(change.route, verb="replace")
+        raise
+
+
+def by_destination(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
+    """Remove the first route to each destination."""
+    for change in changes:
+        [first, *_] = [one for one in inner.routes() if one.network == change.route.network]
+        inner.apply([RouteChange.remove(first)])
+
+
+def backwards(values: list[Any]) -> list[Any]:
+    return values[::-1]
+
+
+def any_place(routes: Iterable[Any]) -> list[Any]:
+    """Reverse the order within each place."""
+    return [one for _, same in groupby(routes, place) for one in reversed([*same])]
+
+
+def mixed(inner: RouteBackend) -> Callable[..., Any]:
+    """Keep the destinations in one variable for all threads."""
+    barrier = Barrier(4, timeout=10)
+    asked: list[int] = []
+
+    def lookup(destinations: Sequence[int]) -> Any:
+        asked[:] = destinations
+        barrier.wait()
+        return inner.lookup([*asked])
+
+    return lookup
+
+
+METHODS = "links", "routes", "routes_of", "rules", "lookup", "apply"
+LOST = {
+    "metric": 0,
+    "source": None,
+    "scope": 0,
+    "table": 254,
+    "protocol": 3,
+    "kind": "unicast",
+    "gateway": None,
+    "dev": "eth0",
+}
+#: By the test that catches it, each lie by its name.
+LIES: dict[str, dict[str, Lies]] = {
+    "test_nothing_is_remembered": {f"{name}: remembered": remembers(name) for name in METHODS[:5]},
+    "test_every_failure_is_a_backend_error": {
+        f"{name}: an OSError": fails(name, lambda error: OSError(str(error))) for name in METHODS
+    },
+    "test_routes_of_one_table_are_ordered": {
+        "any order of routes": shows("routes", backwards),
+        "routes of every protocol": {"routes_of": lambda inner: lambda _, *a: inner.routes(*a)},
+        **{f"{name}: lost": sets("routes", **{name: value}) for name, value in LOST.items()},
+    },
+    "test_unknown_attributes_are_kept": {"metrics: lost": sets("routes", extra=())},
+    "test_a_route_without_carrier_is_marked": {
+        "routes without linkdown": sets("routes", flags=0),
+        "answers without linkdown": decides(flags=0),
+    },
+    "test_a_multipath_route_shows_every_leg": {
+        "any order of next hops": each("routes", lambda one: one._replace(nexthops=one.hops[::-1])),
+        "answers without next hops": decides(nexthops=()),
+    },
+    "test_a_replacement_takes_the_named_route_alone": {
+        "any order in a place": shows("routes", any_place)
+    },
+    "test_secondary_addresses_are_marked": {
+        "secondary: lost": owns(lambda own: [own._replace(secondary=False)])
+    },
+    "test_links_have_addresses_of_both_families": {
+        "addresses of IPv4 alone": owns(lambda own: [own] * (own.family == IPV4))
+    },
+    "test_links_come_with_state_and_addresses": {
+        "carrier: always": sets("links", carrier=True),
+        "up: always": sets("links", up=True),
+        "any order of links": shows("links", sorted),
+    },
+    "test_known_neighbours_belong_to_their_link": {
+        "neighbours: lost": sets("links", neighbours=())
+    },
+    "test_rules_come_in_the_order_of_their_priority": {
+        "any order of rules": shows("rules", backwards),
+        "mask of a mark: lost": sets("rules", mark_mask=0xFFFFFFFF),
+        "selectors: lost": each("rules", lambda rule: Rule(*rule[:7])),
+    },
+    "test_the_rules_of_a_fresh_node": {
+        "IPv6 in name alone": {"rules": lambda inner: lambda family: inner.rules(family & IPV4)}
+    },
+    "test_many_lookups_keep_their_order": {
+        "1,000 answers": shows("lookup", lambda answers: answers[:1000]),
+        "any order of answers": shows("lookup", backwards),
+    },
+    "test_the_deciding_route_answers": {
+        "one errno": each("lookup", lambda one: one._replace(errno=one.errno and errno.ENETUNREACH))
+    },
+    "test_a_route_by_source_hides_the_others": {"ignored sources": calls("lookup", sources=None)},
+    "test_sources_must_match_destinations": {"uncounted sources": calls("lookup", sources=None)},
+    "test_resolving_names_the_path_and_the_source": {
+        "ignored resolve": calls("lookup", resolve=False)
+    },
+    "test_lookups_from_many_threads_do_not_mix": {"mixed threads": {"lookup": mixed}},
+    "test_verification_finds_a_route_that_did_not_last": {
+        "nothing is verified": calls("apply", verify=False),
+        "everything is verified": calls("apply", verify=True),
+    },
+    "test_an_incomplete_rollback_is_reported": {
+        "rolled_back: always": rejected(rolled_back=True),
+        "left_behind: never": rejected(left_behind=[]),
+    },
+    "test_every_refusal_is_named": {
+        "one refusal": fails(
+            "apply", lambda error: RouteRejectedError(error.refusals[:1], rolled_back=True)
+        )
+    },
+    "test_each_reason_has_its_errno": {"one errno of refusals": rejected(errno=errno.EINVAL)},
+    "test_a_missing_device_is_named_before_anything_is_done": {
+        "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True))
+    },
+    "test_changes_are_made_in_their_order": {
+        "any order of changes": applies(lambda inner, changes: inner.apply(changes[::-1]))
+    },
+    "test_one_refusal_undoes_the_whole_batch": {"one by one": applies(one_by_one)},
+    "test_a_rollback_keeps_the_order_of_a_place": {
+        "a rollback that overwrites": applies(overwriting)
+    },
+    "test_exactly_the_named_route_is_removed": {"any removal": applies(by_destination)},
+}
+#: The tests for which a lie concerns IPv6.
+OF_IPV6 = "test_a_multipath_route_shows_every_leg", "test_the_rules_of_a_fresh_node"
+
+
+def keeps(promise: str, node: Node, backend: RouteBackend, failing: RouteBackend) -> None:
+    """Run one test of the contract on a fresh node."""
+    contract = RouteBackendContract()
+    test = getattr(contract, promise)
+    wanted = {*signature(test).parameters}
+    family = IPV6 if promise in OF_IPV6 or "six" in wanted else IPV4
+    if wanted & {"eth0", "six", "world"}:
+        unwrap(RouteBackendContract.eth0)(contract, node)
+        if family == IPV6:
+            unwrap(RouteBackendContract.six)(contract, node, backend)
+    given = {"family": family, "backend": backend, "failing": failing}
+    test(**{name: given.get(name, node) for name in wanted})
+
+
+@pytest.mark.parametrize(
+    ("promise", "name"), [(promise, name) for promise, lies in LIES.items() for name in lies]
+)
+def test_a_lie_is_caught(promise: str, name: str) -> None:
+    """The right backend keeps the promise that the wrapper around it breaks."""
+    absent = NetlinkBackend(netns="hostrouting-absent")
+    keeps(promise, right := MemoryBackend(), right, absent)
+    node, lies = MemoryBackend(), LIES[promise][name]
+    with pytest.raises((AssertionError, pytest.fail.Exception, BackendError, OSError, ValueError)):
+        keeps(promise, node, Wrapper(node, lies), Wrapper(absent, lies))
+
+
+@needs_kernel
+def test_a_dead_next_hop_shown_alive_is_caught() -> None:
+    """Only a kernel can answer what becomes of a route with several next hops."""
+    alive = tuple(MULTIPATH[IPV4].nexthops)
+    for lies in {}, sets("routes", nexthops=alive):
+        with KernelNode.made() as node:
+            right = NetlinkBackend(netns=node.name)
+            with pytest.raises(AssertionError) if lies else nullcontext():
+                keeps("test_a_dead_next_hop_is_seen", node, Wrapper(right, lies), right)
+
+
+def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that fails says what to install."""
+    monkeypatch.setitem(sys.modules, "pytest", None)
+    monkeypatch.delitem(sys.modules, (name := "hostrouting.testing.contracts"))
+    with pytest.raises(ImportError, match=r"pytest.*: run pip install 'hostrouting\[testing\]'"):
+        import_module(name)
