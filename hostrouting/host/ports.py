@@ -102,6 +102,10 @@ class RouteBackend(Routing, Protocol):
 
     Reading needs no privilege. Every method may be called from any thread. Every failure is a
     `BackendError`, never an error of the library or system call underneath.
+
+    A backend that cannot keep the attribute RTA_METRICS of a route, such as an mtu, declares it by
+    the class attribute `keeps_metrics = False`. Then it refuses an addition of such a route as any
+    refusal, with the word `metrics` and the next step in the reason, and never installs less.
     """
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:

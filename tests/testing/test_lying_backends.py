@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.exceptions import BackendError, Refusal, RouteRejectedError
 from hostrouting.host import RouteBackend, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6
@@ -24,8 +24,8 @@ from hostrouting.testing import KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts import RouteBackendContract
 from hostrouting.testing.contracts.routes import MULTIPATH
 
-#: By its name, a method of a wrapper: a function of the right backend returns it.
-Lies = dict[str, Callable[[Any], Callable[..., Any]]]
+#: By its name, an attribute of a wrapper: a function of the right backend returns it.
+Lies = dict[str, Callable[[Any], Any]]
 
 
 class Wrapper:
@@ -193,7 +193,10 @@ LIES: dict[str, dict[str, Lies]] = {
         "routes of every protocol": {"routes_of": lambda inner: lambda _, *a: inner.routes(*a)},
         **{f"{name}: lost": sets("routes", **{name: value}) for name, value in LOST.items()},
     },
-    "test_unknown_attributes_are_kept": {"metrics: lost": sets("routes", extra=())},
+    "test_unknown_attributes_are_kept": {
+        "metrics: lost": sets("routes", extra=()),
+        "metrics: installed though declared as lost": {"keeps_metrics": lambda _: False},
+    },
     "test_a_route_without_carrier_is_marked": {
         "routes without linkdown": sets("routes", flags=0),
         "answers without linkdown": decides(flags=0),
@@ -294,6 +297,18 @@ def test_a_lie_is_caught(promise: str, name: str) -> None:
     node, lies = MemoryBackend(), LIES[promise][name]
     with pytest.raises((AssertionError, pytest.fail.Exception, BackendError, OSError, ValueError)):
         keeps(promise, node, Wrapper(node, lies), Wrapper(absent, lies))
+
+
+def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
+    """Then it refuses a route that has them."""
+
+    def refuse(_: object, changes: Sequence[RouteChange]) -> None:
+        reason = "metrics are not kept: remove them from the route"
+        raise RouteRejectedError([Refusal(str(changes[0]), 95, reason)], rolled_back=True)
+
+    node = MemoryBackend()
+    backend = Wrapper(node, {"keeps_metrics": lambda _: False, **applies(refuse)})
+    keeps("test_unknown_attributes_are_kept", node, backend, backend)
 
 
 @needs_kernel

@@ -248,7 +248,7 @@ class RouteReadingContract:
             failing.routes,
             partial(failing.routes_of, 142),
             failing.rules,
-            partial(failing.lookup, [9 << 24]),
+            partial(failing.lookup, [1]),
             partial(failing.apply, [RouteChange.add(route("9.0.0.0/8 dev lo"))]),
         ):
             with pytest.raises(BackendError):
