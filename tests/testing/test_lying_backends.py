@@ -4,6 +4,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from inspect import signature, unwrap
 from itertools import chain, groupby
@@ -42,9 +43,14 @@ class Wrapper:
 # --- how to lie
 
 
+def wraps(method: str, answer: Callable[[partial[Any]], Any]) -> Lies:
+    """Answer in place of a method, from the call that the right backend would get."""
+    return {method: lambda inner: lambda *a, **b: answer(partial(getattr(inner, method), *a, **b))}
+
+
 def shows(method: str, change: Callable[[Any], Any]) -> Lies:
     """Change what a method returns."""
-    return {method: lambda inner: lambda *a, **b: change(getattr(inner, method)(*a, **b))}
+    return wraps(method, lambda call: change(call()))
 
 
 def each(method: str, change: Callable[[Any], Any]) -> Lies:
@@ -72,38 +78,31 @@ def owns(change: Callable[[Any], list[Any]]) -> Lies:
 
 def calls(method: str, **options: Any) -> Lies:
     """Give a method these options, whatever the caller gives."""
-    return {method: lambda inner: lambda *a, **b: getattr(inner, method)(*a, **{**b, **options})}
+    return wraps(method, lambda call: call(**options))
 
 
 def remembers(method: str) -> Lies:
     """Answer the same call as the first time."""
+    answers: dict[object, Any] = {}
 
-    def lie(inner: object) -> Callable[..., Any]:
-        answers: dict[str, Any] = {}
+    def remembered(call: partial[Any]) -> Any:
+        key = call.func, str((call.args, call.keywords))
+        answers[key] = answers.get(key) or call()
+        return answers[key]
 
-        def remembered(*given: Any, **options: Any) -> Any:
-            key = str((given, options))
-            answers[key] = answers.get(key) or getattr(inner, method)(*given, **options)
-            return answers[key]
-
-        return remembered
-
-    return {method: lie}
+    return wraps(method, remembered)
 
 
 def fails(method: str, change: Callable[[Any], BaseException]) -> Lies:
     """Raise another error than the right backend."""
 
-    def lie(inner: object) -> Callable[..., Any]:
-        def failing(*given: Any, **options: Any) -> Any:
-            try:
-                return getattr(inner, method)(*given, **options)
-            except BackendError as error:
-                raise change(error) from None
+    def failing(call: partial[Any]) -> Any:
+        try:
+            return call()
+        except BackendError as error:
+            raise change(error) from None
 
-        return failing
-
-    return {method: lie}
+    return wraps(method, failing)
 
 
 def rejected(**fields: Any) -> Lies:
