@@ -479,13 +479,13 @@ class RouteReadingContract:
         ]
 
     def test_many_lookups_keep_their_order(self, eth0: Node, backend: RouteBackend) -> None:
-        """Of 5,001 lookups each gets its answer in their order, with refusals."""
+        """Of 2,001 lookups each gets its answer in their order, with refusals."""
         assert backend.lookup([]) == []
         arrange(eth0, "prohibit 9.0.0.0/8")
-        destinations = [(9 + number % 2) << 24 | number for number in range(5001)]
+        destinations = [(9 + number % 2) << 24 | number for number in range(2001)]
         answers = backend.lookup(destinations)
         assert [answer.destination for answer in answers] == destinations
-        assert [answer.errno for answer in answers] == [errno.EACCES, 0] * 2500 + [errno.EACCES]
+        assert [answer.errno for answer in answers] == [errno.EACCES, 0] * 1000 + [errno.EACCES]
         assert {str(answer.route) for answer in answers[1::2]} == {DEFAULT}
 
     def test_sources_must_match_destinations(self, node: Node, backend: RouteBackend) -> None:
