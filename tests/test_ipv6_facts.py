@@ -44,17 +44,7 @@ def node() -> Iterator[WiredNode]:
         made.hold("e0", "2001:db8:1::1/64")
         made.hold("e1", "fd00:1::1/64")
         for dev in "e0", "e1":
-            made.ip(
-                "neigh",
-                "add",
-                ROUTER,
-                "dev",
-                dev,
-                "lladdr",
-                "02:00:00:00:00:01",
-                "nud",
-                "permanent",
-            )
+            made.ip(f"neigh add {ROUTER} dev {dev} lladdr 02:00:00:00:00:01 nud permanent")
         yield made
 
 
@@ -70,7 +60,7 @@ def refusal(node: WiredNode, command: str) -> str:
 
 
 def shown(node: WiredNode, *words: str) -> list[dict[str, Any]]:
-    return [one for one in json.loads(node.ip("-6", "-j", *words) or "[]") if one]
+    return [one for one in json.loads(node.ip("-6 -j", *words) or "[]") if one]
 
 
 def held(node: WiredNode, prefix: str = PLACE) -> list[tuple[str, int]]:
@@ -421,13 +411,13 @@ def test_rules_in_a_batch_are_of_its_family(node: WiredNode) -> None:
 
 def test_via_inet6_makes_a_route_of_ipv6(node: WiredNode) -> None:
     """Only with `-4` does a default route by an IPv6 gateway become one of IPv4."""
-    node.ip("route", "add", "default", "via", "inet6", ROUTER, "dev", "e0")
-    assert (node.ip("-4", "route", "show", "default"), held(node, "default")) == (
+    node.ip(f"route add default via inet6 {ROUTER} dev e0")
+    assert (node.ip("-4 route show default"), held(node, "default")) == (
         "",
         [("e0", 1024)],
     )
-    node.ip("-4", "route", "add", "default", "via", "inet6", ROUTER, "dev", "e0")
-    assert f"via inet6 {ROUTER} dev e0" in node.ip("-4", "route", "show", "default")
+    node.ip(f"-4 route add default via inet6 {ROUTER} dev e0")
+    assert f"via inet6 {ROUTER} dev e0" in node.ip("-4 route show default")
 
 
 # --- next hop objects
@@ -456,11 +446,11 @@ def test_a_deletion_takes_a_foreign_route_by_object(
 
 def test_of_ipv4_it_does_not(node: WiredNode) -> None:
     """There the gateway is compared."""
-    node.ip("address", "add", "10.1.0.1/24", "dev", "e0")
-    node.ip("nexthop", "add", "id", "5", "via", "10.1.0.2", "dev", "e0")
-    node.ip("route", "add", "10.9.0.0/16", "nhid", "5")
+    node.ip("address add 10.1.0.1/24 dev e0")
+    node.ip("nexthop add id 5 via 10.1.0.2 dev e0")
+    node.ip("route add 10.9.0.0/16 nhid 5")
     with pytest.raises(BackendError, match="No such process"):
-        node.ip("route", "delete", "10.9.0.0/16", "via", "10.1.0.3", "dev", "e0")
+        node.ip("route delete 10.9.0.0/16 via 10.1.0.3 dev e0")
 
 
 @pytest.mark.parametrize("order", [1, -1])

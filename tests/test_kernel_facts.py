@@ -34,14 +34,14 @@ def node() -> Iterator[KernelNode]:
     """A node with its uplink; the fabric's device has no address yet."""
     with KernelNode.made() as made:
         made.add_link("eth0")
-        made.ip("address", "add", "10.224.0.4/16", "dev", "eth0")
-        made.ip("route", "add", "default", "via", "10.224.0.1")
+        made.ip("address add 10.224.0.4/16 dev eth0")
+        made.ip("route add default via 10.224.0.1")
         made.add_link("ib0")
         yield made
 
 
 def device_for(node: KernelNode, address: str) -> str:
-    (answer,) = json.loads(node.ip("-json", "route", "get", address))
+    (answer,) = json.loads(node.ip(f"-json route get {address}"))
     return str(answer["dev"])
 
 
@@ -67,8 +67,8 @@ def test_the_kernel_accepts_destinations_that_no_packet_should_take(
     node: KernelNode, destination: str
 ) -> None:
     """Only the config refuses such routes: the kernel would install them."""
-    node.ip("route", "add", destination, "via", "10.224.0.1")
-    assert node.ip("route", "show", "exact", destination)
+    node.ip(f"route add {destination} via 10.224.0.1")
+    assert node.ip(f"route show exact {destination}")
 
 
 @pytest.mark.parametrize("before", ["172.16.0.0/12", "172.16.0.0/16 metric 50"])
@@ -76,9 +76,9 @@ def test_a_late_connected_route_decides(node: KernelNode, before: str) -> None:
     """An address that comes later brings a /16 of metric 0, which beats a shorter prefix and a
     higher metric.
     """
-    node.ip("route", "add", *before.split(), "via", "10.224.0.1")
+    node.ip("route add", *before.split(), "via 10.224.0.1")
     assert device_for(node, "172.16.8.1") == "eth0"
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    node.ip("address add 172.16.1.4/16 dev ib0")
     assert device_for(node, "172.16.8.1") == "ib0"
 
 
@@ -86,40 +86,40 @@ def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
     """A route inside the late /16 still decides for its own addresses; the rest of the /16 leaves
     by the fabric.
     """
-    node.ip("route", "add", "172.16.8.0/22", "via", "10.224.0.1")
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    node.ip("route add 172.16.8.0/22 via 10.224.0.1")
+    node.ip("address add 172.16.1.4/16 dev ib0")
     assert (device_for(node, "172.16.8.1"), device_for(node, "172.16.1.9")) == ("eth0", "ib0")
 
 
 def test_an_equal_route_that_was_first_stays_first(node: KernelNode) -> None:
     """A late connected route is appended after a route of the same prefix and metric."""
-    node.ip("route", "add", FABRIC, "via", "10.224.0.1")
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
-    assert len(node.ip("route", "show", "exact", FABRIC).splitlines()) == 2
+    node.ip(f"route add {FABRIC} via 10.224.0.1")
+    node.ip("address add 172.16.1.4/16 dev ib0")
+    assert len(node.ip(f"route show exact {FABRIC}").splitlines()) == 2
     assert device_for(node, "172.16.8.1") == "eth0"
 
 
 def test_no_route_beats_the_local_table(node: KernelNode) -> None:
     """The node's own address stays local whatever route the main table has for it."""
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
-    node.ip("route", "add", "172.16.1.4/32", "via", "10.224.0.1")
-    assert node.ip("route", "get", "172.16.1.4").startswith("local ")
+    node.ip("address add 172.16.1.4/16 dev ib0")
+    node.ip("route add 172.16.1.4/32 via 10.224.0.1")
+    assert node.ip("route get 172.16.1.4").startswith("local ")
 
 
 def test_replace_with_another_metric_adds_a_route(node: KernelNode) -> None:
     """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays in addition
     to the new one.
     """
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
-    node.ip("route", "replace", FABRIC, "via", "10.224.0.1", "metric", "50")
-    assert len(node.ip("route", "show", "exact", FABRIC).splitlines()) == 2
+    node.ip("address add 172.16.1.4/16 dev ib0")
+    node.ip(f"route replace {FABRIC} via 10.224.0.1 metric 50")
+    assert len(node.ip(f"route show exact {FABRIC}").splitlines()) == 2
 
 
 def test_replace_overwrites_the_kernels_own_route(node: KernelNode) -> None:
     """With metric 0 the connected route is gone, and nothing warns of it."""
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
-    node.ip("route", "replace", FABRIC, "via", "10.224.0.1")
-    assert "proto kernel" not in node.ip("route", "show", "exact", FABRIC)
+    node.ip("address add 172.16.1.4/16 dev ib0")
+    node.ip(f"route replace {FABRIC} via 10.224.0.1")
+    assert "proto kernel" not in node.ip(f"route show exact {FABRIC}")
 
 
 @pytest.mark.parametrize("cause", ["link set ib0 down", "address delete 172.16.1.4/16 dev ib0"])
@@ -129,15 +129,15 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(
     """No RTM_DELROUTE is sent for a route through a gateway whose device goes down or whose address
     goes.
     """
-    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
-    node.ip("route", "add", "192.0.2.0/24", "via", "172.16.1.1")
+    node.ip("address add 172.16.1.4/16 dev ib0")
+    node.ip("route add 192.0.2.0/24 via 172.16.1.1")
     with in_namespace(node.name, open_here) as listener:
         listener.bind((0, IPV4_ROUTE_EVENTS))
-        node.ip("route", "add", "198.51.100.0/24", "via", "172.16.1.1")
-        node.ip("route", "delete", "198.51.100.0/24")
+        node.ip("route add 198.51.100.0/24 via 172.16.1.1")
+        node.ip("route delete 198.51.100.0/24")
         assert [kind for kind, _ in messages_received(listener)] == [RTM_NEWROUTE, RTM_DELROUTE]
         node.ip(*cause.split())
-        assert node.ip("route", "show", "192.0.2.0/24") == ""
+        assert node.ip("route show 192.0.2.0/24") == ""
         assert not any(
             socket.inet_aton("192.0.2.0") in payload for _, payload in messages_received(listener)
         )
@@ -210,7 +210,7 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode,
 
     def dump(*steps: tuple[str, str]) -> list[str]:
         for words in steps:
-            node.ip("-6", "route", *" ".join(words).split())
+            node.ip("-6 route", *" ".join(words).split())
         return [
             str(route)
             for route in NetlinkBackend(netns=node.name).routes(IPV6)
@@ -239,7 +239,7 @@ def test_a_batch_of_ip_stops_at_the_first_refusal_unless_forced(
     ended = subprocess.run(command, input=LINES_OF_IP, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "Command failed -:2" in ended.stderr
-    added = node.ip("route", "show", "via", "10.224.0.1").splitlines()
+    added = node.ip("route show via 10.224.0.1").splitlines()
     assert len([route for route in added if not route.startswith("default")]) == routes
 
 

@@ -96,7 +96,7 @@ def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> No
         "",
         {"hostRouting": mended},
     )
-    node.ip("rule", "add", "to", "172.20.0.0/16", "prohibit", "priority", "1")
+    node.ip("rule add to 172.20.0.0/16 prohibit priority 1")
     answered = run("check", "--fix", path, inside=node)
     assert (answered.returncode, answered.stdout) == (1, "")
     assert "172.20.5.7: blocked (1: from all to 172.20.0.0/16 prohibit)" in answered.stderr
@@ -275,7 +275,7 @@ def test_watch_keeps_the_routes_until_a_signal(
             assert watching.stderr is not None
             assert (watching.stderr.readline(), watching.stderr.readline()) == (keeps, repaired)
             for _ in range(3):
-                node.ip("route", "delete", "172.16.8.0/22")
+                node.ip("route delete 172.16.8.0/22")
                 assert watching.stderr.readline() == repaired
             watching.send_signal(sign)
             assert (watching.communicate(timeout=60)[1], watching.returncode) == ("", 0)

@@ -74,7 +74,7 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
                 "172.16.8.0/22",
             )
             assert "overlap" in alarm["text"]
-            node.ip("route", "delete", "172.16.8.0/24")
+            node.ip("route delete 172.16.8.0/24")
             advice, over = told(watching.stdout), told(watching.stdout)
             assert (advice["kind"], over["kind"], over["severity"]) == ("note", "over", "info")
             watching.send_signal(signal.SIGTERM)

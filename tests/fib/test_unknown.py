@@ -137,8 +137,8 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_address("eth0", "192.168.7.1/24")
-        node.ip("route", "add", "local", "10.0.0.0/8", "dev", "lo", "table", "local")
-        node.ip("route", "add", "10.1.0.0/16", "dev", "eth0")
+        node.ip("route add local 10.0.0.0/8 dev lo table local")
+        node.ip("route add 10.1.0.0/16 dev eth0")
         if was_changed:
             node.add_rule(BLOCKING)
             node.remove_rule(BLOCKING)
@@ -184,7 +184,7 @@ def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
     """
     with KernelNode.made() as node:
         node.add_link("e0")
-        node.ip("route", "add", "9.0.0.0/8", "dev", "e0", "scope", "host", "table", "local")
+        node.ip("route add 9.0.0.0/8 dev e0 scope host table local")
         kernel = NetlinkBackend(netns=node.name)
 
         def model() -> Fib:

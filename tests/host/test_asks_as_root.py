@@ -51,7 +51,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[KernelNode]:
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
         node.add_route("10.96.0.0/16", dev="ib0", table=101)
         user = 0 if request.param == "root" else 65534
-        node.ip("rule", "add", "uidrange", f"{user}-{user}", "lookup", "101", "priority", "50")
+        node.ip(f"rule add uidrange {user}-{user} lookup 101 priority 50")
         yield node
 
 

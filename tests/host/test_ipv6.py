@@ -53,7 +53,7 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
 
 
 def ip_route(node: KernelLinks, *words: str) -> str:
-    return node.kernel.ip("-6", "route", *words)
+    return node.kernel.ip("-6 route", *words)
 
 
 def asked(backend: NetlinkBackend, *addresses: str, resolve: bool = False) -> list[Lookup]:
@@ -70,7 +70,7 @@ def _words(route: ObservedRoute) -> tuple[object, ...]:
 
 def variety(node: KernelLinks) -> None:
     """Routes with every detail that `ip` can give them."""
-    node.kernel.ip("nexthop", "add", "id", "7", "via", "fd00:1::7", "dev", "eth0")
+    node.kernel.ip("nexthop add id 7 via fd00:1::7 dev eth0")
     for words in (
         "fd00:9::9/128 dev ib0",
         "fd00:2::/64 from fd00:1::/64 dev eth0",
@@ -98,7 +98,7 @@ class TestOnTheKernel:
         """By default the kernel shows the gateways of an object; where it does not, the path of a
         packet has them.
         """
-        node.kernel.ip("nexthop", "add", "id", "7", "via", "fe80::1", "dev", "ib0")
+        node.kernel.ip("nexthop add id 7 via fe80::1 dev ib0")
         ip_route(node, "add", "fd00:7::/64", "nhid", "7")
         node.kernel.run("sysctl", "-qw", f"net.ipv4.nexthop_compat_mode={shown}")
         [decided], [path] = asked(backend, "fd00:7::9"), asked(backend, "fd00:7::9", resolve=True)
@@ -217,12 +217,10 @@ class TestOnTheKernel:
             assert [event.verb for event in told] == ["add", "append", "replace", "remove"]
             assert told[1].route == merged
             assert [str(event.route.gateway) for event in told[2:]] == ["fd00:1::8"] * 2
-            node.kernel.ip(
-                "-6", "rule", "add", "priority", "50", "from", "fd00:1::/64", "lookup", "88"
-            )
+            node.kernel.ip("-6 rule add priority 50 from fd00:1::/64 lookup 88")
             [rule] = [event for event in listener.take() if isinstance(event, RuleEvent)]
             assert rule.rule in backend.rules(IPV6)
-            node.kernel.ip("address", "delete", "fd00:1::4/64", "dev", "eth0")
+            node.kernel.ip("address delete fd00:1::4/64 dev eth0")
             gone = [event for event in listener.take() if event.verb == "remove"]
             assert [str(event.address) for event in gone if isinstance(event, AddressEvent)] == [
                 "fd00:1::4/64"

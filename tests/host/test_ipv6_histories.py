@@ -34,7 +34,7 @@ def node() -> Iterator[KernelNode]:
         for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
             made.add_link(dev)
             made.add_address(dev, address)
-        made.ip("nexthop", "add", "id", "5", "via", "fd00:a::9", "dev", "ib0")
+        made.ip("nexthop add id 5 via fd00:a::9 dev ib0")
         yield made
 
 
@@ -44,7 +44,7 @@ def meddle(node: KernelNode, random: Random) -> None:
     destination = f"fd00:9:{random.randrange(2)}::/48"
     words = [destination, *random.choice(WAYS).split(), "metric", random.choice(["1", "2"])]
     with suppress(BackendError):
-        node.ip("-6", "route", verb, *words, "proto", random.choice(["142", "static"]))
+        node.ip(f"-6 route {verb}", *words, "proto", random.choice(["142", "static"]))
 
 
 def ours(backend: NetlinkBackend, random: Random) -> list[RouteChange]:

@@ -91,26 +91,13 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
 
 def variety(node: KernelLinks) -> None:
     """Neighbours with every detail that `ip` can give them."""
-    node.kernel.ip(
-        "neigh", "add", "10.240.0.9", "lladdr", POD_MAC, "dev", "azure0", "nud", "permanent"
-    )
+    node.kernel.ip(f"neigh add 10.240.0.9 lladdr {POD_MAC} dev azure0 nud permanent")
     node.kernel.ip(
         *("neigh", "add", "10.240.0.10", "lladdr", POD_MAC, "dev", "azure0"),
         *("nud", "permanent", "extern_learn", "protocol", "44"),
     )
-    node.kernel.ip(
-        "neigh",
-        "add",
-        "fd00:1::9",
-        "lladdr",
-        POD_MAC,
-        "dev",
-        "azure0",
-        "nud",
-        "permanent",
-        "router",
-    )
-    node.kernel.ip("neigh", "add", "10.240.0.11", "lladdr", POD_MAC, "dev", "azv2", "nud", "stale")
+    node.kernel.ip(f"neigh add fd00:1::9 lladdr {POD_MAC} dev azure0 nud permanent router")
+    node.kernel.ip(f"neigh add 10.240.0.11 lladdr {POD_MAC} dev azv2 nud stale")
 
 
 def test_a_station_has_its_vlan() -> None:
@@ -149,7 +136,7 @@ class TestPuttingBack:
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         before = layer.neighbours()
         layer.remove_neighbours(before)
-        node.kernel.ip("neigh", "replace", "10.240.0.9", "dev", "azure0", "nud", "failed")
+        node.kernel.ip("neigh replace 10.240.0.9 dev azure0 nud failed")
         assert layer.neighbours() == []
         layer.add_neighbours(before)
         assert layer.neighbours() == before

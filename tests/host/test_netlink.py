@@ -204,14 +204,14 @@ def test_a_rollback_restores_details_without_a_field(
     """A foreign route is restored with metrics, realms, IPv6 gateway or nexthop object; `ip` prints
     it unchanged.
     """
-    node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
-    node.ip("route", "add", "9.0.0.0/8", *words.split())
-    before = node.ip("-4", "-details", "route", "show", "table", "all")
+    node.ip("nexthop add id 7 via 10.224.0.1 dev eth0")
+    node.ip("route add 9.0.0.0/8", *words.split())
+    before = node.ip("-4 -details route show table all")
     (foreign,) = [route for route in backend.routes() if route.network == 9 << 24]
     with pytest.raises(RouteRejectedError) as caught:
         backend.apply([RouteChange.remove(foreign), *many(1, every=1)])
     assert caught.value.rolled_back
-    assert node.ip("-4", "-details", "route", "show", "table", "all") == before
+    assert node.ip("-4 -details route show table all") == before
 
 
 def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend) -> None:
@@ -225,10 +225,9 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
         "6.0.0.0/8 nexthop via 10.224.0.1 dev eth0 weight 2 nexthop dev ib0 weight 1",
         "5.0.0.0/8 dev eth0 tos 0x10 table 1000 proto bgp",
     ):
-        node.ip("route", "add", *words.split())
+        node.ip("route add", *words.split())
     printed = [
-        " ".join(line.split())
-        for line in node.ip("-4", "-oneline", "route", "show", "table", "all").splitlines()
+        " ".join(line.split()) for line in node.ip("-4 -oneline route show table all").splitlines()
     ]
     printed = [line.replace("\\ ", "").replace("\\", "") for line in printed]
     assert sorted(map(str, backend.routes())) == sorted(printed)
@@ -249,9 +248,9 @@ def test_a_rule_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend)
         "priority 17 not to 9.0.0.0/8 lookup main suppress_prefixlength 0",
         "priority 18 to 9.0.0.0/8 prohibit",
     ):
-        node.ip("rule", "add", *words.split())
+        node.ip("rule add", *words.split())
     rules = backend.rules()
-    printed = [" ".join(line.split()) for line in node.ip("rule", "show").splitlines()]
+    printed = [" ".join(line.split()) for line in node.ip("rule show").splitlines()]
     assert [*map(str, rules)] == [line.partition(" suppress")[0] for line in printed]
     assert [" ".join(sorted(rule.selectors)) for rule in rules if 9 < rule.priority < 19] == [
         "fwmark", "iif", "oif", "dport ipproto", "uidrange", "tos", "sport", "", ""
@@ -263,8 +262,8 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
     from pyroute2 import NetNS
 
     node.add_address("ib0", "10.3.0.1/32", peer="10.3.0.2")
-    node.ip("address", "add", "10.5.0.1/24", "broadcast", "+", "dev", "ib0", "scope", "link")
-    node.ip("rule", "add", "priority", "10", "from", "10.224.0.4", "fwmark", "7", "lookup", "88")
+    node.ip("address add 10.5.0.1/24 broadcast + dev ib0 scope link")
+    node.ip("rule add priority 10 from 10.224.0.4 fwmark 7 lookup 88")
     with NetNS(node.name, flags=0) as netns:
         plain = Pyroute2Backend(netns)
         assert (plain.links(), plain.rules(), plain.routes()) == (

@@ -233,9 +233,9 @@ class TestInTheKernel:
         self, node: KernelNode, listener: NetlinkListener
     ) -> None:
         """The bridge announces a removed link for it; the events of the device show its master."""
-        node.ip("link", "add", "br0", "type", "bridge")
-        node.ip("link", "set", "eth0", "master", "br0")
-        node.ip("link", "set", "eth0", "nomaster")
+        node.ip("link add br0 type bridge")
+        node.ip("link set eth0 master br0")
+        node.ip("link set eth0 nomaster")
         told = [
             event
             for event in listener.take()
@@ -251,10 +251,10 @@ class TestInTheKernel:
         """Neighbours of IPv6 and stations of bridges come by the same groups, and there may be
         many.
         """
-        node.ip("link", "add", "br0", "type", "bridge")
-        node.ip("link", "set", "eth0", "master", "br0")
+        node.ip("link add br0 type bridge")
+        node.ip("link set eth0 master br0")
         listener.take()
-        node.ip("neigh", "add", "fd00::9", "lladdr", "02:00:00:00:00:09", "dev", "eth0")
+        node.ip("neigh add fd00::9 lladdr 02:00:00:00:00:09 dev eth0")
         node.run("bridge", "fdb", "add", "02:00:00:00:00:09", "dev", "eth0", "master", "static")
         listener._receive()
         assert not listener.has_news
@@ -263,11 +263,11 @@ class TestInTheKernel:
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend
     ) -> None:
         """The verb does not say that such a route is the first of its place."""
-        node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
-        node.ip("route", "add", "9.0.0.0/8", "via", "10.224.0.9")
-        node.ip("route", "append", "9.0.0.0/8", "nhid", "7")
+        node.ip("nexthop add id 7 via 10.224.0.1 dev eth0")
+        node.ip("route add 9.0.0.0/8 via 10.224.0.9")
+        node.ip("route append 9.0.0.0/8 nhid 7")
         listener.take()
-        node.ip("nexthop", "replace", "id", "7", "via", "10.224.0.2", "dev", "eth0")
+        node.ip("nexthop replace id 7 via 10.224.0.2 dev eth0")
         told = listener.take()
         assert NexthopEvent("set", 7) in told
         [event] = [event for event in told if isinstance(event, RouteEvent)]

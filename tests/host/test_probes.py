@@ -222,7 +222,7 @@ class TestOnTheKernel:
         for dev, address in [*THERE, ("azure0", "10.240.0.9"), ("azure0", "fd00:1::9")]:
             node.add_neighbour(address, dev, wrong)
         for pod in node.pods.values():
-            pod.ip("neigh", "add", "10.240.0.4", "lladdr", wrong, "nud", "permanent", "dev", "eth0")
+            pod.ip(f"neigh add 10.240.0.4 lladdr {wrong} nud permanent dev eth0")
         before = self.shown(node)
         assert layer.answering(Context(), THERE) == set(THERE)
         assert (
@@ -236,9 +236,7 @@ class TestOnTheKernel:
         """Answers are heard if the bridge snoops with a querier, and if the node has no IPv6 on the
         device.
         """
-        node.kernel.ip(
-            "link", "set", "azure0", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1"
-        )
+        node.kernel.ip("link set azure0 type bridge mcast_snooping 1 mcast_querier 1")
         node.kernel.run(
             "sysctl",
             "-qw",
@@ -320,7 +318,7 @@ class TestOnTheKernel:
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
         """Every pod is asked over a device that takes only two frames at a time."""
-        node.pods["azv2"].ip("route", "add", "local", "10.200.0.0/16", "dev", "lo")
+        node.pods["azv2"].ip("route add local 10.200.0.0/16 dev lo")
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("100kbit", 100))
         asked = [("azv2", f"10.200.0.{number}") for number in range(1, 50)]
         assert layer.answering(Context(), asked) == set(asked)
@@ -339,7 +337,7 @@ class TestOnTheKernel:
         for pod in node.pods.values():
             # This takes eight or nine seconds: longer than we ask, on a loaded machine, too.
             pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=8")
-            pod.ip("address", "add", "fd00:1::77/64", "dev", "eth0")
+            pod.ip("address add fd00:1::77/64 dev eth0")
         assert layer.answering(Context(), asked) == set()
         shows = [
             partial(pod.ip, "-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
@@ -367,9 +365,9 @@ class TestOnTheKernel:
             node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.addr_gen_mode={addr_gen_mode}")
             node.kernel.set_up(dev, up=False)
             node.kernel.set_up(dev)
-        node.kernel.ip("address", "replace", "fd00:1::4/64", "dev", "azure0", "nodad")
+        node.kernel.ip("address replace fd00:1::4/64 dev azure0 nodad")
         node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.all.forwarding={forwarding}")
-        node.kernel.ip("route", "add", "fd00:1::10/128", "dev", "azv2")
+        node.kernel.ip("route add fd00:1::10/128 dev azv2")
         before = self.shown(node)[0]
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
         assert self.shown(node)[0] == before

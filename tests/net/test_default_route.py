@@ -38,7 +38,7 @@ def node() -> Iterator[KernelNode]:
     """Three uplinks whose wires can be cut; no default route."""
     with KernelNode.made() as node:
         for n in range(3):
-            node.ip("link", "add", f"eth{n}", "type", "veth", "peer", "name", f"wire{n}")
+            node.ip(f"link add eth{n} type veth peer name wire{n}")
             node.set_up(f"wire{n}")
             node.set_up(f"eth{n}")
             node.add_address(f"eth{n}", f"10.22{n}.0.4/16")
@@ -54,7 +54,7 @@ def arrange(node: KernelNode, commands: str) -> None:
 
 
 def _lacks_carrier(node: KernelNode, number: str) -> bool:
-    return "linkdown" in node.ip("route", "show", f"10.22{number}.0.0/16")
+    return "linkdown" in node.ip(f"route show 10.22{number}.0.0/16")
 
 
 def default(*legs: str, options: str = "") -> str:
@@ -69,7 +69,7 @@ def two_legs(odd: str) -> list[str]:
 
 def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
     status, _ = boot(node, route)
-    lines = node.ip("route", "show", "proto", "142").splitlines()
+    lines = node.ip("route show proto 142").splitlines()
     return status, [line.strip() for line in lines]
 
 
@@ -114,11 +114,11 @@ def test_all_use_the_default_route_that_the_kernel_uses(
     there.
     """
     arrange(node, commands)
-    assert any(f" dev {dev} " in node.ip("route", "get", "10.96.0.1") for dev in expected)
+    assert any(f" dev {dev} " in node.ip("route get 10.96.0.1") for dev in expected)
     report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
     # The kernel still sends flows to a leg without carrier, where they end.
-    ends = "linkdown" in node.ip("route", "show", "default") and "dead" not in node.ip(
-        "route", "show", "default"
+    ends = "linkdown" in node.ip("route show default") and "dead" not in node.ip(
+        "route show default"
     )
     kinds = ["dead-end"] if ends else []
     assert (report.expected_devs, [finding.kind for _, finding in report.findings]) == (
@@ -196,10 +196,10 @@ def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode, tmp_path:
 @pytest.fixture
 def odd(node: KernelNode, name: str) -> str:
     """Give the device of the default route an odd name."""
-    node.ip("link", "set", "dev", "eth0", "down")
-    node.ip("link", "set", "dev", "eth0", "name", name)
-    node.ip("link", "set", "dev", name, "up")
-    node.ip("route", "add", "default", "via", VIA["eth0"], "dev", name)
+    node.ip("link set dev eth0 down")
+    node.ip(f"link set dev eth0 name {name}")
+    node.ip(f"link set dev {name} up")
+    node.ip("route add default via", VIA["eth0"], f"dev {name}")
     return name
 
 
@@ -236,17 +236,17 @@ class TestNames:
 
     def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
         """One next hop, or several: a route that the config no longer has is removed."""
-        node.ip("route", "add", "172.16.9.0/24", "dev", odd, "proto", "142")
-        node.ip("route", "add", "172.16.8.0/24", "proto", "142", *two_legs(odd))
+        node.ip(f"route add 172.16.9.0/24 dev {odd} proto 142")
+        node.ip("route add 172.16.8.0/24 proto 142", *two_legs(odd))
         assert routes_of_script(node, OPEN) == (0, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
 
     def test_sources_of_next_hops_are_asked_for(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
         """With several next hops the script asks by device which source each has."""
-        node.ip("route", "replace", "default", *two_legs(odd))
-        node.ip("route", "add", "10.96.0.0/24", "dev", "eth2", "table", "101")
-        node.ip("rule", "add", "from", "10.220.0.4", "lookup", "101")
+        node.ip("route replace default", *two_legs(odd))
+        node.ip("route add 10.96.0.0/24 dev eth2 table 101")
+        node.ip("rule add from 10.220.0.4 lookup 101")
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
         lines = [
             f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link)"
@@ -263,7 +263,7 @@ class TestNames:
         """The check suggests a route by such a device, which the script names, too, and it repairs
         the finding.
         """
-        node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
+        node.ip("route add 10.96.0.0/12 dev eth1")
         assert (
             f"\nexpected: dev {odd} via 10.220.0.1; " in run_script(node, tmp_path, [CIDR]).output
         )
@@ -274,8 +274,8 @@ class TestNames:
 
     def test_such_a_device_is_not_offered_to_be_allowed(self, node: KernelNode, odd: str) -> None:
         """A config names such devices by a pattern of somebody who knows which others that matches."""
-        node.ip("route", "replace", "default", "via", VIA["eth1"], "dev", "eth1")
-        node.ip("route", "add", CIDR, "dev", odd)
+        node.ip("route replace default via", VIA["eth1"], "dev eth1")
+        node.ip(f"route add {CIDR} dev {odd}")
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
         assert (report.ok, report.allowance) == (False, "")
 

@@ -59,7 +59,7 @@ def test_a_route_by_a_device_without_carrier(
 ) -> None:
     """It is a dead end, whenever the carrier was lost, and whatever flags the route has."""
     node.add_link("e0", carrier=not is_lost_before)
-    node.ip("address", "add", OWN[cidr], "dev", "e0", *(["nodad"] if cidr == IPV6 else []))
+    node.ip("address add", OWN[cidr], "dev e0", *(["nodad"] if cidr == IPV6 else []))
     node.ip(route)
     if not is_lost_before:
         assert found(asked, cidr) == []
@@ -156,7 +156,7 @@ def test_a_record_tells_of_each_carrier(node: WiredNode) -> None:
     leave it out.
     """
     node.add_link("e0", carrier=False)
-    node.ip("address", "add", OWN[IPV4], "dev", "e0")
+    node.ip("address add", OWN[IPV4], "dev e0")
     node.ip("-4 route add default via inet6 fe80::a dev e0")
     line = take_record(Context(), FakeHost(NetlinkBackend(netns=node.name))).to_line()
     carriers = {device["name"]: device.get("carrier") for device in json.loads(line)["devices"]}

@@ -152,7 +152,7 @@ class TestDevices:
             "dev",
             "e1",
         )
-        node.ip("-4", "route", "add", "default", *hops)
+        node.ip("-4 route add default", *hops)
         fabric = Announced([("e1", "172.16.0.4")]).as_fabric(kernel_of(node))
         report, ran = both_answers(node, fabric, tmp_path, ["fd09::/64", "172.16.8.0/24"])
         assert report.ok
@@ -172,7 +172,7 @@ class TestDevices:
             "dev",
             "e1",
         )
-        node.ip("-4", "route", "add", "default", *hops)
+        node.ip("-4 route add default", *hops)
         assert run(node, ["fd09::/64"]).status == 0
         node.ip(
             f"-6 route append default via {ROUTER} dev e1 proto ra metric 2048",
@@ -216,7 +216,7 @@ class TestDevices:
         wrong = f"fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff by e1 (fd09::/80 via {SECOND_ROUTER} dev e1 metric 7)"
         for state in "permanent", "failed":
             address = () if state == "failed" else ("lladdr", "02:00:00:00:00:01")
-            node.ip("-6", "neigh", "replace", SECOND_ROUTER, *address, "dev", "e1", "nud", state)
+            node.ip(f"-6 neigh replace {SECOND_ROUTER}", *address, f"dev e1 nud {state}")
             ran = run(node, ["fd09::/64"], expectedDevs=["e0"])
             assert ran.markers == {"route-overlap.detected": f"{wrong}\n"}
 

@@ -38,11 +38,11 @@ def prepare(node: KernelNode) -> None:
         )
         node.add_link(dev)
         node.ip(f"-6 address add fe80::{dev[1]}1/64 dev {dev} nodad")
-    node.ip("-6", "route", "add", "default", "via", GATEWAYS[0], "dev", "e0", "proto", "ra")
+    node.ip("-6 route add default via", GATEWAYS[0], "dev e0 proto ra")
 
 
 def shown(node: KernelNode, *words: str) -> list[str]:
-    text = node.ip("-6", "-o", "route", "show", "table", "all", *words).replace(" pref medium", "")
+    text = node.ip("-6 -o route show table all", *words).replace(" pref medium", "")
     return [
         line.strip()
         for line in text.splitlines()

@@ -360,7 +360,7 @@ class TestRunning:
             "dev",
             "eth0",
         ]
-        node.ip("route", "add", "default", *hops)
+        node.ip("route add default", *hops)
         node.ip("link set ib0 down")
         assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
@@ -563,7 +563,7 @@ class TestRunning:
         """It is removed by the number of the object alone: ip refuses the next hops beside that."""
         node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
         for place in (["172.30.0.0/16"], ["172.31.0.0/16", "table", "100"]):
-            node.ip("route", "add", *place, "nhid", "5", "proto", "142")
+            node.ip("route add", *place, "nhid 5 proto 142")
         wanted = static_route("172.16.2.0/24 via 10.224.0.1 dev eth0")
         assert boot(node, wanted) == (0, ["routes in force: 1"])
         assert ours(node) == [ours_of(wanted)]

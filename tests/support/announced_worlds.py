@@ -66,22 +66,14 @@ class Announced(NamedTuple):
             # As for an address that is not known.
             own = ("dev", f"list{index}", "scope", "link", "proto", "kernel")
             with suppress(BackendError):
-                node.ip("route", "append", cidr, *own)
+                node.ip(f"route append {cidr}", *own)
             prefix = Prefix.parse(cidr)
             if prefix.length < 31:
                 # Before Linux 5.14, also the first address.
-                before = "broadcast 127.0.0.0 " in node.ip("route", "show", "table", "local")
+                before = "broadcast 127.0.0.0 " in node.ip("route show table local")
                 for number in (prefix.masked.network, prefix.last) if before else (prefix.last,):
                     with suppress(BackendError):
-                        node.ip(
-                            "route",
-                            "append",
-                            "broadcast",
-                            format_ipv4(number),
-                            *own,
-                            "table",
-                            "local",
-                        )
+                        node.ip("route append broadcast", format_ipv4(number), *own, "table local")
 
     def as_fabric(self, backend: Routing) -> Fabric:
         """The announcement, by the hardware addresses of the devices."""

@@ -10,7 +10,7 @@ from hostrouting.testing import KernelNode
 
 def add_pair(node: KernelNode, dev: str, *, carrier: bool = True) -> None:
     """Add a device whose other end is in the same namespace; without carrier that end is down."""
-    node.ip("link", "add", dev, "type", "veth", "peer", "name", _far(dev))
+    node.ip(f"link add {dev} type veth peer name", _far(dev))
     if carrier:
         node.set_up(_far(dev))
     node.set_up(dev)
@@ -18,7 +18,7 @@ def add_pair(node: KernelNode, dev: str, *, carrier: bool = True) -> None:
 
 def add_pod(node: KernelNode, pods: KernelNode) -> None:
     """Add a device whose other end is in another namespace, as that of a pod."""
-    node.ip("link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", pods.name)
+    node.ip(f"link add pod0 type veth peer name eth0 netns {pods.name}")
 
 
 def unplug(node: KernelNode, dev: str) -> None:
@@ -31,7 +31,7 @@ def unplug(node: KernelNode, dev: str) -> None:
 
 
 def _state(node: KernelNode, dev: str) -> str:
-    [link] = json.loads(node.ip("-j", "link", "show", "dev", dev))
+    [link] = json.loads(node.ip(f"-j link show dev {dev}"))
     return str(link["operstate"])
 
 

@@ -72,9 +72,7 @@ class KernelOracle:
 
     def expected(self) -> tuple[str, ...]:
         """Return the devices of the default route."""
-        for route in json.loads(
-            self._node.ip("-4", "-j", "route", "show", "table", "main", "default")
-        ):
+        for route in json.loads(self._node.ip("-4 -j route show table main default")):
             legs = route.get("nexthops", [route])
             is_ours = route.get("protocol") == "142"
             if not (is_ours or route.get("type") or route.get("tos")) and any(
@@ -121,7 +119,7 @@ class KernelOracle:
 
     def without_carrier(self) -> frozenset[str]:
         """Return the devices that lead nowhere now."""
-        links = json.loads(self._node.ip("-j", "link", "show"))
+        links = json.loads(self._node.ip("-j link show"))
         return frozenset(link["ifname"] for link in links if "LOWER_UP" not in link["flags"])
 
 

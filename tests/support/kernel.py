@@ -22,7 +22,7 @@ class DummyNode(KernelNode):
         if not carrier:
             super().add_link(name, up=up, carrier=False)
             return
-        self.ip("link", "add", name, "type", "dummy")
+        self.ip(f"link add {name} type dummy")
         if up:
             self.set_up(name)
 
@@ -43,7 +43,7 @@ class _VRFNode(KernelNode):
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         super().add_link(name, up=up, carrier=carrier)
         if name in self.in_vrf:
-            self.ip("link", "set", name, "master", "blue")
+            self.ip(f"link set {name} master blue")
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def node_with_vrf(devs: Collection[str]) -> Iterator[KernelNode]:
     """
     with _VRFNode.made() as node:
         assert isinstance(node, _VRFNode)
-        node.ip("link", "add", "blue", "type", "vrf", "table", "10")
+        node.ip("link add blue type vrf table 10")
         node.set_up("blue")
         node.in_vrf = devs
         yield node

@@ -61,16 +61,14 @@ class KernelLinks(LinkNode):
         """
         words = ["address", mac] if mac else []
         if kind == "bridge":
-            self.kernel.ip("link", "add", name, *words, "type", "bridge")
+            self.kernel.ip(f"link add {name}", *words, "type bridge")
         else:
-            self.kernel.ip(
-                "link", "add", name, *words, "type", "veth", "peer", "name", f"{name}-far"
-            )
-            self.kernel.ip("link", "set", f"{name}-far", "up" if carrier else "down")
+            self.kernel.ip(f"link add {name}", *words, f"type veth peer name {name}-far")
+            self.kernel.ip(f"link set {name}-far", "up" if carrier else "down")
         if master is not None:
-            self.kernel.ip("link", "set", name, "master", master)
+            self.kernel.ip(f"link set {name} master {master}")
         if up:
-            self.kernel.ip("link", "set", name, "up")
+            self.kernel.ip(f"link set {name} up")
         for address in addresses:
             self.add_address(name, address)
 
@@ -81,30 +79,26 @@ class KernelLinks(LinkNode):
         pod = self._stack.enter_context(KernelNode.made())
         self.pods[dev] = pod
         pod.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
-        self.kernel.ip(
-            "link", "add", dev, "type", "veth", "peer", "name", "eth0", "netns", pod.name
-        )
+        self.kernel.ip(f"link add {dev} type veth peer name eth0 netns {pod.name}")
         if master is not None:
-            self.kernel.ip("link", "set", dev, "master", master)
+            self.kernel.ip(f"link set {dev} master {master}")
         if up:
-            self.kernel.ip("link", "set", dev, "up")
+            self.kernel.ip(f"link set {dev} up")
         pod.set_up("eth0")
         for address in addresses:
             length, *nodad = ("64", "nodad") if ":" in address else ("16",)
-            pod.ip("address", "add", f"{address}/{length}", "dev", "eth0", *nodad)
+            pod.ip(f"address add {address}/{length} dev eth0", *nodad)
 
     def silence(self, dev: str, address: str) -> None:
         """Nothing is to be arranged: no pod has the address."""
 
     def add_address(self, dev: str, address: str) -> None:
         """`ip address add`, usable at once."""
-        self.kernel.ip(
-            "address", "add", address, "dev", dev, *(["nodad"] if ":" in address else [])
-        )
+        self.kernel.ip(f"address add {address} dev {dev}", *(["nodad"] if ":" in address else []))
 
     def remove_device(self, name: str) -> None:
         """`ip link delete`."""
-        self.kernel.ip("link", "delete", name)
+        self.kernel.ip(f"link delete {name}")
 
     def add_neighbour(
         self,
@@ -121,7 +115,7 @@ class KernelLinks(LinkNode):
         words += ["router"] if flags & 0x80 else []
         words += ["extern_learn"] if flags & 0x10 else []
         words += ["protocol", str(protocol)] if protocol else []
-        self.kernel.ip("neigh", "add", address, "lladdr", mac, *words, "dev", dev)
+        self.kernel.ip(f"neigh add {address} lladdr {mac}", *words, f"dev {dev}")
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """`bridge fdb add`."""

@@ -76,9 +76,9 @@ class ProbeWorld:
             _addresses(node, "eth0", f"{NODE_LOCAL}/64", f"{NODE}/64")
             _addresses(node, "pod0", f"{NODE_LOCAL}/64", "2001:db8:2::1/64")
             _addresses(pod, "eth0", f"{POD}/64")
-            cloud.ip("-6", "route", "add", "2001:db8::/32", "via", NODE_LOCAL, "dev", "wire")
-            node.ip("-6", "route", "add", "default", "via", PROBE, "dev", "eth0")
-            pod.ip("-6", "route", "add", "default", "via", "2001:db8:2::1", "dev", "eth0")
+            cloud.ip(f"-6 route add 2001:db8::/32 via {NODE_LOCAL} dev wire")
+            node.ip(f"-6 route add default via {PROBE} dev eth0")
+            pod.ip("-6 route add default via 2001:db8:2::1 dev eth0")
             node.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
             with world._open:
                 yield world
@@ -255,15 +255,15 @@ def _checksum(source: str, destination: str, protocol: int, payload: bytes) -> i
 
 
 def _link(node: KernelNode, dev: str, other: KernelNode, other_dev: str) -> None:
-    node.ip("link", "add", dev, "type", "veth", "peer", "name", other_dev, "netns", other.name)
+    node.ip(f"link add {dev} type veth peer name {other_dev} netns {other.name}")
     for one, name in ((node, dev), (other, other_dev)):
         # No addresses but ours.
-        one.ip("link", "set", name, "addrgenmode", "none")
-        one.ip("link", "set", name, "up")
+        one.ip(f"link set {name} addrgenmode none")
+        one.ip(f"link set {name} up")
 
 
 def _addresses(node: KernelNode, dev: str, *addresses: str) -> None:
     for address in addresses:
         # Good at once: even where nothing is tried out (accept_dad=0) the kernel takes its time on
         # a busy machine.
-        node.ip("address", "add", address, "dev", dev, "nodad")
+        node.ip(f"address add {address} dev {dev} nodad")

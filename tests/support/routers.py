@@ -127,7 +127,7 @@ def _opened(dev: str, address: str) -> socket.socket:
 
 
 def _has_ipv6(node: KernelNode, dev: str) -> bool:
-    return "ff00::/8" in node.ip("-6", "route", "show", "table", "local", "dev", dev)
+    return "ff00::/8" in node.ip(f"-6 route show table local dev {dev}")
 
 
 class WiredNode(KernelNode):
@@ -160,9 +160,9 @@ class WiredNode(KernelNode):
             self._wait_for(name)
 
     def _add_pair(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        self.ip("link", "add", name, "type", "veth", "peer", "name", name, "netns", self.far.name)
+        self.ip(f"link add {name} type veth peer name {name} netns {self.far.name}")
         for address in ROUTER, SECOND_ROUTER:
-            self.far.ip("address", "add", f"{address}/64", "dev", name, "nodad")
+            self.far.ip(f"address add {address}/64 dev {name} nodad")
         self.far.set_up(name, up=carrier)
         if up:
             self.set_up(name)
@@ -171,7 +171,7 @@ class WiredNode(KernelNode):
         """Make several, each with a link-local address: fe80::1, fe80::2 and so on."""
         for number, name in zip(itertools.count(1), names):
             self._add_pair(name)
-            self.ip("address", "add", f"fe80::{number}/64", "dev", name, "nodad")
+            self.ip(f"address add fe80::{number}/64 dev {name} nodad")
         self._wait_for(*names)
         self.wait_for_addresses()
 
@@ -184,7 +184,7 @@ class WiredNode(KernelNode):
 
     def hold(self, dev: str, address: str) -> None:
         """Add an IPv6 address, and wait until it is usable."""
-        self.ip("address", "add", address, "dev", dev, "nodad")
+        self.ip(f"address add {address} dev {dev} nodad")
         self.wait_for_addresses()
 
     def wait_for_addresses(self) -> None:
@@ -192,7 +192,7 @@ class WiredNode(KernelNode):
         wait_until(lambda: not self._without_routes(), f"routes of {self._without_routes()}")
 
     def _without_routes(self) -> set[str]:
-        shown = json.loads(self.ip("-6", "-j", "address", "show", "up") or "[]")
+        shown = json.loads(self.ip("-6 -j address show up") or "[]")
         held = [
             (link["ifname"], one)
             for link in shown
@@ -208,8 +208,7 @@ class WiredNode(KernelNode):
                     str(ipaddress.IPv6Interface(f"{one['local']}/{one['prefixlen']}").network[0])
                 )
         return wanted - {
-            route["dst"]
-            for route in json.loads(self.ip("-6", "-j", "route", "show", "table", "local"))
+            route["dst"] for route in json.loads(self.ip("-6 -j route show table local"))
         }
 
     def _forwards(self, dev: str) -> bool:

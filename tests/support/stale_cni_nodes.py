@@ -207,26 +207,20 @@ class World:
         self.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         # As Cilium does it: a route to each pod.
         ip("route", "add", f"{REUSED}/32", "dev", "lxc1")
-        self.other.ip("address", "add", f"{REUSED}/32", "dev", "eth0")
-        self.other.ip("route", "add", "default", "dev", "eth0")
-        self.other.ip(
-            "neigh", "add", CLIENT, "lladdr", "fe:00:00:00:00:09", "nud", "permanent", "dev", "eth0"
-        )
-        self.live.ip("address", "add", f"{LIVE}/16", "dev", "eth0")
-        self.fabric.ip("address", "add", f"{CLIENT}/16", "dev", "wire")
+        self.other.ip(f"address add {REUSED}/32 dev eth0")
+        self.other.ip("route add default dev eth0")
+        self.other.ip(f"neigh add {CLIENT} lladdr fe:00:00:00:00:09 nud permanent dev eth0")
+        self.live.ip(f"address add {LIVE}/16 dev eth0")
+        self.fabric.ip(f"address add {CLIENT}/16 dev wire")
         # The fabric knows one hardware address for all that is on the node.
         for address in (NODE, LIVE, REUSED):
-            self.fabric.ip(
-                "neigh", "add", address, "lladdr", NODE_MAC, "nud", "permanent", "dev", "wire"
-            )
+            self.fabric.ip(f"neigh add {address} lladdr {NODE_MAC} nud permanent dev wire")
 
     def _leave_behind(self) -> None:
         for line in ARRANGEMENT:
             self.rule(line)
         for address, mac in ((REUSED, DEAD_MAC), (LIVE, LIVE_MAC), (DEAD6, DEAD_MAC)):
-            self.node.ip(
-                "neigh", "add", address, "lladdr", mac, "nud", "permanent", "dev", "azure0"
-            )
+            self.node.ip(f"neigh add {address} lladdr {mac} nud permanent dev azure0")
 
     def _listen(self) -> None:
         """Answer datagrams on the node and in both pods, until the world ends."""
@@ -251,7 +245,7 @@ def add_link(
 ) -> None:
     """A veth pair between two namespaces, both ends up."""
     words = ("type", "veth", "peer", "name", peer, "address", peer_mac, "netns", there.name)
-    here.ip("link", "add", name, "address", mac, *words)
+    here.ip(f"link add {name} address {mac}", *words)
     here.set_up(name)
     there.set_up(peer)
 

@@ -162,7 +162,7 @@ class TwoWorlds(RuleBasedStateMachine):
             self.memory.fib = attrs.evolve(
                 self.memory.fib, devices={**devices, dev: devices[dev]._replace(group=group)}
             )
-            self.node.ip("link", "set", dev, "group", str(group))
+            self.node.ip(f"link set {dev} group", str(group))
 
     @rule(data=st.data())
     def packets_are_routed(self, data: st.DataObject) -> None:

@@ -162,9 +162,9 @@ def _settle(node: KernelNode) -> None:
     route in the way.
     """
     for dev, number in ("eth0", 224), ("eth1", 225):
-        node.ip("addr", "flush", "dev", dev)
-        node.ip("link", "set", dev, "up")
-        node.ip("addr", "add", f"10.{number}.0.4/16", "dev", dev)
+        node.ip(f"addr flush dev {dev}")
+        node.ip(f"link set {dev} up")
+        node.ip(f"addr add 10.{number}.0.4/16 dev {dev}")
     for protocol in "boot", "bird":
         _try(node, f"route flush proto {protocol}")
 

@@ -32,7 +32,7 @@ def config_of(*routes: dict[str, str], **more: object) -> HostRoutingConfig:
 
 
 def ours(node: WiredNode) -> list[str]:
-    return node.ip("-6", "route", "show", "proto", f"{OUR_PROTOCOL}").splitlines()
+    return node.ip(f"-6 route show proto {OUR_PROTOCOL}").splitlines()
 
 
 def until_kept(watch: Running, node: WiredNode) -> None:
@@ -69,7 +69,7 @@ def test_a_fake_node(caplog: pytest.LogCaptureFixture) -> None:
 def wired(*devs: str) -> Iterator[WiredNode]:
     with WiredNode.made() as node:
         node.add_links(*devs)
-        node.ip("address", "add", "10.224.0.4/16", "dev", "eth0")
+        node.ip("address add 10.224.0.4/16 dev eth0")
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
         # A neighbour that is no router ends its default route.
         node.far.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
@@ -104,13 +104,13 @@ def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) ->
         with running(Watch(config_of(WANTED), host=kernel_host(node))) as watch:
             until_kept(watch, node)
             other = ("fd00:1::/64", "via", "fd00:9::7", "dev", "eth0", "metric", "1")
-            node.ip("-6", "route", "replace", *other)
+            node.ip("-6 route replace", *other)
             watch.until(lambda: "waits" in caplog.text)
-            assert "via fd00:9::7" in node.ip("-6", "route", "show", "fd00:1::/64")
-            node.ip("-6", "route", "delete", *other)
+            assert "via fd00:9::7" in node.ip("-6 route show fd00:1::/64")
+            node.ip("-6 route delete", *other)
             until_kept(watch, node)
             caplog.clear()
-            node.ip("-6", "route", "append", *other)
+            node.ip("-6 route append", *other)
             watch.until(lambda: "fd00:9::7" in caplog.text)
 
 
@@ -160,7 +160,7 @@ def test_a_renewal_is_no_alarm_and_an_end_is_one(proven: Proven) -> None:
         proven.router.advertise(lifetime=3)
     proven.until(MARKER_DETECTED)
     # The kernel still shows it.
-    assert "expires -" in proven.node.ip("-6", "route", "show", "default")
+    assert "expires -" in proven.node.ip("-6 route show default")
     proven.router.advertise()
     proven.until(MARKER_OK)
 
@@ -174,7 +174,7 @@ def test_the_next_advertisement_mends_a_loss(proven: Proven) -> None:
     proven.router.advertise()
     proven.until(MARKER_OK)
     proven.node.switch(rdma0__forwarding=1)
-    assert proven.node.ip("-6", "route", "show", "default") == ""
+    assert proven.node.ip("-6 route show default") == ""
     assert proven.is_quiet_for(2)
     proven.router.advertise()
     assert proven.is_quiet_for(4)

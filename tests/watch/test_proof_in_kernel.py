@@ -96,9 +96,9 @@ def test_the_addresses_of_the_fabric_come_later(
 def test_the_carrier_goes_and_returns(watched: Watched) -> None:
     """The way out without a carrier is a dead end, until the carrier returns."""
     for _ in range(2):
-        watched.node.ip("link", "set", "eth0-far", "down")
+        watched.node.ip("link set eth0-far down")
         watched.until_marked("dead-end")
-        watched.node.ip("link", "set", "eth0-far", "up")
+        watched.node.ip("link set eth0-far up")
         watched.until_marked("ok")
 
 
@@ -112,9 +112,9 @@ def test_devices_and_rules(watched: Watched) -> None:
     watched.node.remove_link("ib0")
     watched.until_marked("ok")
     watched.node.add_route("172.16.0.0/12", dev="eth0-far", table=100)
-    watched.node.ip("rule", "add", "to", "172.16.9.0/24", "lookup", "100")
+    watched.node.ip("rule add to 172.16.9.0/24 lookup 100")
     watched.until_marked("172.16.9.0-172.16.9.255 by eth0-far")
-    watched.node.ip("rule", "delete", "to", "172.16.9.0/24")
+    watched.node.ip("rule delete to 172.16.9.0/24")
     watched.until_marked("ok")
 
 
@@ -130,7 +130,7 @@ def test_a_route_that_is_restored_is_no_finding(
     # A fourth time within an hour it would pause.
     for _ in range(3):
         watched.until(is_there)
-        watched.node.ip("route", "delete", "172.16.8.0/22")
+        watched.node.ip("route delete 172.16.8.0/22")
     watched.until(
         lambda: len([message for message in caplog.messages if message.startswith("repaired")]) >= 3
     )
@@ -153,18 +153,18 @@ def storm(node: KernelNode, seed: int, count: int) -> None:
 
 def test_a_nexthop_object(watched: Watched) -> None:
     """The routes of one go in silence with it, and the kernel proves all the same."""
-    watched.node.ip("nexthop", "add", "id", "7", "dev", "ib0")
-    watched.node.ip("route", "add", "172.16.9.0/24", "nhid", "7")
+    watched.node.ip("nexthop add id 7 dev ib0")
+    watched.node.ip("route add 172.16.9.0/24 nhid 7")
     watched.until_marked("172.16.9.0-172.16.9.255 by ib0")
-    watched.node.ip("nexthop", "delete", "id", "7")
+    watched.node.ip("nexthop delete id 7")
     watched.until_marked("ok")
 
 
 def test_a_setting(watched: Watched) -> None:
     """A route without carrier that `ignore_routes_with_linkdown` revives in silence is a finding."""
-    watched.node.ip("route", "add", "172.16.9.0/24", "dev", "ib0")
+    watched.node.ip("route add 172.16.9.0/24 dev ib0")
     watched.until_marked("172.16.9.0-172.16.9.255 by ib0")
-    watched.node.ip("link", "set", "ib0-far", "down")
+    watched.node.ip("link set ib0-far down")
     watched.node.run("sysctl", "-qw", "net.ipv4.conf.ib0.ignore_routes_with_linkdown=1")
     watched.until_marked("ok")
     watched.node.run("sysctl", "-qw", "net.ipv4.conf.ib0.ignore_routes_with_linkdown=0")

@@ -48,8 +48,8 @@ def watched() -> Iterator[Watched]:
     seldom = attrs.evolve(CONFIG, watch=attrs.evolve(CONFIG.watch, interval=3600))
     with KernelNode.made() as node:
         arrange(node)
-        node.ip("route", "add", "blackhole", "10.224.0.1", "table", "50", "scope", "link")
-        node.ip("route", "add", "10.224.0.1", "dev", "eth0", "table", "51")
+        node.ip("route add blackhole 10.224.0.1 table 50 scope link")
+        node.ip("route add 10.224.0.1 dev eth0 table 51")
         with watching(kernel_host(node), node, seldom) as watched:
             yield watched
 
@@ -66,10 +66,10 @@ def test_it_returns_with_the_way_to_its_gateway(
     assert isinstance(node, KernelNode)
     node.ip(*hide.split())
     if watched.ours() == OURS:
-        node.ip("route", "delete", "172.16.1.0/24")
+        node.ip("route delete 172.16.1.0/24")
     if "address" in hide:
         # With it, the kernel removed the route in the other table.
-        node.ip("route", "replace", "10.224.0.1", "dev", "eth0", "table", "51")
+        node.ip("route replace 10.224.0.1 dev eth0 table 51")
     watched.until(lambda: any("waits: " in message for message in caplog.messages))
     node.ip(*show.split())
     watched.until_repaired()

@@ -189,7 +189,7 @@ class TestOthers:
 
     def test_another_device_is_left_alone(self, world: ProbeWorld) -> None:
         """The same address at another device, as the pods' gateway of some CNIs, is left alone."""
-        world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0", "nodad")
+        world.pod.ip(f"address add {PROBE}/64 dev eth0 nodad")
         assert self.seen_from(world, world.pod, PROBE, dev="eth0") == PROBE
 
     @staticmethod
@@ -214,10 +214,10 @@ class TestNeighbourDiscovery:
         """From an empty table on both sides, whichever side asks."""
         for _ in range(2):
             for node in world.cloud, world.node:
-                node.ip("-6", "neigh", "flush", "all")
+                node.ip("-6 neigh flush all")
             exchange(world, world.bound(world.pod, SOCK_STREAM, POD))
         # Now the node asks.
-        world.node.ip("-6", "neigh", "flush", "all")
+        world.node.ip("-6 neigh flush all")
         server = world.bound(world.cloud, SOCK_DGRAM, PROBE, dev="wire")
         client = world.bound(world.node, SOCK_DGRAM, NODE_LOCAL, dev="eth0")
         client.sendto(b"x", server.getsockname())
@@ -228,7 +228,7 @@ class TestNeighbourDiscovery:
         """A default route of a short life is renewed; without the exemption it would never have
         come.
         """
-        plain.node.ip("-6", "route", "del", "default")
+        plain.node.ip("-6 route del default")
         plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.accept_ra=2")
         plain.nft.load(Context(), self.CARELESS if is_careless else render(RULES))
         for lifetime in 9, 900:
@@ -275,7 +275,7 @@ class TestNeighbourDiscovery:
         for ruleset, way in (self.CARELESS, PROBE), (render(RULES), better):
             plain.nft.load(Context(), ruleset)
             redirect(plain, destination="2001:db8:9::9", target=better)
-            assert f" via {way} dev eth0 " in plain.node.ip("-6", "route", "get", "2001:db8:9::9")
+            assert f" via {way} dev eth0 " in plain.node.ip("-6 route get 2001:db8:9::9")
 
 
 def without_checksum(source: str, destination: str, protocol: int, payload: bytes) -> bytes:
@@ -328,7 +328,5 @@ def send_icmpv6(
 
 
 def default_routes(world: ProbeWorld) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = json.loads(
-        world.node.ip("-6", "-json", "route", "show", "default")
-    )
+    shown: list[dict[str, Any]] = json.loads(world.node.ip("-6 -json route show default"))
     return shown

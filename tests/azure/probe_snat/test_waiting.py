@@ -27,8 +27,8 @@ def node() -> Iterator[KernelNode]:
     with KernelNode.made() as made:
         # With link-local addresses, as the kernel has them by default.
         made.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=0")
-        made.ip("link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-        made.ip("link", "set", "wire", "up")
+        made.ip("link add eth0 type veth peer name wire")
+        made.ip("link set wire up")
         yield made
 
 
@@ -50,7 +50,7 @@ def waited(node: KernelNode) -> float:
 @needs("kernel")
 def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
     """The kernel has added its link-local address a moment ago, and is still asking for routers."""
-    node.ip("link", "set", "eth0", "up")
+    node.ip("link set eth0 up")
     # A work queue of the kernel adds the address once it has seen the carrier, up to a second
     # later.
     shown = partial(node.ip, "-6", "address", "show", "dev", "eth0")
@@ -64,5 +64,5 @@ def test_a_device_without_ipv6_is_not_waited_for(node: KernelNode) -> None:
     for.
     """
     node.run("sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1")
-    node.ip("link", "set", "eth0", "up")
+    node.ip("link set eth0 up")
     assert waited(node) == 0

@@ -83,8 +83,8 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
         peer="eth8",
         peer_mac="aa:bb:cc:00:00:20",
     )
-    world.live.ip("address", "add", "10.240.0.20/32", "dev", "eth8")
-    world.live.ip("address", "add", "fd00:10:240::20/128", "dev", "eth8")
+    world.live.ip("address add 10.240.0.20/32 dev eth8")
+    world.live.ip("address add fd00:10:240::20/128 dev eth8")
     ip("route", "add", "10.240.0.20/32", "dev", "azv8")
     ip("-6", "route", "add", "fd00:10:240::20/128", "dev", "azv8")
     before = world.shown()
@@ -130,7 +130,7 @@ def test_an_object_that_another_program_removed_comes_back(world: World) -> None
     class Vanishing(EbtablesCommand):
         def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
             super().delete(ctx, rules)
-            world.node.ip("neigh", "delete", DEAD6, "dev", "azure0")
+            world.node.ip(f"neigh delete {DEAD6} dev azure0")
 
     with pytest.raises(StaleCNIError, match=r"removed before that are back$"):
         world.sweep(ebtables=Vanishing(world.prefix)).do(Context(timeout=60))

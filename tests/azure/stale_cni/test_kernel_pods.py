@@ -66,7 +66,7 @@ if "legacy" in BACKENDS:
         """Its stations are in VLAN 1 then, and permanent ones are shown twice; the verdicts are the
         same.
         """
-        world.node.ip("link", "set", "azure0", "type", "bridge", "vlan_filtering", "1")
+        world.node.ip("link set azure0 type bridge vlan_filtering 1")
         assert world.asks(LIVE)
         stations = world.host().link_layer.stations("azure0")
         assert 1 in {
@@ -93,7 +93,7 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(
     """
     before = world.shown()
     there: KernelNode = getattr(world, node)
-    there.ip("link", "set", device, "down")
+    there.ip(f"link set {device} down")
 
     class ComesBack(NetlinkLinkLayer):
         looked = 0
@@ -101,7 +101,7 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(
         def neighbours(self) -> list[Neighbour]:
             self.looked += 1
             if self.looked == 3:
-                there.ip("link", "set", device, "up")
+                there.ip(f"link set {device} up")
             return super().neighbours()
 
     task = CleanStaleCNI(

@@ -264,10 +264,10 @@ class KernelEventsContract(NetworkEventsContract):
 def rename(node: Node, name: str, new: str) -> None:
     """Give a device another name."""
     assert isinstance(node, KernelNode)
-    node.ip("link", "set", name, "name", new)
+    node.ip(f"link set {name} name {new}")
 
 
 def group(node: Node, name: str, number: str) -> None:
     """Give a device another group."""
     assert isinstance(node, KernelNode)
-    node.ip("link", "set", name, "group", number)
+    node.ip(f"link set {name} group {number}")
