@@ -99,11 +99,12 @@ def test_very_many_findings_are_a_hundred_lines_in_the_log(
 
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
     """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate
-    and marker.
+    and marker. A route that decides wrong does not go by itself, so a retry is pointless.
     """
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
     assert [cidr.cidr for cidr in caught.value.report.cidrs] == ["172.16.8.0/22"]
+    assert not caught.value.retryable
     assert markers(host) == {DETECTED: LINE + "\n"}
     assert host.files.exists(
         "/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service"
@@ -147,13 +148,16 @@ def test_a_late_default_route_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("timeout", "waited"), [(None, 30.0), (3.0, 3.0), (300.0, 30.0)])
 def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, waited: float) -> None:
-    """At most 30 s, and no longer than the context allows; the answer is a finding, not a timeout."""
+    """At most 30 s, and no longer than the context allows; the answer is a finding, not a timeout,
+    and a retry may succeed.
+    """
     host = FakeHost(SlowDHCP(arrival=0))
     clock = ManualClock(auto=True)
-    with pytest.raises(RouteOverlapError):
+    with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(
             Context(timeout=timeout, clock=clock)
         )
+    assert caught.value.retryable
     assert markers(host) == {DETECTED: "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"}
     assert clock.monotonic() == pytest.approx(waited)
 
