@@ -22,6 +22,7 @@ from hostrouting.config import (
 )
 from hostrouting.config.wire import WireValue, wire_fields
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
+from hostrouting.net.addresses import IPV4, IPV6
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
@@ -340,3 +341,22 @@ def test_host_bits_are_masked_and_remembered() -> None:
     assert section.masked == ("172.16.0.9/16", "fd00::1/64")
     again = RouteOverlapConfig.from_mapping(section.to_mapping())
     assert (again, again.masked) == (section, ())
+
+
+def test_the_metric_of_an_ipv6_route() -> None:
+    """The kernel takes 0 for 1024, so a route without a metric gets 1; a given one stays."""
+    metrics = [StaticRoute(destination="fd00:9::/32", metric=given).metric for given in (0, 7)]
+    assert metrics == [1, 7]
+
+
+def test_a_config_that_names_only_a_cloud() -> None:
+    """It asks for a proof, and a cloud's IPv6 addresses make it one of both families."""
+    config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected=("aws-ipv6",)))
+    assert (config.asks, config.families) == (True, (IPV4, IPV6))
+
+
+def test_a_mistake_in_enabled_hides_the_rule_on_pod_cidrs() -> None:
+    """One mistake has one line."""
+    with pytest.raises(InvalidConfigError) as caught:
+        HostRoutingConfig.from_mapping({"staleCni": {"enabled": "yes"}})
+    assert [mistake.path for mistake in caught.value.errors] == ["hostRouting.staleCni.enabled"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.command_line import CHECKED, run
 from support.in_process import run_here
@@ -102,6 +102,7 @@ def test_a_cidr_of_a_preset_is_labelled_by_its_address(host: FakeHost) -> None:
 
 
 @given(subject=st.text(), kind=st.sampled_from(["held", "gate-down"]))
+@example(subject='"', kind="held")
 def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
     """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back,
     printable.

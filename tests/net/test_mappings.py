@@ -3,13 +3,14 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.azure.stale_cni.journal import object_to_mapping
 from hostrouting.host.netlink.route_codec import pack_route
 from hostrouting.host.netlink.route_writer import RouteWriter
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.mappings import FORMS
 from hostrouting.net.routes import KINDS, ObservedRoute
 
@@ -78,3 +79,21 @@ def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
 def test_a_route_is_readable() -> None:
     """People find in a record the text that `ip` prints."""
     assert object_to_mapping(ObservedRoute(0, 0, dev="ppp0"))["route"] == "default dev ppp0 proto 0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"metric": True}, "metric: it should be a whole number, not bool"),
+        ({"source": "fd00::1"}, "source: is of another family"),
+    ],
+)
+def test_a_value_of_another_type_or_family_is_refused(
+    changes: dict[str, object], reason: str
+) -> None:
+    """In JSON true is no number, and an address belongs to the family of its object."""
+    form = FORMS[ObservedRoute]
+    mapping = form.brief(ObservedRoute(9 << 24, 8, dev="eth0", gateway=Address.parse("10.1.0.9")))
+    assert form.read(mapping).gateway == Address.parse("10.1.0.9")
+    with pytest.raises(ValueError, match=reason):
+        form.read({**mapping, **changes})

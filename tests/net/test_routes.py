@@ -3,10 +3,12 @@
 import re
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from support import small_world
 
+from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
@@ -75,3 +77,15 @@ def test_changes_read_as_a_plan_does() -> None:
     assert str(RouteChange.replace(before, Route(**NINE))) == (
         "~ 9.0.0.0/8 dev ib0 proto 0 scope link -> 9.0.0.0/8 dev eth0 proto 142 scope link"
     )
+
+
+def test_a_deletion_that_fits_both_comes_first() -> None:
+    """A replacement by a route that the same deletion would remove is deleted and then added."""
+    gateway = Address.parse("10.224.0.1")
+    present = ObservedRoute(9 << 24, 8, gateway=gateway, dev="eth0", protocol=142)
+    alike = Route(network=9 << 24, prefix_length=8, gateway=gateway, dev="eth0", onlink=True)
+    elsewhere = attrs.evolve(alike, dev="eth1")
+    assert [RouteChange.replace(present, new).removes_first for new in (alike, elsewhere)] == [
+        True,
+        False,
+    ]

@@ -198,3 +198,11 @@ def test_wrapping_keeps_name_and_abilities() -> None:
 def test_done_too_late_is_done() -> None:
     """A task that does not look at its context and completes has completed."""
     execute(with_timeout(task("a")(lambda _: None), 0))
+
+
+def test_a_share_leaves_time_for_the_next_tasks(clock: ManualClock) -> None:
+    """Of ten seconds a task with a share of a half gets five, however long its own timeout."""
+    given: list[float | None] = []
+    half = with_timeout(task("a")(lambda ctx: given.append(ctx.remaining())), 60, share=0.5)
+    execute(half, Context(timeout=10, clock=clock))
+    assert given == [5.0]

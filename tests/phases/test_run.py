@@ -380,6 +380,8 @@ def test_signals_cancel(name: str) -> None:
         before = signal.getsignal(signal.{name})
         report = run(Parallel(task("a")(do), name="all"), handle_signals=True)
         assert signal.getsignal(signal.{name}) is before
+        run(task("quick")(lambda ctx: None), handle_signals=True)
+        assert signal.getsignal(signal.{name}) is before
         print(report.status, report.error)
         """)
     assert (program.returncode, program.stdout) == (0, f"cancelled cancelled: {name}\n")
