@@ -260,17 +260,11 @@ class Configure(_Pipeline):
 
     def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
         """Refuse a plan that makes the node worse; return the proof for after the changes."""
-        proof = (
-            None
-            if ctx.skips(self._check)
-            else prove_before(
-                ctx,
-                self._config,
-                self._host,
-                partial(self._planned, ctx),
-                force=self._force,
-                logger=self._log,
-            )
+        if ctx.skips(self._check):
+            return None
+        planned = partial(self._planned, ctx)
+        proof = prove_before(
+            ctx, self._config, self._host, planned, force=self._force, logger=self._log
         )
         if proof is None:
             return None

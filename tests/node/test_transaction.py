@@ -144,6 +144,12 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
     assert state(host) == before
 
 
+def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
+    """`skip` leaves out the comparison, too."""
+    report = run(Configure(config(), host=host), in_time(), skip=["check-route-overlap"])
+    assert (report.ok, report.degraded, state(host)[0]) == (True, True, [])
+
+
 def test_a_plan_without_gates_names_none() -> None:
     """STRICT has no gate to hold, and the exit status is bad all the same."""
     wanted = attrs.evolve(config(), gates=())
