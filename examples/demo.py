@@ -17,12 +17,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting import Configure, Host, HostRoutingConfig, check_node, explain_routing
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.node.check import check_node
-from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryFiles
 from phases import Context, TaskFailedError, execute
@@ -180,7 +178,7 @@ def indented(text: str) -> str:
 
 def look(routes: RouteBackend, network: str) -> None:
     """Print the explanation, as `hostrouting explain` does."""
-    (explanation,) = explain(routes, [network])
+    (explanation,) = explain_routing(routes, [network])
     for line in explanation.lines(picture=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
         print(f"   {line}")
 

@@ -59,9 +59,13 @@ if TYPE_CHECKING:
         WorseRoutingError,
     )
     from hostrouting.host import Host, RouteBackend
+    from hostrouting.node.boot_files import render_files
+    from hostrouting.node.check import check_node
     from hostrouting.node.configure import Configure, Reset
+    from hostrouting.node.status import node_status
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
+    from hostrouting.route_overlap.explain import explain_routing
     from hostrouting.static_routes import ConfigureStaticRoutes
 
 __all__ = [
@@ -102,7 +106,11 @@ __all__ = [
     "Watch",
     "WatchConfig",
     "WorseRoutingError",
+    "check_node",
+    "explain_routing",
+    "node_status",
     "prove_egress",
+    "render_files",
 ]
 
 __version__ = "0.1.0"
@@ -122,8 +130,32 @@ _HOMES = {
     "Reset": "node.configure",
     "RouteBackend": "host",
     "Watch": "node.watch",
+    "check_node": "node.check",
+    "explain_routing": "route_overlap.explain",
+    "node_status": "node.status",
     "prove_egress": "route_overlap",
+    "render_files": "node.boot_files",
 }
+
+
+def _refuse_foreign_runner() -> None:
+    """Raise an ImportError with the remedy if another project's `phases` is found: PyPI has one."""
+    from importlib.machinery import PathFinder
+
+    # Its code is not run: `import hostrouting` need not load the runner.
+    spec = PathFinder.find_spec("phases")
+    get_code = getattr(spec and spec.loader, "get_code", None)
+    if spec and spec.origin and get_code and "phases.runner" not in get_code("phases").co_names:
+        raise ImportError(
+            f"{spec.origin} is not hostrouting's own package 'phases', but another project's; run: "
+            "pip uninstall --yes phases; pip install --force-reinstall --no-deps hostrouting (or, "
+            "if this file is of no installed project, rename it)",
+            name="phases",
+            path=spec.origin,
+        )
+
+
+_refuse_foreign_runner()
 
 
 def __getattr__(name: str) -> object:

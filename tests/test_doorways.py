@@ -71,7 +71,8 @@ def test_the_front_door_is_pinned() -> None:
         "InvalidConfigError LinkNotFoundError LockHeldError OverlapMode OverlapReport PermissionDeniedError "
         "ProbeSNATConfig Refusal Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
         "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig ToolNotFoundError "
-        "UnitError UnreadableConfigError Watch WatchConfig WorseRoutingError prove_egress"
+        "UnitError UnreadableConfigError Watch WatchConfig WorseRoutingError check_node explain_routing "
+        "node_status prove_egress render_files"
     )
 
 
@@ -117,6 +118,32 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
         heavy.remove("subprocess")  # attrs imports platform, which imports it there
     assert loaded_by("import hostrouting.config, hostrouting.host") & heavy == set()
     assert loaded_by("import hostrouting.testing") & {"pyroute2", "pytest", "hypothesis"} == set()
+
+
+@pytest.mark.parametrize("statement", ["import hostrouting.config", "import hostrouting.__main__"])
+def test_a_foreign_package_phases_is_named_with_the_remedy(statement: str, tmp_path: Path) -> None:
+    """PyPI has an unrelated project `phases`, whose files replace or precede those of the runner."""
+    foreign = tmp_path / "phases/__init__.py"
+    foreign.parent.mkdir()
+    foreign.write_text("from phases.app import App\n", encoding="utf-8")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {statement}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {foreign} is not hostrouting's own package 'phases'")
+    assert "pip uninstall --yes phases; pip install --force-reinstall --no-deps hostrouting" in last
+
+
+def test_the_package_declares_what_it_imports() -> None:
+    """The metadata has both names, so that an installer may refuse another project with one."""
+    from hatchling.metadata.core import ProjectMetadata
+    from hatchling.plugin.manager import PluginManager
+
+    root = Path(__file__).parents[1]
+    assert ProjectMetadata(str(root), PluginManager()).core.import_names == [
+        package.__name__ for package in (hostrouting, phases)
+    ]
 
 
 def test_nothing_outside_the_adapters_names_pyroute2() -> None:

@@ -25,10 +25,10 @@ from hostrouting.node.output import (
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.node.boot_files import RenderedFiles
     from hostrouting.node.capabilities import Run
     from hostrouting.node.configure import Configure, Reset
     from phases import Change, Context, Plan
@@ -82,9 +82,9 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
     """Yield the unified diff of each file that the changes write or remove."""
     from difflib import unified_diff
 
-    from hostrouting.node.boot_files import boot_files
+    from hostrouting.node.boot_files import render_files
 
-    wanted = {file.path: file.content for file in boot_files(config, host=host)}
+    wanted = {file.path: file.content for file in render_files(config, host=host).files}
     for path in dict.fromkeys(change.subject for change in changes):
         # Scripts are links, too; those that start a unit lack content.
         if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
@@ -247,10 +247,10 @@ def optional(load: Callable[[], Run], arguments: Namespace) -> int:
 
 def explain(arguments: Namespace) -> int:
     """Print the routes that decide the addresses."""
-    from hostrouting.route_overlap.explain import explain as explain_routing
+    from hostrouting.route_overlap.explain import explain_routing
 
     try:
-        explanations = explain_routing(_host(arguments).routes, arguments.targets)
+        explanations = explain_routing(_host(arguments), arguments.targets)
     except ValueError as error:
         return refuse(arguments, error, USAGE)
     width, picture = sys.maxsize, False
@@ -268,32 +268,32 @@ def explain(arguments: Namespace) -> int:
 
 def render(arguments: Namespace) -> int:
     """Print or write the files of a config."""
-    from hostrouting.node.boot_files import boot_files, boot_links
+    from hostrouting.node.boot_files import render_files
 
-    config, host = _config(arguments), _host(arguments)
-    files, links = boot_files(config, host=host), boot_links(config, host=host)
-    if arguments.name is not None:
+    rendered = render_files(_config(arguments), host=_host(arguments))
+    files, name = rendered.files, arguments.name
+    if name is not None:
         known = ", ".join(file.path for file in files) or "nothing"
-        name, links = arguments.name, {}
-        files = [file for file in files if name in {file.path, file.path.rpartition("/")[2]}]
+        files = tuple(file for file in files if name in {file.path, file.path.rpartition("/")[2]})
         if not files:
             problem = f"this config has no file {name!r}; apply would install: {known}"
             return refuse(arguments, problem, USAGE)
     if arguments.out is not None:
-        written = _write_files(files, links, arguments.out)
+        rendered = type(rendered)(files=files, links={} if name else rendered.links)
+        written = _write_files(rendered, arguments.out)
         _answer(arguments, {"written": written}, written)
     else:
         shown = [
             {"path": file.path, "mode": f"{file.mode:04o}", "content": file.content.decode()}
             for file in files
         ]
-        form = "==> {path} ({mode}) <==\n{content}\n" if arguments.name is None else "{content}"
+        form = "==> {path} ({mode}) <==\n{content}\n" if name is None else "{content}"
         texts = (form.format(**file).removesuffix("\n") for file in shown)
         _answer(arguments, {"files": shown}, texts)
     return FINE
 
 
-def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: str) -> list[str]:
+def _write_files(rendered: RenderedFiles, folder: str) -> list[str]:
     from hostrouting.host.files.store import RootedFiles
 
     try:
@@ -301,13 +301,13 @@ def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: st
     except OSError as error:
         raise HostFileError(f"cannot make the folder {folder}: {error.strerror}") from error
     target = RootedFiles(folder)
-    for file in files:
+    for file in rendered.files:
         target.write(file.path, file.content, mode=file.mode)
-    for path, text in links.items():
+    for path, text in rendered.links.items():
         target.link(path, text)
-    if not files:
+    if not rendered.files:
         _logger.warning("nothing was written: this config installs no files")
-    return [f"{folder.rstrip('/')}{path}" for path in (*(file.path for file in files), *links)]
+    return [f"{folder.rstrip('/')}{path}" for path in rendered.paths]
 
 
 def reset(arguments: Namespace) -> int:

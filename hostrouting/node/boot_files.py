@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import attrs
+
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import (
@@ -23,6 +25,8 @@ from hostrouting.static_routes import script as routes
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore, Host
@@ -85,29 +89,44 @@ def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFindi
     ]
 
 
-def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
-    """Return the exact files that `Configure` installs for every boot; none for an empty config.
+@attrs.frozen(kw_only=True)
+class RenderedFiles:
+    """The files that `Configure` installs for every boot, and the links that start their units."""
 
-    Reads of the machine only the parts that the config leaves open: the device of the probes, and
-    the path of the command that a service runs.
+    files: tuple[BootFile, ...]
+    #: The text of each link by its path.
+    links: Mapping[str, str]
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of each file and link."""
+        return [*(file.path for file in self.files), *self.links]
+
+
+def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> RenderedFiles:
+    """Return what `hostrouting render --out` writes; nothing for an empty config.
+
+    What the config leaves open is read from the host: the device of the probes, and the path of the
+    command that a service runs.
+
+    >>> from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
+    >>> section = RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",))
+    >>> rendered = render_files(HostRoutingConfig(route_overlap=section))
+    >>> rendered.files[0].path, rendered.files[0].mode
+    ('/etc/aks-flex-node/hostrouting.json', 420)
+    >>> rendered.paths[-1]
+    '/etc/systemd/system/multi-user.target.wants/hostrouting-ready.service'
     """
-    units = _units(config, host)
+    static, check = boot_parts(config)
+    units = units_in([static, *probe_units(config, host), check, *watch_units(config, host)])
     if not units:
-        return []
-    return [
+        return RenderedFiles(files=(), links={})
+    units = [*units, ready_unit()]
+    files = (
         Intent(config=config).file,
         gating_list([unit.name for unit in units if unit.is_gating]),
         *(file for unit in units for file in unit.files),
         *map(gate_drop_in, config.gates),
-    ]
-
-
-def boot_links(config: HostRoutingConfig, *, host: Host | None = None) -> dict[str, str]:
-    """Return the text of each link that lets systemd start these units, by its path."""
-    return {link: unit_path(unit.name) for unit in _units(config, host) for link in links_of(unit)}
-
-
-def _units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    static, check = boot_parts(config)
-    units = units_in([static, *probe_units(config, host), check, *watch_units(config, host)])
-    return [*units, ready_unit()] if units else []
+    )
+    links = {link: unit_path(unit.name) for unit in units for link in links_of(unit)}
+    return RenderedFiles(files=files, links=links)

@@ -148,7 +148,7 @@ def check_node(
     root: str | None = None,
     is_applied: bool = False,
 ) -> NodeReport:
-    """Make all checks, which change nothing and need no root.
+    """Make all checks of `hostrouting check`, which change nothing and need no root.
 
     `seconds` bounds the wait, and with 0 neither routers are queried, nor the cloud about optional
     rules that are installed.
@@ -158,6 +158,16 @@ def check_node(
     not compared again.
 
     An image lacks routes: the checks are of files, links, gates and programs, which a boot needs.
+
+    >>> from hostrouting.config import RouteOverlapConfig
+    >>> from hostrouting.testing import FakeHost
+    >>> host = FakeHost()
+    >>> host.routes.add_link("eth0")
+    >>> host.routes.add_address("eth0", "10.224.0.4/16")
+    >>> expected = RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",), expected_devs=("eth0",))
+    >>> report = check_node(Context(), HostRoutingConfig(route_overlap=expected), host, seconds=0)
+    >>> report.ok, report.overlap.ok, [finding.kind for finding in report.findings]
+    (True, False, ['not-applied'])
     """
     nothing = OverlapReport(expected_devs=(), cidrs=())
     # After an apply of a config that expects no addresses there is nothing to prove, and many

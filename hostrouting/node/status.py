@@ -101,12 +101,26 @@ class NodeStatus:
         return [self.sentence, *lines]
 
 
-def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> NodeStatus:
-    """Return the state of a node; change nothing, need no root, and do not wait.
+def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = None) -> NodeStatus:
+    """Return what `hostrouting status` prints; change nothing, need no root, and do not wait.
 
     `config` is the installed one, if a run has just put it in force: to read and to compare 10,000
     routes again takes 0.2 s. Raises `InvalidConfigError` where nothing is
     installed.
+
+    >>> from hostrouting import Configure, StaticRoute, StaticRoutesConfig
+    >>> from phases import Context, run
+    >>> from hostrouting.testing import FakeHost
+    >>> host = FakeHost()
+    >>> host.routes.add_link("eth0")
+    >>> host.routes.add_address("eth0", "10.224.0.4/16")
+    >>> route = StaticRoute(destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+    >>> section = StaticRoutesConfig(enabled=True, routes=(route,))
+    >>> run(Configure(HostRoutingConfig(static_routes=section), host=host)).ok
+    True
+    >>> status = node_status(Context(), host)
+    >>> status.report.ok, status.live["routes"]
+    (True, '1 of 1 routes are in force')
     """
     from datetime import timedelta
 
@@ -167,7 +181,7 @@ def verdict_now(
     try:
         is_installed = host.files.exists(INTENT_PATH)
         # A config with nothing but a sweep installs nothing.
-        status = node_status(ctx, host, config) if is_installed or config else None
+        status = node_status(ctx, host, config=config) if is_installed or config else None
         sentence = status.sentence if status and is_installed else _absence(ctx, host)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())

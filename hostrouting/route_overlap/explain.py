@@ -21,7 +21,8 @@ from hostrouting.route_overlap.snapshot import RoutingSnapshot, is_same
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host import RouteBackend
+    from hostrouting.host import Host
+    from hostrouting.host.ports import Routing
 
 _BAR_WIDTH = 64
 #: Background colours that differ clearly with black letters on them.
@@ -97,30 +98,40 @@ class Explanation:
             yield from lines
 
 
-def explain(backend: RouteBackend, ranges: Sequence[str]) -> list[Explanation]:
-    """Return the kernel's decisions on addresses and CIDRs.
+def explain_routing(node: Host | Routing, ranges: Sequence[str]) -> list[Explanation]:
+    """Return the kernel's decisions on addresses and CIDRs, as `hostrouting explain` prints them.
 
-    Adjacent parts with the same answer are merged.
+    `node` is a host, or a backend alone. Adjacent parts with the same answer are merged. Raises
+    `ValueError` for a text that is neither an address nor a CIDR.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> host = FakeHost()
+    >>> host.routes.add_link("eth0")
+    >>> host.routes.add_address("eth0", "10.224.0.4/16")
+    >>> [explanation] = explain_routing(host, ["10.224.0.0/15"])
+    >>> [(part.by, part.span) for part in explanation.parts][-1]
+    ('nowhere', '10.225.0.0 - 10.225.255.255')
     """
     prefixes = [_as_prefix(text) for text in ranges]
-    nodes = {
-        family: RoutingSnapshot(backend, family)
+    snapshots = {
+        family: RoutingSnapshot(node, family)
         for family in sorted({prefix.family for prefix in prefixes})
     }
     explanations = []
     for text, prefix in zip(ranges, prefixes, strict=True):
-        node = nodes[prefix.family]
-        [parts] = looked_up(node, [str(prefix)])
+        snapshot = snapshots[prefix.family]
+        [parts] = looked_up(snapshot, [str(prefix)])
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
         decided = (
-            DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts
+            DecidedPart(part, part.answers[0][0], snapshot.decider(*part.answers[0]))
+            for part in parts
         )
-        explained = partial(_explained, node)
+        explained = partial(_explained, snapshot)
         explanation = tuple(
             ExplainedPart(
-                Address(node.family, group[0].part.first),
-                Address(node.family, group[-1].part.last),
+                Address(snapshot.family, group[0].part.first),
+                Address(snapshot.family, group[-1].part.last),
                 *explained(group[0]),
             )
             for group in adjacent(decided, same=explained)

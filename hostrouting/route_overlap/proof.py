@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def prove_egress(
-    backend: Routing,
+    node: Host | Routing,
     cidrs: Sequence[str],
     *,
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
@@ -54,6 +54,8 @@ def prove_egress(
     fabric: Fabric | None = None,
 ) -> OverlapReport:
     """Prove that every address of `cidrs` leaves by an expected device, or an allowed one.
+
+    `node` is a host, or a backend alone.
 
     `expected_devs=None` means the devices of the default route; without one, every address is a
     finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
@@ -64,18 +66,20 @@ def prove_egress(
     prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
-        node = RoutingSnapshot(backend, family)
-        node.allowed = _allowed(node, allowed_devs, expected_devs)
+        snapshot = RoutingSnapshot(node, family)
+        snapshot.allowed = _allowed(snapshot, allowed_devs, expected_devs)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             # Imported late: few nodes announce a fabric.
             from hostrouting.route_overlap.announced import Announced
 
-            may_carry = node.allowed.may_carry
-            node.announced = Announced(node.links, node.routes, node.rules, fabric, may_carry)
-            node.routes += node.announced.routes
+            may_carry = snapshot.allowed.may_carry
+            snapshot.announced = Announced(
+                snapshot.links, snapshot.routes, snapshot.rules, fabric, may_carry
+            )
+            snapshot.routes += snapshot.announced.routes
         notes: list[NodeFinding] = []
         if family == IPV4 and cidrs and expected_devs is None:
-            best = best_default_devs(node.defaults)
+            best = best_default_devs(snapshot.defaults)
             if len(best) > 1:
                 reason = (
                     "decide alike, so packets may leave by each: name the right ones in "
@@ -84,7 +88,7 @@ def prove_egress(
                 subject = f"the IPv4 default routes by {' and '.join(best)}"
                 notes = [NodeFinding("several-exits", subject, reason, "warning")]
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
-        reports.append(_prove(node, own, notes))
+        reports.append(_prove(snapshot, own, notes))
     return joined(reports, map(str, prefixes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import (
@@ -98,7 +99,12 @@ class AllowedDevices(dict["str | None", bool]):
 class RoutingSnapshot:
     """The routes and rules of a node, of one family, and the backend for its lookups."""
 
-    def __init__(self, backend: Routing, family: int = IPV4) -> None:
+    def __init__(self, node: Host | Routing, family: int = IPV4) -> None:
+        backend = node.routes if isinstance(node, Host) else node
+        if not hasattr(backend, "lookup"):
+            raise TypeError(
+                f"expected a Host or a RouteBackend, found {node!r}; on a node, give Host.live()"
+            )
         self.backend = backend
         self.family = family
         #: Empty, unless a proof sets them.

@@ -25,7 +25,7 @@ from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.boot import INTENT_PATH, Boot, Intent, SectionTask, read_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
-from hostrouting.node.boot_files import boot_files, boot_parts
+from hostrouting.node.boot_files import boot_parts, render_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -143,14 +143,14 @@ def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) ->
     host = node()
     apply(host, **sections)
     assert host.files.names("/etc") == []
-    assert boot_files(config(**sections)) == []
+    assert render_files(config(**sections)).files == ()
 
 
 def test_render_lists_it() -> None:
     """The rendered file is the installed one."""
     host, wanted = node(), config(**ROUTES, **PROBES)
     execute(Configure(wanted, host=host), in_time())
-    [file] = [file for file in boot_files(wanted, host=host) if file.path == INTENT_PATH]
+    [file] = [file for file in render_files(wanted, host=host).files if file.path == INTENT_PATH]
     assert (host.files.read(INTENT_PATH), host.files.mode(INTENT_PATH)) == file.state
 
 

@@ -2,24 +2,29 @@
 path.
 """
 
+import json
 import re
 import shlex
 from argparse import Namespace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import FEW
+from support.in_process import run_here
 from support.static_route_nodes import made_host
 
 from hostrouting.base.commands import command_line
 from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.parser import parser
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.net.addresses import IPV4
-from hostrouting.node.boot_files import boot_files
+from hostrouting.node.boot_files import render_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
@@ -47,6 +52,25 @@ def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str
     assert command_line("apply", "-") == "hostrouting apply -"
 
 
+@given(configs())
+@settings(max_examples=FEW)
+def test_rendered_files_are_those_below_out(config: HostRoutingConfig) -> None:
+    """Of each config: the same paths, contents and modes, and the links of the units."""
+    # Whose device may be that of the machine.
+    config = evolve(config, probe_snat=ProbeSNATConfig())
+    with TemporaryDirectory() as folder:
+        rendered, source = render_files(config), Path(folder, "config.json")
+        source.write_text(json.dumps(config.to_mapping()), encoding="utf-8")
+        written = Path(folder, "out")
+        assert run_here("render", "--allow-empty", "--out", written, source).returncode == 0
+        found = {f"/{path.relative_to(written)}": path for path in written.rglob("*")}
+        assert {path for path in found if not found[path].is_dir()} == {*rendered.paths}
+        for file in rendered.files:
+            path = found[file.path]
+            assert (path.read_bytes(), path.stat().st_mode & 0o777) == file.state
+        assert {path: str(found[path].readlink()) for path in rendered.links} == rendered.links
+
+
 @given(
     configs(IPV4), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"]))
 )
@@ -65,7 +89,7 @@ def test_every_command_line_in_an_output_can_be_run(
             check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items()
         )
         try:
-            told.extend(file.content.decode() for file in boot_files(config, host=host))
+            told.extend(file.content.decode() for file in render_files(config, host=host).files)
             told.extend(plan(Configure(config, host=host), ctx))
         except HostRoutingError as error:
             told.append(error)

@@ -198,7 +198,7 @@ def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str 
         host.routes.add_address("ib7", address)
         applied(host, **ROUTES)
     assert (
-        node_status(in_time(), host, config).to_mapping()
+        node_status(in_time(), host, config=config).to_mapping()
         == node_status(in_time(), host).to_mapping()
     )
 

@@ -21,7 +21,7 @@ from hostrouting.exceptions import (
 from hostrouting.host import RouteChange
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
-from hostrouting.node.boot_files import boot_files
+from hostrouting.node.boot_files import render_files
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.node.watch import Watch
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -289,10 +289,10 @@ def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
 def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) -> None:
     """The files of a config that leaves the device open are those of this node."""
     config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
-    files = {file.path: file.content.decode() for file in boot_files(config, host=crowded)}
+    files = {file.path: file.content.decode() for file in render_files(config, host=crowded).files}
     assert 'iifname "eth0"' in files["/etc/aks-flex-node/probe-snat.nft"]
     with pytest.raises(InvalidConfigError, match=r"hostRouting\.probeSnat\.dev"):
-        boot_files(config)
+        render_files(config)
 
 
 # --- the essential never waits for the optional
@@ -567,4 +567,4 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
     execute(Configure(HostRoutingConfig(), host=host))
     assert ours(host) == []
     assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
-    assert boot_files(HostRoutingConfig()) == []
+    assert render_files(HostRoutingConfig()).files == ()

@@ -10,7 +10,7 @@ import pytest
 from support.in_process import run_here as run
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.node.boot_files import boot_files
+from hostrouting.node.boot_files import render_files
 
 UNITS = "etc/systemd/system"
 SECTIONS: dict[str, Any] = {
@@ -106,7 +106,7 @@ def test_links_do_not_lead_out_of_an_image(
     applied = run("apply", "--root", image, config)
     assert applied.returncode == 0, applied.stderr
     assert contents(outside) == before
-    wanted = {file.path for file in boot_files(HostRoutingConfig.from_mapping(SECTIONS))}
+    wanted = {file.path for file in render_files(HostRoutingConfig.from_mapping(SECTIONS)).files}
     made = {path.name for path in image.rglob("*") if path.name != "theirs"}
     assert {path.rpartition("/")[2] for path in wanted} <= made
     assert {"hostrouting-ready.service.requires", "multi-user.target.wants"} <= made

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.kernel import connect
 
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain
+from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
 from hostrouting.testing import MemoryBackend
 
 
@@ -26,7 +26,7 @@ def node() -> MemoryBackend:
 def test_a_refusing_route_is_named(node: MemoryBackend, kind: str) -> None:
     """The kernel answers only with an errno, which is the same for every route of the kind."""
     node.add_route("172.16.8.0/24", kind=kind)
-    [explanation] = explain(node, ["172.16.8.0/23"])
+    [explanation] = explain_routing(node, ["172.16.8.0/23"])
     heading, refused, fine = explanation.lines()
     assert heading == "172.16.8.0/23"
     assert refused.split() == f"nowhere 172.16.8.0 - 172.16.8.255 {kind} 172.16.8.0/24".split()
@@ -101,7 +101,7 @@ def test_the_width_of_the_bar(node: MemoryBackend) -> None:
     """
     for number in range(8):
         node.add_route(f"172.16.{2 * number}.7/32", kind="blackhole")
-    [explanation] = explain(node, ["172.16.0.0/12"])
+    [explanation] = explain_routing(node, ["172.16.0.0/12"])
     assert len(explanation.parts) == 17
 
     def cells(width: int) -> list[int]:

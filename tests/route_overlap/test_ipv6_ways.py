@@ -18,7 +18,7 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.route_overlap import OverlapReport, prove_egress
-from hostrouting.route_overlap.explain import explain
+from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
 from hostrouting.route_overlap.task import prove_now
@@ -165,7 +165,7 @@ def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
         first.advertise()
         second.advertise()
         third.advertise(preference="low")
-    [explanation] = explain(kernel_of(node), ["fd00:5::1"])
+    [explanation] = explain_routing(kernel_of(node), ["fd00:5::1"])
     [part] = explanation.parts
     assert (part.by, str(part.route).count(f"default via {ROUTER} dev e")) == ("e0+e1", 2)
 
@@ -187,7 +187,7 @@ def test_both_families_are_one_report(node: WiredNode) -> None:
         (CIDR, "e1"),
     ]
     assert report.verdict.startswith("2 of 4 expected CIDRs would not leave by e0 as a whole:\n")
-    [first, second] = explain(kernel_of(node), ["fd00:5::/47", "10.9.0.1"])
+    [first, second] = explain_routing(kernel_of(node), ["fd00:5::/47", "10.9.0.1"])
     assert [part["first"] for part in first.to_mapping()["parts"]] == ["fd00:5::", "fd00:5:1::"]
     assert "e2" in [*second.lines()][1]
 

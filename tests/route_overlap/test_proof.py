@@ -6,7 +6,8 @@ from support.overlap_proofs import prove, shapes
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove_egress
-from hostrouting.testing import MemoryBackend
+from hostrouting.route_overlap.explain import explain_routing
+from hostrouting.testing import FakeHost, MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
@@ -120,3 +121,13 @@ def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
         node.add_route(network, dev=dev)
     [report] = prove_egress(node, ["10.244.0.0/16"]).cidrs
     assert shapes(report) == [("overlap", "10.244.2.0", "10.244.2.255", "docker0")]
+
+
+def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
+    """As an agent has it; anything else is refused, with what to give."""
+    host, cidrs = FakeHost(node), ["172.16.0.0/16"]
+    assert prove_egress(host, cidrs) == prove_egress(node, cidrs)
+    assert explain_routing(host, cidrs) == explain_routing(node, cidrs)
+    for function in prove_egress, explain_routing:
+        with pytest.raises(TypeError, match=r"expected a Host .* found 'eth0'; .* Host\.live\(\)"):
+            function("eth0", cidrs)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from hostrouting.boot.gates import held_gates
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL, Host
-from hostrouting.node.boot_files import boot_files
+from hostrouting.node.boot_files import render_files
 from hostrouting.node.configure import Configure
 from phases import Context
 
@@ -118,7 +118,7 @@ class Node(GatedMachine):
                 if key in {"staticRoutes", "routeOverlap"}
             }
             with hurried():
-                files = {file.path: file for file in boot_files(parsed(pair, self.mode))}
+                files = {file.path: file for file in render_files(parsed(pair, self.mode)).files}
             files[INTENT_PATH] = Intent(config=parsed(sections, self.mode)).file
             if all(self.files.read(path) == file.content for path, file in files.items()):
                 return name

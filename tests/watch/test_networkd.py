@@ -18,7 +18,7 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import IPV6, Host
 from hostrouting.host.units import MASK
 from hostrouting.net.rules import Rule
-from hostrouting.node.boot_files import boot_files
+from hostrouting.node.boot_files import render_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost, MemoryFiles
@@ -270,7 +270,7 @@ def test_it_comes_and_goes_with_the_config() -> None:
     ]
     apply(host, **KEPT)
     assert host.files.read(DROP_IN_PATH) == drop_in().content
-    assert drop_in() in boot_files(wanted, host=host)
+    assert drop_in() in render_files(wanted, host=host).files
     assert not plan(Configure(wanted, host=host), in_time()).changes
     apply(host, **WATCHED)
     assert not host.files.exists(DROP_IN_PATH)
