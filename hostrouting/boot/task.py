@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
+from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import (
     SECTIONS,
@@ -37,6 +38,7 @@ class NamedTask:
     """A task with a name; its config is its only positional argument."""
 
     name: str
+    __signature__ = SignatureOfInit()
 
     def __new__(cls: type[_T], *arguments: object, **_options: object) -> _T:
         """Refuse options by position: most programs give a logger second."""

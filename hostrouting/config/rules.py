@@ -60,7 +60,7 @@ def destination(value: object) -> str:
         raise ValueError(
             "is required: the network that the route leads to, such as '172.16.0.0/16'"
         )
-    text = string(value, "a network such as '172.16.0.0/16' or 'fd00::/64'")
+    text = _address_text(value, "a network such as '172.16.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text)
     family, network, length = prefix
     if length == 0:
@@ -78,7 +78,7 @@ def gateway(value: object) -> str | None:
     """Return the address of a gateway, or None if it is absent or empty."""
     if value is None or value == "":
         return None
-    return _gateway(string(value, "an address such as '10.224.0.1' or 'fd00::1'"))
+    return _gateway(_address_text(value, "an address such as '10.224.0.1' or 'fd00::1'"))
 
 
 # Thousands of routes name the same few gateways and devices.
@@ -119,9 +119,8 @@ def ipv4_cidr(value: object) -> str:
     >>> ipv4_cidr("10.0.0.255/24")
     '10.0.0.0/24'
     """
-    return str(
-        Prefix(IPV4, *parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))).masked
-    )
+    text = _address_text(value, "an IPv4 CIDR such as '172.16.0.0/16'")
+    return str(Prefix(IPV4, *parse_cidr(text)).masked)
 
 
 @accepting({"type": "string", "pattern": f"^(?:{_IPV4}/{_LENGTH}|{_IPV6}/{_IPV6_LENGTH})$"})
@@ -133,7 +132,7 @@ def expected_cidr(value: object) -> str:
     >>> expected_cidr("10.0.0.255/24"), expected_cidr("FD00:0::1/64")
     ('10.0.0.0/24', 'fd00::/64')
     """
-    text = string(value, "a CIDR such as '172.16.0.0/16' or 'fd00::/64'")
+    text = _address_text(value, "a CIDR such as '172.16.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text).masked
     if prefix.family == IPV6:
         _refuse_inside(
@@ -149,7 +148,7 @@ def cidr(value: object) -> str:
     >>> cidr("10.240.3.1/16"), cidr("FD00:0::1/64")
     ('10.240.0.0/16', 'fd00::/64')
     """
-    text = string(value, "a CIDR such as '10.240.0.0/16' or 'fd00::/64'")
+    text = _address_text(value, "a CIDR such as '10.240.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text).masked
     if not prefix.length:
         raise ValueError(f"{text!r} covers every address; name the range that the pods have")
@@ -161,7 +160,7 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
 
     @accepting({"type": "string", "pattern": f"^{_ADDRESS}$"})
     def rule(value: object) -> str:
-        text = string(value, wanted)
+        text = _address_text(value, wanted)
         _refuse_zone(text)
         address = parse_address(text)
         if address is None or address.family != IPV6 or address.number >> (128 - length) != prefix:
@@ -201,6 +200,12 @@ def string(value: object, wanted: str) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_STRING:
         raise ValueError(f"expected {wanted}, found {describe(value)}")
     return value
+
+
+def _address_text(value: object, wanted: str) -> str:
+    """Return the text of an address or network, which may be a value of `ipaddress`."""
+    is_value = type(value).__module__ == "ipaddress"
+    return string(str(value) if is_value else value, wanted)
 
 
 def list_of(

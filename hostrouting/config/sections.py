@@ -336,7 +336,8 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
     def __attrs_post_init__(self) -> None:
         given = self.expected_cidrs
         super().__attrs_post_init__()
-        masked = tuple(text for text in given if Prefix.parse(text) != Prefix.parse(text).masked)
+        prefixes = {text: Prefix.parse(text) for text in map(str, given)}
+        masked = tuple(text for text, prefix in prefixes.items() if prefix != prefix.masked)
         object.__setattr__(self, "masked", masked)
 
     @property

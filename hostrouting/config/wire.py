@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import attrs
 
+from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 Rule = Callable[[object], Any]
@@ -116,6 +117,15 @@ class WireValue:
 
     #: The path of the outermost value in the document; the value that has another one adds its own.
     _path: ClassVar[str] = ""
+    __signature__ = SignatureOfInit()
+
+    def __new__(cls: type[V], **given: object) -> V:
+        """Refuse an unknown field, with the name that was probably meant."""
+        known = _field_names(cls)
+        if not given.keys() <= known:
+            unknown = min(given.keys() - known)
+            raise TypeError(f"{cls.__name__}: {_unknown_key(unknown, [*known])}")
+        return object.__new__(cls)
 
     def __attrs_post_init__(self) -> None:
         errors: list[ConfigMistake] = []
@@ -225,6 +235,10 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
     return mapping.repeated if isinstance(mapping, _JSONObject) else ()
 
 
+def _read_names(cls: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in wire_fields(cls).values())
+
+
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
     """Return the fields of a class by their names in JSON."""
     return {
@@ -247,6 +261,7 @@ def sentence_of(cls: type[Any]) -> str:
 
 #: Read once for a class.
 wire_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
+_field_names: Callable[[type[Any]], frozenset[str]] = functools.cache(_read_names)  # type: ignore[assignment] # likewise
 
 
 def _camel_case(name: str) -> str:

@@ -1,6 +1,8 @@
 """The meaning of a config: defaults, normalisation, upstream's cases, the way to JSON and back."""
 
+import re
 from collections.abc import Callable
+from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
 import attrs
@@ -360,3 +362,30 @@ def test_a_mistake_in_enabled_hides_the_rule_on_pod_cidrs() -> None:
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping({"staleCni": {"enabled": "yes"}})
     assert [mistake.path for mistake in caught.value.errors] == ["hostRouting.staleCni.enabled"]
+
+
+@pytest.mark.parametrize(
+    ("cls", "given", "message"),
+    [
+        (StaticRoute, {"device": "eth0"}, "device: is not a known key; did you mean 'dev'?"),
+        (StaticRoute, {"via": "10.0.0.1"}, "known here are destination, dev, gateway, metric"),
+        (RouteOverlapConfig, {"expectedCidrs": ()}, "did you mean 'expected_cidrs'?"),
+        (HostRoutingConfig, {"given": ()}, "given: is not a known key"),
+    ],
+)
+def test_an_unknown_keyword_is_refused_with_the_known_ones(
+    cls: type[object], given: dict[str, object], message: str
+) -> None:
+    """As a key of the JSON is, and by each class, also in `attrs.evolve`."""
+    with pytest.raises(TypeError, match=f"^{cls.__name__}: .*{re.escape(message)}"):
+        cls(**given)
+
+
+def test_values_of_ipaddress_stand_for_their_texts() -> None:
+    """In the fields for addresses and networks; a device has a name."""
+    route: Any = {"destination": ip_network("10.0.0.0/8"), "gateway": ip_address("10.224.0.1")}
+    assert StaticRoute(**route) == StaticRoute(destination="10.0.0.0/8", gateway="10.224.0.1")
+    cidrs: Any = (ip_network("172.16.0.0/16"), ip_interface("fd00::1/64"))
+    assert RouteOverlapConfig(expected_cidrs=cidrs).expected_cidrs == ("172.16.0.0/16", "fd00::/64")
+    with pytest.raises(InvalidConfigError, match="found a Python IPv4Address"):
+        StaticRoute(**{**route, "dev": ip_address("10.0.0.1")})
