@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from importlinter.api import read_configuration
-from support.documents import ROOT, blocks
+from support.documents import ROOT, blocks, links
 from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig
@@ -171,9 +171,18 @@ def test_every_row_of_a_table_of_facts_names_a_test(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_between_documents_lead_somewhere(document: str) -> None:
-    """A relative link names a file of this repository."""
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text(encoding="utf-8"))
-    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+    """A link to a document names a file of this repository."""
+    folder = (ROOT / document).parent
+    assert [link for link in links(document) if not (folder / link).exists()] == []
+
+
+def test_the_readmes_links_are_absolute() -> None:
+    """A package index shows it without the repository; each name in brackets has its address."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((?!https://|#)[^)]*\)", text) == []
+    named = set(re.findall(r"(?<!`)\[([\w./-]+\.md)\](?!:)", text))
+    assert named
+    assert named <= set(re.findall(r"^\[(.*)\]: https://", text, flags=re.MULTILINE))
 
 
 def test_the_oldest_versions_are_those_of_the_package() -> None:

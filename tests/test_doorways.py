@@ -1,5 +1,6 @@
 """The public names, the modules that an import loads, and the examples in docstrings."""
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import GenericAlias
 
 import pytest
+from support.documents import ROOT, blocks
 
 import hostrouting
 import phases
@@ -33,6 +35,7 @@ def modules() -> list[str]:
 PUBLIC = {
     "hostrouting",
     "hostrouting.exceptions",
+    "hostrouting.fleet",
     "hostrouting.host",
     "hostrouting.host.netlink",
     "hostrouting.host.pyroute",
@@ -61,6 +64,37 @@ def test_a_doorway_lists_its_public_names(name: str) -> None:
             inspect.isclass(value) and not isinstance(value, GenericAlias)
         )
         assert value.__doc__ or not needs_words, public
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/agents.md", "docs/fleet.md"])
+def test_what_a_page_shows_to_authors_is_public(document: str) -> None:
+    """Each import of its programs, and each function or name that it writes with its module."""
+    text, programs = (ROOT / document).read_text(encoding="utf-8"), "".join(blocks(document))
+    shown = {
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(programs))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    shown |= set(re.findall(r"`((?:hostrouting|phases)[\w.]*)\.(?!pyz)([A-Za-z]\w+)(?:`|\()", text))
+    [*listed] = re.findall(r"In Python it is `([\w.]+)`: (.*?)\n\n", text, flags=re.DOTALL)
+    shown |= {
+        (module, name) for module, names in listed for name in re.findall(r"`(\w+)[(.]", names)
+    }
+    own = {pair for pair in shown if re.match(r"(hostrouting|phases)\b", pair[0])}
+    assert [
+        (module, name)
+        for module, name in own
+        if f"{module}.{name}" not in PUBLIC
+        and not (module in PUBLIC and name in importlib.import_module(module).__all__)
+    ] == []
+
+
+def test_the_public_modules_are_those_of_the_page_on_releases() -> None:
+    """Whose names a release may not take away without a new MINOR."""
+    page = (ROOT / "docs/releasing.md").read_text(encoding="utf-8")
+    [listed] = re.findall(r"of these modules: ([^:]*?)\.\n", page)
+    assert set(re.findall(r"`([\w.]+)`", listed)) == PUBLIC
 
 
 def test_the_front_door_is_pinned() -> None:
@@ -148,8 +182,7 @@ def test_the_package_declares_what_it_imports() -> None:
     from hatchling.metadata.core import ProjectMetadata
     from hatchling.plugin.manager import PluginManager
 
-    root = Path(__file__).parents[1]
-    assert ProjectMetadata(str(root), PluginManager()).core.import_names == [
+    assert ProjectMetadata(str(ROOT), PluginManager()).core.import_names == [
         package.__name__ for package in (hostrouting, phases)
     ]
 

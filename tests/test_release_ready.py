@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from benchmarks.targets import targets
 from hatchling.builders.sdist import SdistBuilder
-from support.documents import ROOT, blocks
+from support.documents import ROOT, blocks, links
 
 from hostrouting import __version__
 
@@ -120,7 +120,7 @@ def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:
     lost = [
         f"{document}: {link}"
         for document in documents
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(str(document)))
+        for link in links(str(document))
         if (target := (ROOT / document.parent / link).resolve()).exists()
         and target.relative_to(ROOT) not in held | folders
     ]

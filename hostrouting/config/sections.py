@@ -90,6 +90,8 @@ PRESETS: Final = {
 #: Every machine of systemd-nspawn, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
 
+#: Seconds for the writer of a pipe, unless the caller gives a time.
+_LONGEST_WAIT = 10.0
 #: The next step for a file that cannot be read.
 _UNREADABLE: Final[dict[type[Exception], str]] = {
     FileNotFoundError: "check the path",
@@ -397,12 +399,12 @@ class HostRoutingConfig(WireValue):
     ) -> HostRoutingConfig:
         """Read a JSON file, a pipe, or the descriptor of stdin, of at most 1 MiB.
 
-        `timeout` limits the wait for a pipe's writer, in seconds. Raises `UnreadableConfigError`,
-        and the errors of `from_json`.
+        `timeout` limits the wait for a pipe's writer, in seconds; None is 10 s. Raises
+        `UnreadableConfigError`, and the errors of `from_json`.
         """
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
-            document = read_source(path, timeout=timeout)
+            document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
         # Python refuses a path with a NUL by a ValueError.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error

@@ -9,7 +9,7 @@ _MOST = 1 << 20
 _CHUNK = 1 << 16
 
 
-def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None = None) -> bytes:
+def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> bytes:
     """Return all content of a path or an open descriptor, at most 1 MiB.
 
     OSError and ValueError name the reason of a refusal. A device is never opened, since that may
@@ -17,7 +17,7 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile() as file:
-    ...     read_source(file.name)
+    ...     read_source(file.name, timeout=1)
     b''
     """
     import select
@@ -26,7 +26,7 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
     if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         raise ValueError("it is a device, and a config is a file or a pipe")
-    waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
+    waiting, end, content = select.poll(), monotonic() + timeout, b""
     # Without O_NONBLOCK, opening a pipe would wait for its writer forever.
     with open(
         source,
@@ -37,7 +37,7 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     ) as file:
         waiting.register(file, select.POLLIN)
         while len(content) <= _MOST:
-            if not waiting.poll(timeout and max(0, end - monotonic()) * 1000):
+            if not waiting.poll(max(0, end - monotonic()) * 1000):
                 raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
             if not (chunk := file.read(_CHUNK)):
                 return content

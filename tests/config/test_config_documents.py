@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from hostrouting.config import HostRoutingConfig, WatchConfig
-from hostrouting.exceptions import HostFileError, InvalidConfigError
+from hostrouting.exceptions import HostFileError, InvalidConfigError, UnreadableConfigError
 
 CONFIG = HostRoutingConfig(watch=WatchConfig(enabled=True))
 TEXT = '{"hostRouting": {"watch": {"enabled": true}}}'
@@ -240,3 +240,13 @@ def test_a_file_that_cannot_be_read_names_path_reason_and_step(
         HostRoutingConfig.from_file(path)
     assert str(caught.value) == f"cannot read the config {path!r}: {reason}"
     assert isinstance(caught.value.__cause__, OSError | ValueError)
+
+
+def test_a_pipe_without_a_writer_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`from_file` has a time limit of its own."""
+    monkeypatch.setattr("hostrouting.config.sections._LONGEST_WAIT", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnreadableConfigError, match=r"within 0\.01 s; write the config into it"):
+        HostRoutingConfig.from_file(tmp_path / "pipe")
