@@ -116,6 +116,8 @@ class Host:
     #: By default none: signals go nowhere.
     supervisor: Supervisor = NoSupervisor()
     is_live: bool = True
+    #: The path of the command `hostrouting` for services; None for that of the installation in use.
+    command: str | None = None
 
     @classmethod
     def live(cls) -> Host:

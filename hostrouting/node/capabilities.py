@@ -82,7 +82,7 @@ def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
 
     if not has_duties(config):
         return []
-    return [boot_unit(config, command_path(Host.given_or_live(host).files))]
+    return [boot_unit(config, command_path(Host.given_or_live(host)))]
 
 
 # --- commands

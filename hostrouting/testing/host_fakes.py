@@ -117,6 +117,10 @@ class MemoryLock(Faulty, WaitingLock):
         return f"process {self.holder or os.getpid()}"
 
 
+#: So a unit has the same text wherever a test runs.
+_COMMAND = "/usr/bin/hostrouting"
+
+
 class FakeHost(Host):
     r"""A `Host` in memory, for tests of tasks, which arrange, inspect and break its parts.
 
@@ -130,7 +134,7 @@ class FakeHost(Host):
     ['a.service']
 
     With `is_live=False` it is an image: it refuses questions about routes and packet rules, and
-    nothing runs.
+    nothing runs. Its `command` is /usr/bin/hostrouting, whose file a test writes if it needs one.
     """
 
     routes: MemoryBackend
@@ -163,5 +167,6 @@ class FakeHost(Host):
             lock=MemoryLock(),
             supervisor=MemorySupervisor(),
             is_live=is_live,
+            command=_COMMAND,
             **(of_a_kernel if is_live else {"routes": offline_routes()}),
         )

@@ -27,7 +27,7 @@ from phases import Change
 if TYPE_CHECKING:
     from hostrouting.boot import Part
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
     from phases import Context
 
 #: The unit of each mode.
@@ -70,15 +70,18 @@ def has_duties(config: HostRoutingConfig) -> bool:
     return config.watch.enabled and (bool(keeps_boot) or config.probe_snat.enabled)
 
 
-def command_path(files: FileStore) -> str:
+def command_path(host: Host) -> str:
     """Return the path of the command `hostrouting` on a machine or image, or where it should be.
 
-    The command of the running installation, which may be one file, comes first; then the one that
-    was called, then one that systemd finds by its name. A path that the service could not start,
-    or not after a boot, does not count.
+    If the host names none, the command of the running installation, which may be one file, comes
+    first; then the one that was called, then one that systemd finds by its name. A path that the
+    service could not start, or not after a boot, does not count.
     """
+    if host.command:
+        return host.command
     import sysconfig  # 5 ms, for nodes with a service only
 
+    files = host.files
     # Set if this module is loaded from a zip file, which is then the command.
     archive: str | None = getattr(__spec__.loader, "archive", None)
     beside = f"{sysconfig.get_path('scripts')}/{_COMMAND}"
@@ -237,7 +240,7 @@ class ConfigureWatch(SectionTask):
         """Return the parts to install, and the unit among them."""
         config, unit = self._config, None
         if has_duties(config):
-            unit = boot_unit(config, command_path(self._host.files))
+            unit = boot_unit(config, command_path(self._host))
         first, *rest = (name for name in UNIT_OF.values() if unit is None or name != unit.name)
         # With the drop-in for networkd, if it is not used.
         paths = () if unit and DROP_IN_PATH in unit.paths else (DROP_IN_PATH,)
@@ -247,7 +250,7 @@ class ConfigureWatch(SectionTask):
     def _obstacle(self) -> str:
         if not has_duties(self._config) or self._config.watch.mode != "service":
             return ""
-        command = command_path(self._host.files)
+        command = command_path(self._host)
         problem = _problem(self._host.files, command)
         return problem and f"the command {command} of {UNIT_OF['service']} {problem}, {_NO_COMMAND}"
 

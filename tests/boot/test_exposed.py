@@ -35,7 +35,7 @@ PLACES = [
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     """A node with an installed config, and with a command for the watch."""
-    monkeypatch.setattr("sys.argv", [COMMAND])
+    monkeypatch.setattr("hostrouting.testing.host_fakes._COMMAND", COMMAND)
     host = node()
     host.files.write(COMMAND, b"#!/usr/bin/python3\n", mode=0o755)
     apply(host, **BY_SERVICE)
@@ -72,9 +72,9 @@ def test_an_apply_is_refused_before_any_change(
 def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> None:
     """Neither routes nor boot files: the boot would run it as root."""
     host = node()
-    host.files.write("/usr/local/bin/hostrouting", b"", mode=0o777)
+    host.files.write("/usr/bin/hostrouting", b"", mode=0o777)
     before = host.routes.routes(), host.files.tree.snapshot()
-    with pytest.raises(TaskFailedError, match="/usr/local/bin/hostrouting"):
+    with pytest.raises(TaskFailedError, match="/usr/bin/hostrouting"):
         apply(host, **BY_SERVICE)
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
 

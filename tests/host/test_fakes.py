@@ -6,7 +6,9 @@ from support.contracts.files import FileStoreContract
 from support.contracts.lock import RunLockContract
 from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract
 
+from hostrouting import HostRoutingConfig, render_files
 from hostrouting.host import FileStore, RunLock, ServiceManager
+from hostrouting.testing import FakeHost
 from hostrouting.testing.host_fakes import MemoryLock
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
 from hostrouting.testing.memory_services import MemoryServices
@@ -83,3 +85,18 @@ class TestMemoryLock(RunLockContract):
     def other(self, lock: RunLock) -> RunLock:
         """The lock of another run."""
         return lock
+
+
+def test_the_command_of_a_fake_machine_is_not_that_of_the_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a unit has the same text wherever a test runs, and however it was called."""
+    monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
+    host = FakeHost()
+    host.files.write("/opt/agent/hostrouting", b"", mode=0o755)
+    sections = {
+        "watch": {"enabled": True, "mode": "service"},
+        "routeOverlap": {"expected": ["aws"]},
+    }
+    files = render_files(HostRoutingConfig.from_mapping(sections), host=host).files
+    assert b"\nExecStart=/usr/bin/hostrouting watch " in b"".join(file.content for file in files)

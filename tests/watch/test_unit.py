@@ -61,6 +61,7 @@ def installation() -> Iterator[None]:
     """Have hostrouting installed in a lasting folder; that of this run may be below /tmp."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sysconfig, "get_path", lambda _: COMMAND.rpartition("/")[0])
+        patch.setattr("hostrouting.testing.host_fakes._COMMAND", None)
         yield
 
 
@@ -165,13 +166,13 @@ class TestTheCommand:
     def test_that_of_this_installation_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Others may be of another version; one that was called by its path is the next."""
         host = with_command("/usr/bin/hostrouting")
-        assert command_path(host.files) == "/usr/bin/hostrouting"
+        assert command_path(host) == "/usr/bin/hostrouting"
         monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
-        assert command_path(host.files) == "/usr/bin/hostrouting"
+        assert command_path(host) == "/usr/bin/hostrouting"
         host.files.write("/opt/agent/hostrouting", b"", mode=0o755)
-        assert command_path(host.files) == "/opt/agent/hostrouting"
+        assert command_path(host) == "/opt/agent/hostrouting"
         host.files.write(COMMAND, b"", mode=0o755)
-        assert command_path(host.files) == COMMAND
+        assert command_path(host) == COMMAND
 
     def test_a_path_relative_to_the_root_is_the_same_path(
         self, monkeypatch: pytest.MonkeyPatch
@@ -180,9 +181,7 @@ class TestTheCommand:
         not be seen.
         """
         monkeypatch.setattr("sys.argv", ["//opt/agent/hostrouting"])
-        assert (
-            command_path(with_command("/opt/agent/hostrouting").files) == "/opt/agent/hostrouting"
-        )
+        assert command_path(with_command("/opt/agent/hostrouting")) == "/opt/agent/hostrouting"
 
     @pytest.mark.parametrize(
         "path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"]
@@ -195,9 +194,9 @@ class TestTheCommand:
         """
         monkeypatch.setattr("sys.argv", [path])
         host = with_command(path)
-        assert command_path(host.files) == path
+        assert command_path(host) == path
         host.files.write("/usr/bin/hostrouting", b"", mode=0o755)
-        assert command_path(host.files) == "/usr/bin/hostrouting"
+        assert command_path(host) == "/usr/bin/hostrouting"
 
     @pytest.mark.parametrize(
         ("path", "mode", "reason"),
