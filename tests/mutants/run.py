@@ -32,7 +32,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 #: The last killer of each mutant, which the next run asks first; it is no part of the project.
 NOTES: Final = ROOT / ".mutants.json"
 ROOMS: Final = {
-    "boot": "tests/boot",
+    "boot": "tests/boot tests/system/test_recovery.py",
     "cli": "tests/cli",
     "config": "tests/config",
     "fib": "tests/fib",
