@@ -136,10 +136,15 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
 # A run compares it several times: 2 ms for each 1,000 routes.
 @lru_cache(maxsize=1)
 def _text(config: HostRoutingConfig) -> bytes:
-    """Return the canonical JSON, a section a line; the same config gives the same bytes."""
+    """Return the canonical JSON, a section a line; the same config gives the same bytes.
+
+    The mode is written in any case, so that an operator can edit it.
+    """
     import json  # 8 ms that `import hostrouting` does not need
 
     # With `indent`, json takes six times as long for its part.
     mapping = config.to_mapping()
+    if proof := mapping.get("routeOverlap"):
+        proof.setdefault("mode", str(config.route_overlap.mode))
     sections = (f"{json.dumps(name)}: {json.dumps(section)}" for name, section in mapping.items())
     return f'{{"hostRouting": {{\n  {_BETWEEN.join(sections)}}}}}\n'.encode()

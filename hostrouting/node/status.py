@@ -18,6 +18,7 @@ from hostrouting.boot import (
     installed_checksum,
     require_intent,
 )
+from hostrouting.boot.layout import drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL
@@ -28,6 +29,7 @@ from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.host import Host
     from phases import Context
 
@@ -64,6 +66,8 @@ class NodeStatus:
         parts = list(self.live.values())
         if causes:
             parts[:2] = [_first(causes)]
+        elif repaired := self._repaired:
+            parts.append(_first([f"{finding.subject}: {finding.reason}" for finding in repaired]))
         if self.live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
             parts.append(f"not looked at: {_first(self.report.not_asked)}")
@@ -83,10 +87,15 @@ class NodeStatus:
             return None
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
-        is_repaired = any(finding.apply == "now" for finding in findings)
-        if step and (is_repaired or any(proof.configured_routes for proof in overlap.cidrs)):
+        if step and (self._repaired or any(proof.configured_routes for proof in overlap.cidrs)):
             return step
         return FIX if overlap.suggested_routes else CHECK
+
+    @property
+    def _repaired(self) -> list[NodeFinding]:
+        """The findings that an apply repairs."""
+        severe = (finding for finding in self.report.findings if finding.severity != "note")
+        return [finding for finding in severe if finding.apply == "now" and finding.kind != "held"]
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
@@ -154,10 +163,14 @@ def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = 
         if (finding.kind, finding.severity) == ("held", "error")
     ]
     unit = f"hostrouting-watch.{config.watch.mode}"
-    age = ctx.clock.time() - (host.files.modified(INTENT_PATH) or 0)
+    # A run that repairs a unit or a gate leaves the config as it is.
+    boot = Boot(host, gates=())
+    paths = [INTENT_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
+    age = ctx.clock.time() - max(host.files.modified(path) or 0 for path in paths)
     changed = f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
     facts = {
         "config": INTENT_PATH,
+        "mode": str(report.mode),
         "checksum": installed_checksum(host.files),
         "last_change": f"{changed}; for all: {SHOW_HISTORY}",
         "boot_files": known("files", f"{wrong} differ" if wrong else "right"),

@@ -50,7 +50,7 @@ def test_the_file() -> None:
         == """\
 {"hostRouting": {
   "staticRoutes": {"enabled": true, "routes": [{"destination": "172.16.8.0/22"}]},
-  "routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]},
+  "routeOverlap": {"expectedCidrs": ["10.224.0.0/16"], "mode": "WARN"},
   "probeSnat": {"enabled": true, "dev": "eth0", "detect": "address"},
   "staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]},
   "gates": ["systemd-nspawn@.service"]}}
@@ -90,7 +90,7 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
 
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:
-    """What the user wrote, in its canonical form; neither defaults nor keys of the agent."""
+    """What the user wrote, in its canonical form, with the mode; no key of the agent."""
     document = {
         "nodeName": "gpu-1",
         "token": "secret",

@@ -98,6 +98,7 @@ def test_a_node_that_is_right() -> None:
     assert (told.returncode, first, told.stderr) == (0, sentence, "")
     assert [fact for fact in facts if not fact.startswith(("checksum: ", "last change: "))] == [
         f"config: {INTENT_PATH}",
+        "mode: STRICT",
         "boot files: right",
         "break glass: not set",
         "watch: hostrouting-watch.timer (active)",
@@ -107,6 +108,29 @@ def test_a_node_that_is_right() -> None:
         f"{NSPAWN}: open (inactive)",
         "next: nothing to do",
     ]
+
+
+def test_the_mode_is_edited_where_it_is_installed(host: FakeHost) -> None:
+    """The installed config has its mode written out, so that `sed s/WARN/STRICT/` changes it."""
+    on_stdin(gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}}), "apply")
+    for mode in "WARN", "STRICT":
+        assert json.loads(run_here("status", "--json").stdout)["mode"] == mode
+        installed = (host.files.read(INTENT_PATH) or b"").decode()
+        assert on_stdin(installed.replace("WARN", "STRICT"), "apply").returncode == 0
+
+
+def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) -> None:
+    """A right node names what the advised apply repairs; that apply is the last change."""
+    config = gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}})
+    on_stdin({**config, "watch": {"enabled": True}}, "apply")
+    host.services.stop(Context(), "hostrouting-watch.timer")
+    verdict = run_here("status").stdout.splitlines()[0]
+    assert re.fullmatch(rf"right: .*; run: {APPLY}", verdict), verdict
+    assert "hostrouting-watch" in verdict
+    hours = {INTENT_PATH: 1}
+    now = Context().clock.time()
+    host.files.modified = lambda path: now - 3600 * hours.get(path, 0)  # type: ignore[method-assign]
+    assert "\nlast change: 0:0" in run_here("status").stdout
 
 
 def test_routes_of_both_families_are_left(host: FakeHost) -> None:

@@ -12,7 +12,7 @@ ROUTES: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
 }
 OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
-OVERLAP = {"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}}
+OVERLAP = {"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"], "mode": "WARN"}}
 PROBES = {"probeSnat": {"enabled": True, "dev": "eth0", "detect": "address"}}
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
 WATCH = {"watch": {"enabled": True}}
