@@ -104,9 +104,9 @@ OF_THE_NODE: Final = (
         "see `journalctl -b -u` of it",
     ),
     Kind(
-        "missing-tool",
+        "no-program",
         "error; warning if optional",
-        "an image lacks a program of its boot",
+        "a node or image lacks a program of its boot",
         "install the package that it names",
     ),
     Kind(

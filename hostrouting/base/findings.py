@@ -35,7 +35,7 @@ class NodeFinding:
     #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and
     #: other gate troubles, `held`, `gate-down`, `failed-unit`, `disabled`, `exposed`, `fabric`,
     #: `nothing-proven`, `idle-device`, `silent-gateway`, `several-exits`, `fallback-by-fabric`,
-    #: `foreign-source`, `will-vanish`, `networkd`, `policy-rule`, of an image `missing-tool`; or a
+    #: `foreign-source`, `will-vanish`, `networkd`, `policy-rule`, `no-program`; or a
     #: sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str

@@ -96,15 +96,14 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *first: str) -> list[str]:
     """Log and return the notices about the gates, after the first ones."""
     from hostrouting.boot import Boot
-    from hostrouting.node.boot_files import installs_units, missing_tools
+    from hostrouting.node.boot_files import installs_units, missing_programs
     from hostrouting.node.capabilities import networkd_findings
 
     boot = Boot(host, gates=config.gates)
     findings = boot.notices(ctx) if installs_units(ctx, config, host) else []
     if host.is_live:
         findings += networkd_findings(ctx, config, host)
-    else:
-        findings += missing_tools(config, host.files)
+    findings += missing_programs(config, host)
     notices = [*first, *(finding.text for finding in findings)]
     for notice in notices:
         _logger.warning("%s", notice)
@@ -385,6 +384,7 @@ def _run(
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     from hostrouting.boot import Boot
+    from hostrouting.node.boot_files import missing_programs
     from hostrouting.node.configure import RELEASED
     from hostrouting.node.status import verdict_now
     from phases import run
@@ -421,14 +421,19 @@ def _run(
     # Its 10,000 changes take a while.
     tree = report.to_mapping() if arguments.json else {}
     overlap = proofs[0].to_mapping() if proofs and arguments.json else None
-    answer = {"ok": report.ok, "verdict": verdict, **tree, "overlap": overlap}
+    # A node can get its programs later, an image boots as it is.
+    lacking = missing_programs(installs, host) if installs and not host.is_live else ()
+    is_bootable = all(finding.severity != "error" for finding in lacking)
+    answer = {"verdict": verdict, **tree, "ok": report.ok and is_bootable, "overlap": overlap}
     answer |= {name: value for name, value in account.items() if value}
     arguments.verdict = report.error or verdict
     if report.error:
         _logger.error("%s", report.error)
         end_log(failed=True)
     _answer(arguments, answer, [*map(str, changes), verdict])
-    return status_after(report.error) if report.error else FINE
+    if report.error:
+        return status_after(report.error)
+    return FINE if is_bootable else BAD
 
 
 def status_after(error: BaseException) -> int:

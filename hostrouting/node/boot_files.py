@@ -19,7 +19,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.exceptions import HostRoutingError
-from hostrouting.node.capabilities import probe_task, probe_units, watch_units
+from hostrouting.node.capabilities import PROBE_UNIT, probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
 from phases import Context, DeadlineExceededError
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import FileStore, Host
+    from hostrouting.host import Host
 
-#: The programs that the scripts of the pair run, each with its package.
+#: The programs that the units of the pair run, each with its package.
 _PACKAGES = {
     "bash": "bash",
     "ip": "iproute2",
@@ -39,7 +39,7 @@ _PACKAGES = {
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
-_SHUT = "the first boot would find the gates shut, and they stay shut"
+_SHUT = "a boot would find the gates shut, and they stay shut"
 
 
 # An apply needs those of one config three times: 2 ms for each 1,000 routes.
@@ -68,24 +68,26 @@ def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
         return True
 
 
-def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFinding]:
-    """Return the programs that the units of this config run and that an image lacks."""
+def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+    """Return the programs that the units of this config run and that the node or image lacks."""
     needed: dict[str, tuple[str, str, Severity]] = {}
     if _needs_pair(config):
         needed = {name: (package, _SHUT, "error") for name, package in _PACKAGES.items()}
-    if config.probe_snat.enabled:
+    # A live node without IPv6 has no unit of the probes; whether an image needs it is unknown.
+    if config.probe_snat.enabled and (not host.is_live or host.files.exists(unit_path(PROBE_UNIT))):
         is_required = config.probe_snat.required
         consequence = _SHUT if is_required else "IPv6 load-balancer probes would not reach pods"
         needed["nft"] = "nftables", consequence, "error" if is_required else "warning"
     return [
         NodeFinding(
-            "missing-tool",
+            "no-program",
             name,
-            f"the image lacks it: {consequence}; install the package {package} in it",
+            f"the {'node' if host.is_live else 'image'} lacks it: {consequence}",
             severity,
+            f"install the package {package}",
         )
         for name, (package, consequence, severity) in needed.items()
-        if not program_path(files, name)
+        if not program_path(host.files, name)
     ]
 
 

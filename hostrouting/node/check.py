@@ -32,7 +32,7 @@ from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.node import capabilities
-from hostrouting.node.boot_files import boot_parts, installs_units, missing_tools
+from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Change, Context, DeadlineExceededError
@@ -244,8 +244,8 @@ class _Look:
         siblings += self._make_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
         yield from _lasting(siblings, waiting)
         yield from self._make(exposed=self._exposed)
+        yield from self._make(programs=lambda _: missing_programs(config, self.host))
         if not is_live:
-            yield from missing_tools(config, self.host.files)
             if config.route_overlap.cidrs or config.static_routes.routes:
                 step = command_line("check", INTENT_PATH)
                 reason = f"an image has no routes to be checked; on a node made of it, run: {step}"

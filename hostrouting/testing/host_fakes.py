@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from phases import Context
 
 
+#: Those that a boot needs.
+_PROGRAMS = ("bash", "ip", "flock", "nsenter", "setpriv", "nft")
+
+
 class MemoryMetadata(Faulty):
     """The cloud's description of a fake machine: by default one interface with an IPv6 address.
 
@@ -150,6 +154,8 @@ class FakeHost(Host):
 
     def __init__(self, routes: RouteBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
+        if is_live:
+            files.programs.update(f"/usr/bin/{name}" for name in _PROGRAMS)
         routes = routes or MemoryBackend()
         # Some tests take a real backend for the routes, and fakes for the rest.
         announced = routes if isinstance(routes, MemoryBackend) else MemoryBackend()

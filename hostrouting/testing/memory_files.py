@@ -35,6 +35,8 @@ class MemoryTree:
         self.locked: set[str] = set()
         #: Folders on a file system that is mounted read-only.
         self.read_only: set[str] = set()
+        #: Paths of programs that can be run, beside the files.
+        self.programs: set[str] = set()
 
     def make_directory(self, path: str) -> None:
         """Put a folder at `path`, as `mkdir -p` does."""
@@ -90,7 +92,7 @@ class MemoryTree:
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
         self._record("mode", path)
-        return getattr(self.file(path), "mode", None)
+        return getattr(self.file(path), "mode", 0o755 if path in self.programs else None)
 
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""

@@ -133,6 +133,20 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
     assert "\nlast change: 0:0" in run_here("status").stdout
 
 
+def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
+    """A live node is wrong as an image is, with the package to install; nft is for probes only."""
+    on_stdin(gated(MENDED), "apply")
+    host.files.programs -= {"/usr/bin/ip", "/usr/bin/nft"}
+    reason = "the node lacks it: a boot would find the gates shut, and they stay shut"
+    told = run_here("status")
+    assert (told.returncode, told.stdout.splitlines()[0]) == (
+        1,
+        f"wrong: ip: {reason}, no gate is held; run: hostrouting check",
+    )
+    found = f"error: no-program: ip: {reason}; install the package iproute2"
+    assert found in run_here("check").stdout.splitlines()
+
+
 def test_routes_of_both_families_are_left(host: FakeHost) -> None:
     """Without a config, `status` counts the routes of IPv6 that an earlier one has left, too."""
     for network, gateway in ("172.16.8.0/22", "10.224.0.1"), ("fd00:9::/64", "fe80::1"):

@@ -152,17 +152,17 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
-    """Apply warns, and check has a finding: the package, and the consequence."""
+    """Apply warns and fails, and check has a finding: the package, and the consequence."""
     (image / PROGRAMS[name]).unlink()
-    said = f"{name}: the image lacks it: the first boot would find the gates shut, and they stay shut; "
+    said = f"{name}: the image lacks it: a boot would find the gates shut, and they stay shut; "
     applied = run("apply", "--root", image, config)
-    assert applied.returncode == 0
-    assert f"{said}install the package {PACKAGES[name]} in it" in applied.stderr
+    assert applied.returncode == 1
+    assert f"{said}install the package {PACKAGES[name]}\n" in applied.stderr
     checked = run("check", "--root", image, "--json", config)
     assert checked.returncode == 1
     [finding] = json.loads(checked.stdout)["findings"]
     assert (finding["kind"], finding["subject"], finding["severity"]) == (
-        "missing-tool",
+        "no-program",
         name,
         "error",
     )
@@ -179,7 +179,7 @@ def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
         "nft: the image lacks it: IPv6 load-balancer probes would not reach pods" in applied.stderr
     )
     checked = run("check", "--root", image, config)
-    assert (checked.returncode, "warning: missing-tool: nft" in checked.stdout) == (0, True)
+    assert (checked.returncode, "warning: no-program: nft" in checked.stdout) == (0, True)
     config.write_text(
         json.dumps({key: value for key, value in SECTIONS.items() if key != "probeSnat"})
     )

@@ -343,6 +343,9 @@ class TestApply:
         mask.symlink_to("/dev/null")
         command.write_text("#!/usr/bin/python3\n")
         command.chmod(0o755)
+        (programs := tmp_path / "bin").mkdir(exist_ok=True)
+        for name in "bash", "ip", "flock", "nsenter", "setpriv":
+            (programs / name).touch(mode=0o755)
         planned = run_here("plan", document, "--root", tmp_path)
         applied = run_here("apply", document, "--root", tmp_path)
         assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
