@@ -134,6 +134,9 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
             reason = f"carries expected addresses, as it is allowed to, but {trouble}"
             notes.append(NodeFinding("idle-device", link.name, reason, "note"))
     names = {link.name for link in node.links}
+    leads_out = any(map(allowed.leads_out, exits))
+    dead_ends = () if leads_out else tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
+    down = {link.name for link in node.links if not link.up}
     return OverlapReport(
         fabric_devs=(
             *(link.name for link in node.links if link.is_infiniband),
@@ -145,10 +148,9 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         notes=notes,
         deciding=deciding,
         lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
-        dead_ends=()
-        if any(map(allowed.leads_out, exits))
-        else tuple(filter(allowed.dead_ends.__contains__, expected_devs)),
+        dead_ends=dead_ends,
         absent_devs=tuple(dev for dev in expected_devs if dev not in names),
+        down_devs=tuple(dev for dev in dead_ends if dev in down),
         cidrs=tuple(
             CidrReport(cidr=cidr, findings=_findings(parts, node), suggested_routes=tuple(routes))
             for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)

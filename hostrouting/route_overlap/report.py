@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.config import (
+    PRESETS,
     HostRoutingConfig,
     RouteOverlapConfig,
     StaticRoute,
@@ -197,6 +198,8 @@ class OverlapReport:
     #: Expected devices without carrier, if no default route leads out by another one: they hide the
     #: gateway, too.
     dead_ends: tuple[str, ...] = ()
+    #: Those of them that are set down.
+    down_devs: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
     #: The devices of a fabric, connected or announced.
@@ -380,6 +383,10 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 
 
 def _ways_out(report: OverlapReport) -> Iterator[str]:
+    import shlex  # a node that is right needs no advice
+
+    for dev in report.down_devs:
+        yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
     present = [dev for dev in report.expected_devs if dev not in report.absent_devs]
     if report.lacks_default and report.absent_devs:
         yield (
@@ -429,9 +436,24 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
         finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev
     )
     dead |= dict.fromkeys(report.dead_ends)
+    # What else a device lacks shows once it is up.
+    dead = {dev: None for dev in dead if dev not in report.down_devs}
     if dead:
         places = "its cable, its switch and its driver (ip link show)"
         yield f"{', '.join(dead)} has no carrier: see {places}."
+    overlap = report.config.route_overlap
+    aimless = {
+        part.cidr
+        for part in report.cidrs
+        if any(finding.kind == "no-route" for finding in part.findings)
+    }
+    for cloud in overlap.expected:
+        lost = aimless.intersection(PRESETS[cloud]).difference(overlap.expected_cidrs)
+        if lost:
+            yield (
+                f"The preset {cloud} expects {', '.join(sorted(lost))}: on a node that does not "
+                f"need this, remove {cloud} from expected of routeOverlap."
+            )
     own = dict.fromkeys(address for finding in findings for address in finding.own)
     if own:
         yield (

@@ -49,6 +49,18 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
     )
 
 
+def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:
+    """With the way to drop it; a CIDR that the config names itself is not of the preset."""
+    asked = AskedNode(MemoryBackend(), tmp_path)
+    asked.link("eth0", "10.224.0.4/16")
+    wanted = ["168.63.129.16/32"]
+    advice = asked.ask(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
+    assert (
+        "The preset azure expects 169.254.169.254/32: on a node that does not need this, "
+        "remove azure from expected of routeOverlap." in advice.splitlines()
+    )
+
+
 @needs_kernel
 def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
     """The same line in the marker."""

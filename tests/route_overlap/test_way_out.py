@@ -107,6 +107,14 @@ class TestExpectedDevs:
             "eth1 has no carrier",
         ]
 
+    def test_an_expected_device_that_is_down(self, asked: AskedNode) -> None:
+        """The first step is to set it up: neither its cable nor its lease is the reason."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.node.set_up("eth0", up=False)
+        advice = asked.ask(SERVICES, expectedDevs=["eth0"]).advice.splitlines()
+        assert advice[0] == "eth0 is down; run: ip link set eth0 up"
+        assert not [line for line in advice if "cable" in line]
+
 
 class TestDeadEnds:
     def test_the_default_device_without_carrier(self, asked: AskedNode) -> None:
