@@ -402,6 +402,8 @@ def _run(
         )
     except KeyboardInterrupt:
         arguments.verdict = "a second signal ended the run, or its undo"
+        stays = "what was changed until then stays; see: hostrouting status"
+        _logger.warning("%s; %s", arguments.verdict, stays)
         raise
     finally:
         for number, handler in usual.items():

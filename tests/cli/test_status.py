@@ -359,7 +359,9 @@ def test_a_second_signal_is_named_in_the_journal(
     ended = on_stdin(gated(MENDED, staticRoutes={"enabled": True, "routes": both}), "apply")
     assert ended.returncode == 130
     assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in ended.stderr
-    assert verdict() == "a second signal ended the run, or its undo"
+    second = "a second signal ended the run, or its undo"
+    assert verdict() == second
+    assert f"{second}; what was changed until then stays; see: hostrouting status" in ended.stderr
 
 
 def test_every_answer_has_a_version() -> None:
