@@ -28,6 +28,47 @@ class Answer(NamedTuple):
     error: BaseException | None = None
 
 
+class Painted(str):
+    """Text with colours for a terminal, whose control characters are its author's."""
+
+    __slots__ = ()
+
+
+def printable(text: str, *, kept: str = "") -> str:
+    r"""Return text with escapes for control characters, which a terminal would obey, but `kept`.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text
+    )
+
+
+def quoted(*words: str) -> str:
+    r"""Return words as a shell reads them, without control characters.
+
+    >>> print(quoted("ip", "link", "set", "a\x1b[2J", "up"))
+    ip link set $'a\x1b[2J' up
+    """
+    # Imported late: a node that is right needs no command.
+    import shlex
+
+    return " ".join(
+        shlex.quote(word) if word.isprintable() else f"$'{_in_ansi_c(word)}'" for word in words
+    )
+
+
+def _in_ansi_c(word: str) -> str:
+    octets = word.encode(errors="surrogateescape")
+    return "".join(
+        chr(octet) if 32 <= octet < 127 and octet not in b"\\'" else f"\\x{octet:02x}"
+        for octet in octets
+    )
+
+
 def command_line(command: str, config: str, *, root: str | None = None) -> str:
     """Return a command line of `hostrouting`, quoted for a shell.
 
@@ -36,10 +77,7 @@ def command_line(command: str, config: str, *, root: str | None = None) -> str:
     >>> command_line("check", "--odd.json")
     'hostrouting check ./--odd.json'
     """
-    # Imported late: a node that is right needs no command.
-    import shlex
-
     options = [] if root is None else [f"--root={root}"]
     # A lone `-` is stdin.
     is_option = config.startswith("-") and config != "-"
-    return shlex.join(["hostrouting", command, *options, f"./{config}" if is_option else config])
+    return quoted("hostrouting", command, *options, f"./{config}" if is_option else config)

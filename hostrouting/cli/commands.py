@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, USAGE
+from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, USAGE, printable
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.node.output import (
@@ -20,7 +20,6 @@ from hostrouting.node.output import (
     print_document,
     print_json,
     print_lines,
-    printable,
 )
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from hostrouting import __version__
-from hostrouting.base.commands import DIFFERS, USAGE
+from hostrouting.base.commands import DIFFERS, USAGE, printable
 from hostrouting.cli import commands as run
 from hostrouting.node.capabilities import sweep_command, watch_command
 from hostrouting.node.output import end_streams, print_json
@@ -33,7 +33,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
             self.add_argument(name, action="store_true", help=text)
 
         def error(self, message: str) -> NoReturn:
-            message += _guess(message)
+            message = printable(message + _guess(message))
             if as_json:
                 print_json({"ok": False, "error": message})
             try:

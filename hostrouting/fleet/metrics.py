@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from hostrouting import __version__
-from hostrouting.node.output import printable
+from hostrouting.base.commands import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -73,14 +73,16 @@ class NodeRecord:
         if len(line) > LONGEST:
             raise ValueError(f"it has more than {LONGEST >> 20} MiB")
         try:
-            document = typed(json.loads(line.decode()), dict, "the record")
+            document = typed(json.loads(line.decode(), object_pairs_hook=_once), dict, "the record")
         except json.JSONDecodeError as error:
             raise ValueError(
                 f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it"
             ) from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-        if document.pop("version", None) != _VERSION:
+        version = document.pop("version", None)
+        # True equals 1.
+        if type(version) is not int or version != _VERSION:
             raise ValueError(
                 f".version: hostrouting {__version__} reads {_VERSION} only; take a new record"
             )
@@ -161,6 +163,16 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
 
 
 # --- the JSON form
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON; refuse a key twice, of which readers would take another one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is given more than once; take a new record")
+    return found
 
 
 # Most nodes of a fleet have the same; a foreign one may take hundreds of MB.

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+from hostrouting.base.commands import Painted, printable
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
@@ -23,15 +24,8 @@ _REPEATED = ("failed", "cancelled")
 _VERSION = 1
 #: The lines on stderr of a command that fails, besides two for its waits.
 _MOST_LINES = 10
-
-
-def printable(text: str) -> str:
-    r"""Return foreign text with escapes for control characters, which a terminal would obey.
-
-    >>> print(printable("a\x1b[2Jb"))
-    a\x1b[2Jb
-    """
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+#: The control characters of files that are shown, and of texts with several lines.
+_KEPT = "\n\t"
 
 
 def print_json(answer: Mapping[str, object]) -> None:
@@ -54,9 +48,15 @@ def json_line(document: Mapping[str, object]) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write lines to stdout; a pipe that is closed early does not change the exit status."""
+    """Write lines to stdout; a pipe that is closed early does not change the exit status.
+
+    A terminal obeys the colours of `Painted` lines only.
+    """
     try:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.writelines(
+            f"{line if isinstance(line, Painted) else printable(line, kept=_KEPT)}\n"
+            for line in lines
+        )
         sys.stdout.flush()
     except OSError as error:
         _discard(sys.stdout)
@@ -122,6 +122,9 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
     is_brief = False
     #: For the end of a brief command: the level of each line, negative, and the line.
     _kept: tuple[tuple[int, str], ...] = ()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), kept=_KEPT)
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = vars(record)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from hostrouting.base.commands import Painted, printable
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.snapshot import RoutingSnapshot, is_same
@@ -82,9 +83,10 @@ class Explanation:
             # By its size each part has cells, and at least one.
             sizes = [part.last.number - part.first.number + 1 for part in self.parts]
             bars = (" " * (1 + size * spare // sum(sizes)) for size in sizes)
-            yield "  " + "".join(
+            painted = (
                 _painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True)
             )
+            yield Painted("  " + "".join(painted))
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
             by, decider = part.by, f"{part.route or part.reason}"
@@ -94,7 +96,9 @@ class Explanation:
                 lines = fold(f"{by}  {part.span}", initial_indent="  ")
                 lines += fold(decider, initial_indent="    ", break_on_hyphens=False)
             if picture:
-                lines[0] = lines[0].replace(by, _painted(by, colours[part.by]), 1)
+                shown = printable(by)
+                line = printable(lines[0]).replace(shown, _painted(shown, colours[part.by]), 1)
+                lines[0] = Painted(line)
             yield from lines
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.base.commands import printable
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot import (
     RUNTIME_DIRECTORY,
@@ -130,7 +131,7 @@ def log_findings(
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     """Write the marker of a report, and remove its opposite."""
     lines = [report.verdict] if report.ok else report.lines()
-    content = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+    content = "".join(f"{printable(line)}\n" for line in lines).encode()
     marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     # Write first: a run that is killed in between leaves both, of which MARKER_DETECTED counts.
     try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.commands import quoted
 from hostrouting.base.findings import LEFT, STATES, NodeFinding, hindered
 from hostrouting.boot import (
     UNIT_DIRECTORY,
@@ -103,7 +103,7 @@ def _problem(files: FileStore, path: str) -> str:
     if files.mode(path) is None:
         return "is missing; install hostrouting there"
     if not is_program(files, path):
-        return f"is not executable; run: chmod +x {shlex.quote(path)}"
+        return f"is not executable; run: chmod +x {quoted(path)}"
     passing = next((reason for folder, reason in _PASSING.items() if path.startswith(folder)), "")
     if passing:
         return f"{passing}; {_COPY}"

@@ -53,7 +53,7 @@ def test_an_apply_is_refused_before_any_change(
     host.files.tree.change(path, **field)
     before = host.routes.routes(), host.files.tree.snapshot()
     fact = f"{path} (owner {field.get('owner', 0)}, mode {field.get('mode', 0o755):04o})"
-    said = f"others than root may change {fact}; run: chown 0 '{path}' && chmod go-w '{path}'"
+    said = f"others than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
     acts: list[Callable[..., object]] = [plan, execute]
     for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):
         with pytest.raises(TaskFailedError) as caught:

@@ -36,6 +36,8 @@ COMMANDS = "plan|apply|check|record|explain|render|reset|sweep|watch|schema|stat
 #: either.
 LINE = re.compile(rf"\bhostrouting (?:{COMMANDS})\b(?: (?:'[^'\n]*'|[^\s'\",;`)]+))*")
 PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+#: A shell reads those in ANSI-C quotes: tests/cli/test_escapes.py.
+PATHS = PATHS.filter(str.isprintable)
 
 
 @cache

@@ -168,3 +168,19 @@ def test_a_node_is_taken_without_its_links() -> None:
         INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644
     )
     assert take_record(Context(), host).config == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('"version":1', '"version":true', ".version: "),
+        ('"version":1', '"version":1.0', ".version: "),
+        ('"hostname"', '"hostname":"a","hostname"', "the key 'hostname' is given more than once"),
+        ('"name"', '"name":"a","name"', "the key 'name' is given more than once"),
+    ],
+)
+def test_an_ambiguous_record_is_refused(old: str, new: str, place: str) -> None:
+    """A key twice, of which readers take another one, and a version that only equals 1."""
+    line = FULL.to_line().decode().replace(old, new, 1)
+    with pytest.raises(ValueError, match=re.escape(place)):
+        NodeRecord.parse(line.encode())

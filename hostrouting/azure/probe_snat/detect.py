@@ -24,6 +24,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     parse,
     render,
 )
+from hostrouting.base.commands import quoted
 from hostrouting.exceptions import BackendError, ConfigMistake, InvalidConfigError
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.default_route import best_default_devs, default_routes
@@ -78,7 +79,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         if device is None:
             return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
         if not device.up:
-            step = f"run: ip link set {dev} up"
+            step = f"run: {quoted('ip', 'link', 'set', dev, 'up')}"
             return Obstacle(f"the device {dev} is down", step, may_change=True)
     if section.detect == "address" and not _addresses(host, dev):
         return NotWanted(f"this node lacks IPv6: {dev} lacks a global address", may_change=True)
@@ -226,7 +227,8 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         return None
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
     if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
-        return Obstacle(f"IPv6 is disabled on {dev}", f"run: sysctl -w {switch}=0", may_change=True)
+        step = f"run: {quoted('sysctl', '-w', f'{switch}=0')}"
+        return Obstacle(f"IPv6 is disabled on {dev}", step, may_change=True)
     step = f"add a route to {section.address} by {dev}"
     if not leaves_by:
         return Obstacle(f"no route leads to {section.address}", step, may_change=True)

@@ -15,6 +15,7 @@ import stat
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.commands import quoted
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
     """Return why any user but root and the owner could change a path, and the remedy; or None.
 
     >>> print(exposure("/x", 0, 0o40777))
-    others than root may change /x (owner 0, mode 0777); run: chown 0 '/x' && chmod go-w '/x'
+    others than root may change /x (owner 0, mode 0777); run: chown 0 /x && chmod go-w /x
     """
     if user in {0, owner} and not mode & 0o022:
         return None
@@ -123,7 +124,7 @@ def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
     remedy = (
         "use another place"
         if mode & stat.S_ISVTX
-        else f"run: chown {owner} {path!r} && chmod go-w {path!r}"
+        else f"run: chown {owner} {quoted(path)} && chmod go-w {quoted(path)}"
     )
     shown = f"owner {user}, mode {stat.S_IMODE(mode):04o}"
     return f"others than root may change {path} ({shown}); {remedy}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.base.commands import quoted
 from hostrouting.exceptions import UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.unit_files import UnitFiles
@@ -197,7 +198,7 @@ def _readable(*units: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, ValueError) as error:
-        command = shlex.join(["systemctl", "show", "--", *units])
+        command = quoted("systemctl", "show", "--", *units)
         raise UnitError(
             f"cannot read the output of `{command}`: {error!r}; "
             "check the state of systemd: systemctl status"

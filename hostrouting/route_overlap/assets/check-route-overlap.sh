@@ -304,7 +304,8 @@ is_fine() { # an answer: are all its next hops allowed?
 
 conclude() { # marker, the other marker, lines for it, exit status, priority, verdict
   [[ -d $folder ]] || mkdir -p "$folder"
-  printf '%s\n' "$3" >"$1" || tell 4 "$1 is out of date: it could not be written"
+  printable "$3"
+  printf '%s\n' "$REPLY" >"$1" || tell 4 "$1 is out of date: it could not be written"
   [[ -e $2 ]] && rm -f "$2"
   finish "$4" "$5" "$6"
 }

@@ -1,0 +1,88 @@
+"""Names with control characters, which a terminal would obey: in text, commands and markers."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.command_line import run
+from support.in_process import run_here
+from support.kernel import needs_kernel
+from support.way_out_nodes import AskedNode
+
+from hostrouting import boot
+from hostrouting.base.commands import quoted
+from hostrouting.testing import KernelNode
+
+DEV = "a\x1b[2J\x7f"
+SHOWN = r"a\x1b[2J\x7f"
+
+
+def hostile(node: KernelNode) -> None:
+    """Give the node a device that shadows part of the cluster's addresses."""
+    node.add_link(DEV)
+    node.add_address(DEV, "172.17.1.4/16")
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "words", ["check {}", "plan {}", "explain 172.17.8.1", "-v check {}", "check --json {}"]
+)
+def test_no_text_has_a_control_character(node: KernelNode, words: str, tmp_path: Path) -> None:
+    """On stdout and stderr each is shown as an escape; JSON has its own."""
+    hostile(node)
+    path = tmp_path / "c.json"
+    path.write_text('{"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}')
+    told = run(*words.format(path).split(), inside=node)
+    assert not {"\x1b", "\x7f"} & {*told.stdout, *told.stderr}
+    assert (r"a\u001b[2J" if "--json" in words else SHOWN) in told.stdout
+
+
+@needs_kernel
+def test_boot_script_and_marker_have_none(tmp_path: Path) -> None:
+    """The script shows what the task shows, on stderr and in the marker."""
+    with KernelNode.made() as node:
+        asked = AskedNode(node, tmp_path)
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth0")
+        hostile(node)
+        ran = asked.run(["172.17.0.0/16"], {"mode": "STRICT"})
+        [marker] = ran.markers.values()
+        assert ("\x1b" in ran.output + marker, SHOWN in ran.output, SHOWN in marker) == (
+            False,
+            True,
+            True,
+        )
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_bash_shows_what_python_shows(locale: str) -> None:
+    """Each control character of ASCII and of UTF-8, but the end of a line, which parts lines."""
+    given = "".join(map(chr, {*range(1, 256)} - {0xA0, 0xAD}))
+    script = (
+        Path(boot.__file__).parent / "assets" / "shared.sh"
+    ).read_text() + '\nprintable "$1"; printf %s "$REPLY"'
+    shown = subprocess.run(
+        ["bash", "-c", script, "bash", given],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "LC_ALL": locale},
+    )
+    python = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in given)
+    assert shown.stdout.decode() == python
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
+def test_a_quoted_command_runs_as_pasted(words: list[str]) -> None:
+    """Bash reads the same words, and the line has only characters that can be shown."""
+    line = quoted("printf", r"%s\0", *words, "\udcff")
+    assert line.isprintable()
+    told = subprocess.run(["bash", "-c", line], check=True, capture_output=True).stdout
+    assert told.split(b"\0")[:-1] == [word.encode() for word in words] + [b"\xff"]
+
+
+def test_a_usage_error_has_none() -> None:
+    """The words of the command line may come from a script's variable."""
+    assert "unrecognized arguments: a\\x1b[2J" in run_here("check", "c", "a\x1b[2J").stderr
