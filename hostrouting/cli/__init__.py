@@ -35,8 +35,11 @@ def parsed(argv: Sequence[str] | None = None) -> Namespace:
     """Return the parsed arguments; without any, those of --help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:2], "--help"]
     absent = Namespace(json=False, verbose=False, timeout=None)
-    return parser(as_json="--json" in argv).parse_args(argv or ["--help"], absent)
+    words = argv or ["--help"]
+    return parser(as_json="--json" in words, words=words).parse_args(words, absent)
 
 
 def perform(arguments: Namespace) -> int:

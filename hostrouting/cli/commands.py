@@ -126,6 +126,8 @@ def apply(arguments: Namespace) -> int:
     """Correct the node, now and for every boot."""
     from hostrouting.node.configure import Configure
 
+    if arguments.dry_run:
+        return plan(arguments)
     config, host = _config(arguments), _host(arguments)
     task = Configure(config, host=host, force=arguments.force)
     # Before the gates are installed: later it is unknown which running machines were never held.
@@ -200,7 +202,7 @@ def _fleet(arguments: Namespace) -> int:
     useless = [name for name in live if vars(arguments).get(name.replace("-", "_"))]
     sources = [arguments.config, *arguments.records]
     if useless or (planned and not arguments.config) or sources.count("-") > 1:
-        rule = "a plan needs a CONFIG, and stdin is read once"
+        rule = "a plan needs a CONFIG, which stands before --from, and stdin is read once"
         problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
         return refuse(arguments, problem, USAGE)
     config = _config(arguments) if arguments.config else None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
-from hostrouting.base.commands import DIFFERS, USAGE, printable
+from hostrouting.base.commands import DIFFERS, SHOW_HISTORY, USAGE, printable
 from hostrouting.cli import commands as run
 from hostrouting.node.capabilities import sweep_command, watch_command
 from hostrouting.node.output import end_streams, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 _JSON_OF_A_WATCH = (
     "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
@@ -25,15 +26,51 @@ _JSON_OF_A_WATCH = (
 )
 
 
-def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
+_RESET = "`hostrouting reset` removes everything that hostrouting installed"
+_IS_A_WORD = "CONFIG is a word of its own, such as `hostrouting apply CONFIG`"
+#: Of commands without these options; the last three are for a plan as `apply --dry-run`.
+_ABSENT: Final = {
+    "root": None,
+    "dry_run": False,
+    "records": None,
+    "exit_code": False,
+    "diff": False,
+}
+#: What people type, and the way to what they want. `reset` is explained, and never guessed.
+_WAYS: Final = {
+    **dict.fromkeys(("validate", "verify", "test", "lint"), "run: hostrouting check CONFIG"),
+    **dict.fromkeys(("uninstall", "remove", "delete", "clean"), _RESET),
+    **dict.fromkeys(("undo", "rollback", "revert"), f"apply the earlier CONFIG again; {_RESET}"),
+    **dict.fromkeys(("install", "run", "configure", "start"), "run: hostrouting apply CONFIG"),
+    **dict.fromkeys(("-f", "-c", "--file", "--config", "--filename"), _IS_A_WORD),
+    **dict.fromkeys(("-y", "--yes", "--no-input"), "no command asks for a confirmation"),
+    **dict.fromkeys(("-o", "--output"), "for JSON: --json"),
+    **dict.fromkeys(("-d", "--debug", "-vv"), "for more on stderr: --verbose"),
+    **dict.fromkeys(("-n", "--netns"), "run: nsenter --net=/run/netns/NAME hostrouting ..."),
+    "--mode": "the mode is a field of CONFIG: hostRouting.routeOverlap.mode, WARN or STRICT",
+    "--device": "devices are fields of CONFIG, such as hostRouting.routeOverlap.expectedDevs",
+    "diff": "run: hostrouting plan --diff",
+    "version": "run: hostrouting --version",
+    "-V": "run: hostrouting --version",
+    "history": f"run: {SHOW_HISTORY}",
+    "logs": f"run: {SHOW_HISTORY}",
+    "show": "run: hostrouting status, or hostrouting explain ADDRESS",
+    "list": "run: hostrouting status, or hostrouting render CONFIG",
+}
+
+
+def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the parser of the command; with `as_json` it reports usage errors as JSON.
+
+    The next step in an error is that of the first known mistake among the `words`.
+    """
 
     class Parser(argparse.ArgumentParser):
         def switch(self, name: str, text: str) -> None:
             self.add_argument(name, action="store_true", help=text)
 
         def error(self, message: str) -> NoReturn:
-            message = printable(message + _guess(message))
+            message = printable(f"{message}{_step(message, words, commands.choices)}")
             if as_json:
                 print_json({"ok": False, "error": message})
             try:
@@ -56,6 +93,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     root = Parser(
         prog="hostrouting",
         formatter_class=formatter,
+        allow_abbrev=False,
         parents=[common],
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could "
@@ -63,7 +101,13 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         "there is something to change.",
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = root.add_subparsers(
+        dest="command",
+        required=True,
+        metavar="COMMAND",
+        title="commands",
+        description="apply, reset, sweep and watch change the node; all others only read.",
+    )
 
     def command(
         name: str,
@@ -74,9 +118,14 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         has_root: bool = False,
     ) -> Parser:
         added = commands.add_parser(
-            name, help=text, description=text, formatter_class=formatter, parents=[common]
+            name,
+            help=text,
+            description=text,
+            formatter_class=formatter,
+            allow_abbrev=False,
+            parents=[common],
         )
-        added.set_defaults(run=run, root=None, dry_run=False, verdict="")
+        added.set_defaults(run=run, verdict="", **_ABSENT)
         if config is not None:
             text = (
                 "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
@@ -88,8 +137,12 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
                 "accept a CONFIG that installs nothing, which means: remove everything",
             )
         if has_root:
-            text = "an image: files and units below DIR, nothing live"
-            added.add_argument("--root", type=_folder, metavar="DIR", help=text)
+            added.add_argument(
+                "--root",
+                type=_folder,
+                metavar="DIR",
+                help="an image: files and units below DIR, nothing live",
+            )
         return added
 
     installed = "the installed config"
@@ -111,6 +164,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added = command(
         "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
     )
+    added.switch("--dry-run", "the same as plan")
     added.switch("--force", "go on even if addresses that leave right would leave wrong")
     added = command(
         "check",
@@ -169,15 +223,41 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     return root
 
 
-def _guess(message: str) -> str:
-    """Return a suggestion for a wrong word of a usage error, as the end of its message."""
+def _step(
+    message: str, words: Sequence[str], commands: Mapping[str, argparse.ArgumentParser]
+) -> str:
+    """Return the next step after a usage error, as the end of its message."""
     import re
 
+    from hostrouting.boot import INTENT_PATH
     from hostrouting.config.wire import closest
 
+    chosen = next((commands[word] for word in words if word in commands), None)
+    known = re.findall(r"(?<!\w)-[\w-]+", chosen.format_usage()) if chosen else []
+    names = [word.partition("=")[0] for word in words]
+    # Before the command a name is a mistake; after it, it may be the path of a CONFIG.
+    wrong = [
+        name
+        for name in names
+        if (name.startswith("-") if chosen else True) and name in _WAYS and name not in known
+    ]
+    if wrong:
+        return f"; {_WAYS[wrong[0]]}"
+    if message.endswith("required: CONFIG"):
+        installed = os.path.exists(INTENT_PATH)  # noqa: PTH110 (slow)
+        also = f"; the installed one is {INTENT_PATH}" if installed else ""
+        return f"; give a JSON file, or - for stdin{also}"
     match = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-    meant = closest(match[1], re.findall(r"[\w-]+", match[2])) if match else None
-    return f"; did you mean {meant!r}?" if meant else ""
+    option = re.search(r"unrecognized arguments: (?:.* )?--(\w[\w-]*)", message)
+    if match:
+        known = [name for name in re.findall(r"[\w-]+", match[2]) if name != "reset"]
+        meant = closest(match[1], known)
+    else:
+        by_word = {name.lstrip("-"): name for name in known}
+        meant = by_word.get((option and closest(option[1], by_word)) or "")
+    if meant:
+        return f"; did you mean {meant!r}?"
+    return f"; for its words: {chosen.prog if chosen else 'hostrouting'} --help"
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:

@@ -76,7 +76,8 @@ class NodeRecord:
             document = typed(json.loads(line.decode(), object_pairs_hook=_once), dict, "the record")
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it"
+                f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it; "
+                "a CONFIG stands before --from"
             ) from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
@@ -84,7 +85,8 @@ class NodeRecord:
         # True equals 1.
         if type(version) is not int or version != _VERSION:
             raise ValueError(
-                f".version: hostrouting {__version__} reads {_VERSION} only; take a new record"
+                f".version: hostrouting {__version__} reads {_VERSION} only; take a new record; "
+                "a CONFIG stands before --from"
             )
         return _RECORD.read(document)
 

@@ -135,7 +135,10 @@ def test_bad_lines_do_not_stop_the_rest(
     result = run_here("check", config, "--from", "-")
     assert result.returncode == 3
     assert told(result) == [
-        "-:2: column 1: Expecting value; a record is one line, as `record` prints it",
+        (
+            "-:2: column 1: Expecting value; a record is one line, as `record` prints it; "
+            "a CONFIG stands before --from"
+        ),
         "-:3: .devices[0].name: it should be text, not list",
         "-:4: it has more than 16 MiB",
         "3 x refused: -:2, -:3, -:4",
@@ -166,10 +169,10 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
         (["check", "--timeout", "9", "--from"], "--timeout means nothing with --from"),
         (["plan", "CONFIG", "--diff", "--from"], "--diff means nothing with --from"),
         (["plan", "CONFIG", "--exit-code", "--from"], "--exit-code means nothing with --from"),
-        (["plan", "--from"], "with --from a plan needs a CONFIG, and stdin is read once"),
+        (["plan", "--from"], "with --from a plan needs a CONFIG, which stands before --from"),
         (
             ["check", "-", "--from", "-"],
-            "with --from a plan needs a CONFIG, and stdin is read once",
+            "with --from a plan needs a CONFIG, which stands before --from",
         ),
         (["check", "--jobs", "0", "--from"], "argument --jobs: invalid choice: 0"),
     ],

@@ -1,0 +1,131 @@
+"""Command lines and configs as people type them: each answer has the next step."""
+
+from pathlib import Path
+
+import pytest
+from support.in_process import run_here
+
+_CHECK, _APPLY = "run: hostrouting check CONFIG", "run: hostrouting apply CONFIG"
+_RESET = "`hostrouting reset` removes everything that hostrouting installed"
+_WORD = "CONFIG is a word of its own"
+_MODE = "hostRouting.routeOverlap.mode, WARN or STRICT"
+_JSON = "give a JSON file, or - for stdin"
+_HISTORY = "run: journalctl MESSAGE_ID="
+_ASKS = "no command asks for a confirmation"
+
+#: The words, which may have C (a right config), R (a record), X (no file): status and key phrase.
+LINES = {
+    # help and version
+    "": (0, "usage: hostrouting"),
+    "help": (0, "apply, reset, sweep and watch change the node; all others only read"),
+    "--help": (0, "usage: hostrouting"),
+    "-h": (0, "usage: hostrouting"),
+    "help apply": (0, "usage: hostrouting apply"),
+    "help check": (0, "usage: hostrouting check"),
+    "help reset": (0, "usage: hostrouting reset"),
+    "check --help": (0, "--fail-on"),
+    "help frob": (2, "for its words: hostrouting --help"),
+    "--version": (0, "hostrouting "),
+    "version": (2, "run: hostrouting --version"),
+    "-V": (2, "run: hostrouting --version"),
+    # near verbs
+    "chek": (2, "did you mean 'check'?"),
+    "aply C": (2, "did you mean 'apply'?"),
+    "plna C": (2, "did you mean 'plan'?"),
+    "Status": (2, "did you mean 'status'?"),
+    "stat": (2, "did you mean 'status'?"),
+    "explian 10.0.0.1": (2, "did you mean 'explain'?"),
+    "renderr C": (2, "did you mean 'render'?"),
+    "validate C": (2, _CHECK),
+    "verify C": (2, _CHECK),
+    "lint C": (2, _CHECK),
+    "test": (2, _CHECK),
+    "test C": (2, _CHECK),
+    "diff C": (2, "run: hostrouting plan --diff"),
+    "install C": (2, _APPLY),
+    "run C": (2, _APPLY),
+    "start": (2, _APPLY),
+    "uninstall": (2, _RESET),
+    "remove": (2, _RESET),
+    "delete": (2, _RESET),
+    "clean": (2, _RESET),
+    "undo": (2, "apply the earlier CONFIG again"),
+    "rollback": (2, "apply the earlier CONFIG again"),
+    "history": (2, _HISTORY),
+    "logs": (2, _HISTORY),
+    "list": (2, "run: hostrouting status"),
+    "show": (2, "hostrouting explain ADDRESS"),
+    "rest": (2, "for its words: hostrouting --help"),
+    "frobnicate": (2, "for its words: hostrouting --help"),
+    "C": (2, "for its words: hostrouting --help"),
+    # options of other programs
+    "apply -f C": (2, _WORD),
+    "apply -c C": (2, _WORD),
+    "check --file C": (2, _WORD),
+    "check --file=C": (2, _WORD),
+    "plan --config C": (2, _WORD),
+    "apply --mode WARN C": (2, _MODE),
+    "apply --mode=STRICT C": (2, _MODE),
+    "apply C --mode WARN": (2, _MODE),
+    "apply -y C": (2, _ASKS),
+    "reset --yes": (2, _ASKS),
+    "check -o json C": (2, "for JSON: --json"),
+    "check C --output json": (2, "for JSON: --json"),
+    "check C --debug": (2, "for more on stderr: --verbose"),
+    "check C -d": (2, "for more on stderr: --verbose"),
+    "check C -n x": (2, "nsenter --net=/run/netns/NAME"),
+    "check C --netns x": (2, "nsenter --net=/run/netns/NAME"),
+    "check C --device ib0": (2, "hostRouting.routeOverlap.expectedDevs"),
+    # options, cut short or wrong
+    "apply C --dry": (2, "did you mean '--dry-run'?"),
+    "apply C --forc": (2, "did you mean '--force'?"),
+    "check C --fail warning": (2, "did you mean '--fail-on'?"),
+    "check C --jso": (2, "did you mean '--json'?"),
+    "plan C --exitcode": (2, "did you mean '--exit-code'?"),
+    "plan C --dif": (2, "did you mean '--diff'?"),
+    "check C --time 5": (2, "did you mean '--timeout'?"),
+    "--jsn status": (2, "did you mean '--json'?"),
+    "check C --fail-on warnings": (2, "did you mean 'warning'?"),
+    "check C --format json": (2, "choose from"),
+    "check C --timeout 0": (2, "must be more than 0 seconds, such as 60 (got 0)"),
+    "check C --timeout soon": (2, "must be more than 0 seconds, such as 60 (got soon)"),
+    "check C --root": (2, "argument --root: expected one argument"),
+    "check C --root=": (2, "the path of a folder must not be empty"),
+    "check C D": (2, "unrecognized arguments: D; for its words: hostrouting check --help"),
+    # CONFIG
+    "apply": (2, _JSON),
+    "apply --dry-run": (2, _JSON),
+    "apply --force": (2, _JSON),
+    "render": (2, _JSON),
+    "check X": (3, "No such file or directory; check the path"),
+    "apply --dry-run X": (3, "No such file or directory; check the path"),
+    "render C nothing.sh": (2, "this config has no file 'nothing.sh'; apply would install: "),
+    "explain": (2, "required: ADDRESS|CIDR"),
+    "explain 10.0.0": (2, "nor an IPv4 CIDR such as '172.16.0.0/16'"),
+    "explain 10.0.0.0/33": (2, "10.0.0.0/33"),
+    "explain eth0": (2, "nor an IPv4 CIDR such as '172.16.0.0/16'"),
+    "explain fd00::/129": (2, "fd00::/129"),
+    # records
+    "check --from R C": (3, "a CONFIG stands before --from"),
+    "plan --from R C": (2, "a plan needs a CONFIG, which stands before --from"),
+    "plan --from R": (2, "a plan needs a CONFIG, which stands before --from"),
+    "check --from X": (3, "No such file"),
+    "check --from R --root /srv": (2, "--root means nothing with --from"),
+    "check --from R --jobs 0 C": (2, "argument --jobs: invalid choice"),
+    "check --format prometheus --json C": (2, "--format prometheus excludes"),
+    "check --out x C": (2, "--out needs it"),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_line_as_typed(line: str, tmp_path: Path) -> None:
+    """Its exit status, and what to do next; `reset` is never a guess."""
+    config = tmp_path / "c.json"
+    config.write_text('{"hostRouting":{"routeOverlap":{"expectedCidrs":["10.96.0.0/12"]}}}')
+    (record := tmp_path / "n.jsonl").write_text("")
+    files = {"C": config, "--file=C": f"--file={config}", "R": record, "X": tmp_path / "absent"}
+    answered = run_here(*(str(files.get(word, word)) for word in line.split()))
+    status, phrase = LINES[line]
+    said = answered.stdout + answered.stderr
+    assert (answered.returncode, phrase in " ".join(said.split())) == (status, True), said
+    assert "did you mean 'reset'" not in said
