@@ -93,17 +93,15 @@ pause_for() { [[ ${never-} ]] || exec {never}<> <(:) && ! read -rt "$1" -u "$nev
 
 # Text -> REPLY: with control characters, which a terminal would obey, as \x1b. UTF-8 has 32 of them with two bytes.
 printable() {
-  local text=${1//$'\n'} code
-  REPLY=$1
-  while [[ $text =~ $'\xc2'[$'\x80'-$'\x9f']|[[:cntrl:]] ]]; do
+  local code && REPLY=$1
+  while [[ ${REPLY//$'\n'} =~ $'\xc2'[$'\x80'-$'\x9f']|[[:cntrl:]] ]]; do
     printf -v code %d "'${BASH_REMATCH[0]: -1}" && printf -v code '\\x%02x' $((code & 255))
-    REPLY=${REPLY//"${BASH_REMATCH[0]}"/"$code"} text=${text//"${BASH_REMATCH[0]}"}
+    REPLY=${REPLY//"${BASH_REMATCH[0]}"/"$code"}
   done
 }
 
 tell() { # priority, lines: with a priority each for the journal, plain for a terminal
-  local REPLY
-  printable "$2"
+  local REPLY && printable "$2"
   [[ ${JOURNAL_STREAM-} ]] && printf '%s\n' "<$1>${REPLY//$'\n'/$'\n'<$1>}" && return
   printf '%s\n' "$REPLY" >&$(($1 > 4 ? 1 : 2))
 }
