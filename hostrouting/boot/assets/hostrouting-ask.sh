@@ -20,8 +20,7 @@ status=75 unit='' units=() reason="another hostrouting-ask.sh has held $run/host
 
 # Run the scripts; set `status`, the `unit` that does not succeed, its reason, and `ran` if its script ran.
 look() {
-    local file command
-    status=1 unit='' ran='' reason="$list is lost; run: @hostrouting apply@"
+    local file command && status=1 unit='' ran='' reason="$list is lost; run: @hostrouting apply@"
     # `read` succeeds at a NUL, which a power cut may have left.
     [[ -f $list && -s $list ]] && ! read -rd '' -a units < "$list" || return
     for unit in "${units[@]}"; do

@@ -54,8 +54,7 @@ look() { # groups
     [[ $text ]] || { unset -v 'parts[$#]' && return; }
     first=${parts[0]} && set -- '' "${@:2}"
   done
-  trouble="ip cannot read the tables: $text"
-  return 1
+  trouble="ip cannot read the tables: $text" && return 1
 }
 
 # shellcheck disable=SC2034 # The check does not use `failed`.
@@ -201,8 +200,7 @@ sort_routes() {
 # The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
 # there is none, it is the one that all default routes of IPv6 name. Fail if it is unknown.
 find_exit_of_ipv6() { # ipv4_defaults, defaults -> expected
-  local line list i decides
-  local -A exits=()
+  local line list i decides && local -A exits=()
   for list in ipv4_defaults defaults; do
     local -n routes=$list
     exits=() decides=''

@@ -126,8 +126,7 @@ declare -A rows_of=() globals=() failed=() silent=()
 failing=() companions=()
 # shellcheck disable=SC2206 # Split at blanks.
 read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
-  local line word list words
-  split "$1"
+  local line word list words && split "$1"
   for line in "${lines[@]}"; do words=($line) && failed["${line%% *} ${words[2]-}"]=yes; done
   split "$2"
   for line in "${lines[@]}"; do
@@ -151,8 +150,7 @@ read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
 # Put for each answer, among the routes that may carry, the first that is not fine, or else the first. These are all that
 # are equal to it, and those that decide in the same table when their gateway speaks again; but none whose hops are dead.
 stand_in() { # answers, to questions about the parts `asked`
-  local i line word way place key
-  local -A known=() devs_of=()
+  local i line word way place key && local -A known=() devs_of=()
   for i in "${!answers[@]}"; do
     line=${answers[i]}
     # Every route of IPv6 has a preference.
@@ -197,8 +195,7 @@ shorten() {
 
 prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
 read_rules() { # rules
-  local line
-  split "${1//$'\t'/ }"
+  local line && split "${1//$'\t'/ }"
   # @if auto list@
   [[ $family == 4 && ${lines[0]-} == 0:*' lookup local'* ]] && local_first=yes
   # @end@
@@ -216,8 +213,7 @@ read_rules() { # rules
 }
 
 read_routes() { # rows of tables, of IPv4
-  local line word
-  split "$1"
+  local line word && split "$1"
   for line in "${lines[@]}"; do
     [[ $line == [0-9d]* ]] && edge "${line%% *}" && continue
     destination_of "$line"
@@ -258,8 +254,7 @@ read_tables() {
 lookup() { answers=() && [[ ! $1 ]] || { look "${1%$'\n'}" && read_answers; } || cannot_prove; }
 
 devices_of() { # a route as ip prints it -> devs, in order, each once
-  local dev
-  devs=() && parse_route "$1"
+  local dev && devs=() && parse_route "$1"
   for dev in "${hop_dev[@]}"; do [[ " ${devs[*]-} " == *" $dev "* ]] || devs+=("$dev"); done
 }
 
@@ -432,8 +427,7 @@ find_taken() { # -> fates[part]: the network that may take it
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
 # its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local line points
-  local -A at=()
+  local line points && local -A at=()
   local -i i j n=${#starts[@]}
   sort_edges
   for i in "${!points[@]}"; do at[${points[i]}]=$i; done
