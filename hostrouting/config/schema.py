@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.config.sections import SCHEMA, HostRoutingConfig
 from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,9 +27,11 @@ def config_schema() -> dict[str, Any]:
     """
     sections: dict[str, Any] = {}
     _define(HostRoutingConfig, sections)
+    text = "The address of this schema, for editors; only at the top of the file."
+    sections[HostRoutingConfig.__name__]["properties"][SCHEMA] = {"description": text}
     reference = {"$ref": f"#/$defs/{HostRoutingConfig.__name__}"}
     return {
-        "$schema": _DIALECT,
+        SCHEMA: _DIALECT,
         "title": "The config of hostrouting",
         "type": "object",
         # A whole config may have any further keys.

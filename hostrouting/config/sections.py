@@ -100,6 +100,8 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     TimeoutError: "write the config into it and close it, or allow more time",
 }
 _KEY = "hostRouting"
+#: The key by which editors find the schema of a file.
+SCHEMA: Final = "$schema"
 #: Why a section installs nothing, for the names that agents do not use for other keys.
 _EMPTY = {
     "staticRoutes": ": routes is empty",
@@ -421,10 +423,11 @@ class HostRoutingConfig(WireValue):
     def from_mapping(cls, mapping: Mapping[str, Any]) -> HostRoutingConfig:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
-        Further keys of a whole config are ignored, but four names of sections are refused there. A
-        mapping that has neither the key nor a section (nor a misspelled one) is a whole config,
-        too. As with null under the key, `given` is None then: `Configure` changes nothing, and
-        everything that an earlier config installed stays.
+        The object may have `$schema`, for editors. Further keys of a whole config are ignored, but
+        four names of sections are refused there. A mapping that has neither the key nor a section
+        (nor a misspelled one) is a whole config, too. As with null under the key, `given` is
+        None then: `Configure` changes nothing, and everything that an earlier config installed
+        stays.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True
@@ -447,8 +450,12 @@ did you mean 'staticRoutes'?
         ]
         also_known = () if whole is document else [_KEY]
         content = {} if is_absent else content
-        config = structured(cls, content, also_known=also_known, more_errors=misplaced)
-        object.__setattr__(config, "given", None if is_absent else tuple(content))
+        ignored = () if whole is document else [SCHEMA]
+        config = structured(
+            cls, content, also_known=also_known, ignored=ignored, more_errors=misplaced
+        )
+        given = None if is_absent else tuple(key for key in content if key not in ignored)
+        object.__setattr__(config, "given", given)
         return config
 
     @property

@@ -194,12 +194,13 @@ def structured(
     mapping: object,
     *,
     also_known: Iterable[str] = (),
+    ignored: Iterable[str] = (),
     more_errors: Iterable[ConfigMistake] = (),
 ) -> V:
     """Build a value from its wire mapping.
 
-    A misspelled key may be one of `also_known`, too. `more_errors` are outside of the mapping, and
-    are raised with those in it.
+    A misspelled key may be one of `also_known`, too; the keys of `ignored` may be there.
+    `more_errors` are outside of the mapping, and are raised with those in it.
     """
     if not isinstance(mapping, dict | Mapping):  # dict first, which is faster
         reason = f"expected an object, found {describe(mapping)}"
@@ -213,9 +214,9 @@ def structured(
     errors = [ConfigMistake(_key(name), reason) for name in repeated_keys(mapping)]
     for name, value in mapping.items():
         field = fields.get(name)
-        if field is None:
+        if field is None and name not in ignored:
             errors.append(_unknown_key(name, [*fields, *also_known]))
-        elif value is not None:
+        elif field and value is not None:
             try:
                 values[field.name] = field.metadata["read"](value)
             except ValueError as error:

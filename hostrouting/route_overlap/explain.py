@@ -74,7 +74,9 @@ class Explanation:
         """
         from textwrap import wrap
 
-        yield from wrap(self.asked, width)
+        masked = _as_prefix(self.asked).masked
+        host_bits = "" if masked == _as_prefix(self.asked) else f" has host bits; this is {masked}"
+        yield from wrap(f"{self.asked}{host_bits}", width)
         colours = dict(
             zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False)
         )

@@ -1,5 +1,6 @@
 """Command lines and configs as people type them: each answer has the next step."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,37 @@ def test_a_command_line_as_typed(line: str, tmp_path: Path) -> None:
     said = answered.stdout + answered.stderr
     assert (answered.returncode, phrase in " ".join(said.split())) == (status, True), said
     assert "did you mean 'reset'" not in said
+
+
+_DESTINATION = {"destination": "172.16.8.0/22"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$schema": "x", "staticRoutes": {"enabled": True, "routes": [_DESTINATION]}},
+        {
+            "$schema": "x",
+            "hostRouting": {"staticRoutes": {"enabled": True, "routes": [_DESTINATION]}},
+        },
+    ],
+)
+def test_the_schema_of_a_file_is_allowed_at_its_top(document: object, tmp_path: Path) -> None:
+    """An editor needs it, and it changes nothing; inside of a section it is refused."""
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(document))
+    assert run_here("render", path).returncode == 0
+    path.write_text(json.dumps(document).replace('"enabled"', '"$schema": "x", "enabled"'))
+    answered = run_here("render", path)
+    assert (answered.returncode, "staticRoutes['$schema']: is not a" in answered.stderr) == (
+        2,
+        True,
+    )
+
+
+def test_a_schema_alone_is_no_config(tmp_path: Path) -> None:
+    """It asks for nothing, so it is refused as an empty file would be."""
+    path = tmp_path / "c.json"
+    path.write_text('{"$schema": "x"}')
+    answered = run_here("render", path)
+    assert (answered.returncode, "is missing or null" in answered.stderr) == (2, True)

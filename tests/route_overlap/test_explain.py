@@ -46,6 +46,14 @@ def test_a_refusing_route_is_named(node: MemoryBackend, kind: str) -> None:
     )
 
 
+def test_host_bits_are_named(node: MemoryBackend) -> None:
+    """The heading has the network that was looked up; an address has no host bits."""
+    headings = [
+        next(told.lines()) for told in explain_routing(node, ["172.16.8.1/23", "172.16.8.1"])
+    ]
+    assert headings == ["172.16.8.1/23 has host bits; this is 172.16.8.0/23", "172.16.8.1"]
+
+
 @st.composite
 def explanations(draw: st.DrawFn) -> Explanation:
     """Up to 80 parts, by up to 9 devices each, of either family."""
