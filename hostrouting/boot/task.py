@@ -38,7 +38,7 @@ class NamedTask:
     """A task with a name; its config is its only positional argument."""
 
     name: str
-    __signature__ = SignatureOfInit()
+    __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
 
     def __new__(cls: type[_T], *arguments: object, **_options: object) -> _T:
         """Refuse options by position: most programs give a logger second."""

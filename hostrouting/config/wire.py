@@ -117,7 +117,7 @@ class WireValue:
 
     #: The path of the outermost value in the document; the value that has another one adds its own.
     _path: ClassVar[str] = ""
-    __signature__ = SignatureOfInit()
+    __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
 
     def __new__(cls: type[V], **given: object) -> V:
         """Refuse an unknown field, with the name that was probably meant."""
