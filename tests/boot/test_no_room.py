@@ -52,6 +52,9 @@ def test_a_path_that_cannot_be_written_is_named(
     """
     image = tmp_path / "image"
     (image / folder).mkdir(parents=True)
+    (image / "usr/bin").mkdir(parents=True)
+    for program in "bash", "ip", "flock", "nsenter", "setpriv":
+        (image / "usr/bin" / program).touch(mode=0o755)
     for name, config in (("new", CONFIG), ("earlier", OTHER)):
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     if story != "first":
