@@ -20,7 +20,7 @@ from support.static_route_nodes import made_host
 from hostrouting.base.commands import command_line
 from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.parser import parser
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig, WatchConfig
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.net.addresses import IPV4
@@ -58,8 +58,8 @@ def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str
 @settings(max_examples=FEW)
 def test_rendered_files_are_those_below_out(config: HostRoutingConfig) -> None:
     """Of each config: the same paths, contents and modes, and the links of the units."""
-    # Whose device may be that of the machine.
-    config = evolve(config, probe_snat=ProbeSNATConfig())
+    # The probes' device may be that of the machine, and the watch runs the command that wrote it.
+    config = evolve(config, probe_snat=ProbeSNATConfig(), watch=WatchConfig())
     with TemporaryDirectory() as folder:
         rendered, source = render_files(config), Path(folder, "config.json")
         source.write_text(json.dumps(config.to_mapping()), encoding="utf-8")
