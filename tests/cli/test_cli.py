@@ -339,7 +339,9 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
 ) -> None:
     """As a daemon's: the exit status is the answer, and there is no AttributeError."""
     root = tmp_path / "image"
-    root.mkdir()
+    (root / "usr/bin").mkdir(parents=True)
+    for program in "bash", "ip", "flock", "nsenter", "setpriv":
+        (root / "usr/bin" / program).touch(mode=0o755)
     for status, words in (
         (4, ["plan", "--exit-code", "--root", root, config]),
         (0, ["apply", "--json", "--root", root, config]),
