@@ -13,6 +13,7 @@ from typing import Any, Final
 from benchmarks import world
 from benchmarks.cases import Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, contest, process, program
+from support.images import make_image
 
 from hostrouting import route_overlap
 from hostrouting.config import HostRoutingConfig
@@ -131,7 +132,7 @@ def _roots(setting: Setting) -> dict[str, Path]:
     """Return a folder with the files of the agent, and one without them."""
     roots = {name: setting.folder / name for name in (ANNOUNCED, WITHOUT)}
     for root in roots.values():
-        root.mkdir(exist_ok=True)
+        make_image(root)
     announce(roots[ANNOUNCED])
     found = read_fabric(RootedFiles(str(roots[ANNOUNCED])), pause=lambda: None)
     if len(found.addresses) != NETWORKS or found.notes:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.images import make_image
 from support.in_process import run_here
 from support.needs import needs
 
@@ -50,11 +51,8 @@ def test_a_path_that_cannot_be_written_is_named(
     """Exit status 3 and a path, but where the lock needs no room; once there is room, the same
     command completes.
     """
-    image = tmp_path / "image"
+    image = make_image(tmp_path / "image")
     (image / folder).mkdir(parents=True)
-    (image / "usr/bin").mkdir(parents=True)
-    for program in "bash", "ip", "flock", "nsenter", "setpriv":
-        (image / "usr/bin" / program).touch(mode=0o755)
     for name, config in (("new", CONFIG), ("earlier", OTHER)):
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     if story != "first":

@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 from support.command_line import COMMAND, enter, run
+from support.images import make_image
 from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
@@ -338,10 +339,7 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
     config: Path, tmp_path: Path
 ) -> None:
     """As a daemon's: the exit status is the answer, and there is no AttributeError."""
-    root = tmp_path / "image"
-    (root / "usr/bin").mkdir(parents=True)
-    for program in "bash", "ip", "flock", "nsenter", "setpriv":
-        (root / "usr/bin" / program).touch(mode=0o755)
+    root = make_image(tmp_path / "image")
     for status, words in (
         (4, ["plan", "--exit-code", "--root", root, config]),
         (0, ["apply", "--json", "--root", root, config]),

@@ -135,8 +135,8 @@ def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
 def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHost) -> None:
     """An apply gives up after some attempts, and names the place."""
     node.insert_route(theirs(73))
-    for number in range(2, 150):
-        route = theirs(100 + number)
+    for number in range(2, 200):
+        route = theirs(50 + number)
         node.before_reading[number] = lambda route=route: node.insert_route(route, verb="replace")  # type: ignore[misc]
     with pytest.raises(
         RouteRejectedError, match="another program changes this place all the time"

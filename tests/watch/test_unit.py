@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from support.filled import asset, changes
+from support.images import make_image
 from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
 from support.needs import needs
@@ -343,9 +344,7 @@ class TestApply:
         mask.symlink_to("/dev/null")
         command.write_text("#!/usr/bin/python3\n")
         command.chmod(0o755)
-        (programs := tmp_path / "bin").mkdir(exist_ok=True)
-        for name in "bash", "ip", "flock", "nsenter", "setpriv":
-            (programs / name).touch(mode=0o755)
+        make_image(tmp_path)
         planned = run_here("plan", document, "--root", tmp_path)
         applied = run_here("apply", document, "--root", tmp_path)
         assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
