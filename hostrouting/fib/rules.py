@@ -49,6 +49,12 @@ class Policy:
             family: [rule for rule in self.rules if rule.family == family]
             for family in (IPV4, IPV6)
         }
+        # Nearly all rules of nearly all nodes.
+        self._for_all = frozenset(
+            rule
+            for rule in self.rules
+            if not (rule.source[1] or rule.destination[1] or rule.selectors)
+        )
 
     def of(self, family: int) -> list[Rule]:
         """Return the rules of one family."""
@@ -66,7 +72,7 @@ class Policy:
             if target is not None and rule.priority != target:
                 continue
             target = None
-            fits = _fits(rule, packet)
+            fits = rule in self._for_all or _fits(rule, packet)
             # Tunnels and unknown attributes may select in ways that the model lacks.
             is_known = not (fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)))
             if (is_known and fits == rule.inverted) or rule.action == "nop":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -67,8 +68,7 @@ class Tables:
         Several `tables` are searched as one. `scope` narrows the search as in the kernel.
         """
         tos = packet.tos & TOS_BITS
-        lengths = {length for table in tables for length in self._lengths.get((IPV4, table), ())}
-        for length in sorted(lengths, reverse=True):
+        for length in _merged(*(self._lengths.get((IPV4, table), ()) for table in tables)):
             network = packet.destination & mask_of(IPV4, length)
             for table in tables:
                 for route in self._buckets.get((IPV4, table, network, length), ()):
@@ -120,6 +120,13 @@ def _with_lengths(
     for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
         by_table.setdefault((family, table), set()).add(length)
     return {table: tuple(sorted(known, reverse=True)) for table, known in by_table.items()}
+
+
+# For each lookup; a node's tables have few prefix lengths.
+@lru_cache(64)
+def _merged(*lengths: tuple[int, ...]) -> list[int]:
+    """Return the prefix lengths of tables that are searched as one, longest first."""
+    return sorted({*chain(*lengths)}, reverse=True)
 
 
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:

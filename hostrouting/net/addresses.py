@@ -93,7 +93,7 @@ class Prefix(NamedTuple):
     @property
     def masked(self) -> Prefix:
         """The network without host bits."""
-        return self._replace(network=self.network & mask_of(self.family, self.length))
+        return Prefix(self.family, self.network & mask_of(self.family, self.length), self.length)
 
     @property
     def last(self) -> int:

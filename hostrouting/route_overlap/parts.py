@@ -8,7 +8,7 @@ answer holds for the whole part.
 from __future__ import annotations
 
 import errno
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -53,8 +53,8 @@ class Part(NamedTuple):
         return self.answers[-1][0]
 
 
-def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[list[Part]]:
-    """Cut each CIDR where the answer may change, and yield its parts.
+def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> list[list[Part]]:
+    """Cut each CIDR where the answer may change, and return its parts.
 
     If the node has expected devices, parts that leave by a single allowed device are left out
     unless a rule selects by source, and a part that an announced route may take has this route as
@@ -62,39 +62,44 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[list[Part
     """
     allowed = node.allowed
     is_proof = bool(allowed.expected)
-    for starts, end in cut(node, cidrs):
-        plain = node.lookup(starts)
-        sourced: dict[int, list[Answer]] = defaultdict(list)
-        if node.by_source:
-            pairs = [
-                (at, own) for at, sources in enumerate(_sources(node, plain)) for own in sources
+    ranges = [*cut(node, cidrs)]
+    # The parts of all CIDRs: one question to the kernel costs much less than one for each CIDR.
+    firsts = [start for starts, _ in ranges for start in starts]
+    lasts = [start - 1 for starts, end in ranges for start in (*starts[1:], end)]
+    plain = node.lookup(firsts)
+    sourced: dict[int, list[Answer]] = defaultdict(list)
+    if node.by_source:
+        pairs = [(at, own) for at, sources in enumerate(_sources(node, plain)) for own in sources]
+        answers = node.lookup([firsts[at] for at, _ in pairs], sources=[own for _, own in pairs])
+        for (at, source), answer in zip(pairs, answers, strict=True):
+            sourced[at].append((answer, source))
+    # The announced routes that may take parts, by the position of the part.
+    taken: dict[int, tuple[Answer]] = {}
+    if is_proof and node.announced:
+        for at, answer in enumerate(plain):
+            others = (lookup for lookup, _ in sourced.get(at, ()))
+            if new := node.announced.taker(answer, others):
+                taken[at] = ((Lookup(answer.destination, new), 0),)
+    indexes: Sequence[int] = range(len(firsts))
+    if is_proof and not node.by_source and node.family == IPV4:
+        # By position, which is faster than by name: these lines read every answer of a full table.
+        suspects: Iterable[int] = ()
+        if not all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
+            routes = enumerate(map(_route_of, plain))
+            suspects = [at for at, route in routes if route is None or not allowed[route[3]]]
+        indexes = sorted({*suspects, *taken})
+    parts: list[list[Part]] = []
+    before = 0
+    for starts, _ in ranges:
+        after = before + len(starts)
+        parts.append(
+            [
+                Part(firsts[i], lasts[i], taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
+                for i in indexes[bisect_left(indexes, before) : bisect_left(indexes, after)]
             ]
-            answers = node.lookup(
-                [plain[at].destination for at, _ in pairs], sources=[own for _, own in pairs]
-            )
-            for (at, source), answer in zip(pairs, answers, strict=True):
-                sourced[at].append((answer, source))
-        # The announced routes that may take parts, by the position of the part.
-        taken: dict[int, tuple[Answer]] = {}
-        if is_proof and node.announced:
-            for at, answer in enumerate(plain):
-                others = (lookup for lookup, _ in sourced.get(at, ()))
-                if new := node.announced.taker(answer, others):
-                    taken[at] = ((Lookup(answer.destination, new), 0),)
-        indexes: Iterable[int] = range(len(starts))
-        if is_proof and not node.by_source and node.family == IPV4:
-            # By position, which is faster than by name: these lines read every answer of a full
-            # table.
-            suspects: Iterable[int] = ()
-            if not all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
-                routes = enumerate(map(_route_of, plain))
-                suspects = [at for at, route in routes if route is None or not allowed[route[3]]]
-            indexes = sorted({*suspects, *taken})
-        starts.append(end)
-        yield [
-            Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
-            for i in indexes
-        ]
+        )
+        before = after
+    return parts
 
 
 def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
@@ -103,48 +108,37 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int]
     # The numbers of addresses, by prefix length.
     sizes = [1 << bits - length for length in range(bits + 1)]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
-    ranges = [(prefix.network, prefix.network + sizes[prefix.length] - 1) for prefix in masked]
-    common = list(SPECIAL_EDGES[family])
+    ranges = [(prefix.network, prefix.network + sizes[prefix.length]) for prefix in masked]
+    unsorted = list(SPECIAL_EDGES[family])
     for network, length in [
         selector for rule in node.rules for selector in (rule.destination, rule.source)
     ]:
         # Sources, too: the node sends from one of its addresses to the same address.
         first = network & mask_of(family, length)
-        common += [first, first + sizes[length]]
+        unsorted += [first, first + sizes[length]]
     shift = bits - 8
     octets = {
-        octet for first, last in ranges for octet in range(first >> shift, (last >> shift) + 1)
+        octet for first, end in ranges for octet in range(first >> shift, (end - 1 >> shift) + 1)
     }
-    # By position, which is faster than by name: this line reads every route of a full table.
-    near = [route for route in node.routes if route[0] >> shift in octets]
-    for first, last in ranges:
-        # Networks are disjoint or nested: a network that ends inside the CIDR also begins inside
-        # it. One loop, by position, because it reads every route of a full table. Dumps are ordered
-        # by network, so nearly every edge is the beginning of the next route; the remaining ones
-        # are sorted in afterwards.
-        starts, unsorted = [first], [*common]
-        latest = end = first
-        for route in near:
-            start = route[0]
-            if first <= start <= last:
-                if start > latest:
-                    starts.append(start)
-                    latest = start
-                elif start < latest:
-                    unsorted.append(start)  # of another table
-                if start != end:
-                    unsorted.append(end)
-                end = start + sizes[route[1]]
-        unsorted.append(end)
-        edges = sorted({edge for edge in unsorted if first < edge <= last})
-        missing = [
-            edge
-            for edge in edges
-            if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge
-        ]
-        starts += missing
-        starts.sort()
-        yield starts, last + 1
+    # By position, which is faster than by name: these lines read every route of a full table. Dumps
+    # are ordered by network, so nearly every edge is the beginning of the next route; the remaining
+    # ones are sorted in afterwards.
+    edges: list[int] = []
+    latest = end = -1
+    for route in [route for route in node.routes if route[0] >> shift in octets]:
+        start = route[0]
+        if start > latest:
+            edges.append(start)
+            latest = start
+        elif start < latest:
+            unsorted.append(start)  # of another table
+        if start != end:
+            unsorted.append(end)
+        end = start + sizes[route[1]]
+    edges += {*unsorted, end}.difference(edges)
+    edges.sort()
+    for first, end in ranges:
+        yield [first, *edges[bisect_right(edges, first) : bisect_left(edges, end)]], end
 
 
 def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:

@@ -97,7 +97,7 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
     allowed = node.allowed
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    looked = [*looked_up(node, cidrs)]
+    looked = looked_up(node, cidrs)
     bad: list[list[DecidedPart]] = []
     for parts in looked:
         # Of several answers for one part, that which a connection gets.

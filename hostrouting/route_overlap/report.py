@@ -255,6 +255,9 @@ class OverlapReport:
             routes[route.prefix].append(route)
         cidrs = []
         for report in self.cidrs:
+            if not report.suggested_routes and names.get(report.cidr) is None:
+                cidrs.append(report)
+                continue
             covers = {route: [*route.needless_with(routes)] for route in report.suggested_routes}
             lacking = tuple(route for route, covering in covers.items() if not covering)
             configured = tuple(dict.fromkeys(chain.from_iterable(covers.values())))

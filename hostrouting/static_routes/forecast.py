@@ -7,7 +7,7 @@ route and `expectedDevs`, only the next hop that an address has already is right
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from hostrouting.exceptions import WorseRoutingError
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import families_of
+from hostrouting.net.routes import NextHop
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes.account import RouteAccount
 
@@ -132,8 +133,17 @@ class Forecaster:
         self._model = was = self._read()
         model = was.changed(changes)
         known = {change.subject for change in stuck}
-        new = [(change, route) for change, route in added.items() if str(route) not in known]
-        refused = [*stuck, *(change for change, route in new if not model.takes(route))]
+        # Thousands of routes name the same few next hops.
+        is_taken = cache(model.takes)
+        refused = [
+            *stuck,
+            *(
+                change
+                for change, route in added.items()
+                if not is_taken(NextHop(route.gateway, route.dev or "", onlink=route.onlink))
+                and str(route) not in known
+            ),
+        ]
         if refused:
             lines = "; ".join(map(str, refused))
             return Forecast(undecided=f"routes of the config cannot be added now: {lines}")

@@ -75,7 +75,26 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     Where no default route completes a route, an installed one stays if it has the values that the
     config gives. `observed` is in the kernel's order.
     """
-    defaults = default_routes(observed)
+    complete, missing = _completed(tuple(routes), tuple(default_routes(observed)))
+    # Of hundreds of thousands of routes hardly any matter here.
+    first = {place(route): route for route in reversed(owned_in(observed) if missing else ())}
+    restored = []
+    lacking = []
+    for entry in missing:
+        installed = first.get(entry.route.place)
+        if installed and entry.route.is_met_by(installed):
+            restored.append(installed.to_route())
+        else:
+            lacking.append(entry)
+    return Resolution(routes=(*complete, *restored), missing=tuple(lacking))
+
+
+# For the forecast, the change and the verdict of one apply, and for each event in watch.
+@lru_cache(maxsize=1)
+def _completed(
+    routes: Sequence[StaticRoute], defaults: Sequence[ObservedRoute]
+) -> tuple[Sequence[Route], Sequence[Unresolved]]:
+    """Return the routes that the default routes complete, and those that they do not."""
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
     # The best comes last.
     alive = {family: hop.dev for family, hop in hops if not hop.dead}
@@ -109,16 +128,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
                 family=family,
             )
         )
-    # Of hundreds of thousands of routes hardly any matter here.
-    first = {place(route): route for route in reversed(owned_in(observed) if missing else ())}
-    lacking = []
-    for entry in missing:
-        installed = first.get(entry.route.place)
-        if installed and entry.route.is_met_by(installed):
-            complete.append(installed.to_route())
-        else:
-            lacking.append(entry)
-    return Resolution(routes=tuple(complete), missing=tuple(lacking))
+    return complete, missing
 
 
 # Thousands of routes name the same few next hops.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping, Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, Route, RouteChange
     from phases import Context
 
@@ -210,7 +209,7 @@ class ConfigureStaticRoutes(PairTask):
         routes = self._config.static_routes.routes
         # Complete routes need no reading; most nodes have many more routes than these.
         if all(route.dev and route.gateway for route in routes):
-            return _resolved(routes)
+            return resolve(routes, ())
         return resolve(routes, self._read() if observed is None else observed)
 
     def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
@@ -245,9 +244,3 @@ class ConfigureStaticRoutes(PairTask):
             f"give 'dev' and 'gateway' of: {', '.join(map(str, routes))}",
             retryable=True,
         )
-
-
-# For the plan, the change and the verdict of one apply.
-@lru_cache(maxsize=1)
-def _resolved(routes: Sequence[StaticRoute]) -> Resolution:
-    return resolve(routes, ())
