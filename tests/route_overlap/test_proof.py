@@ -1,10 +1,13 @@
 """The findings of a proof, on a node whose ib0 shadows part of the cluster's addresses."""
 
+from unittest.mock import patch
+
 import pytest
 from support.overlap_proofs import prove, shapes
 
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove_egress
 from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -131,3 +134,16 @@ def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
     for function in prove_egress, explain_routing:
         with pytest.raises(TypeError, match=r"expected a Host .* found 'eth0'; .* Host\.live\(\)"):
             function("eth0", cidrs)  # type: ignore[arg-type]
+
+
+def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
+    """A thousand CIDRs open as many conversations as one, whether a rule selects by source or not."""
+    cidrs = [f"10.{number // 256}.{number % 256}.0/24" for number in range(1_000)]
+    node.add_rule(Rule(100, table=254, source=(parse_ipv4("10.224.0.4"), 32)))
+    counts = []
+    for expected in cidrs[:1], cidrs:
+        with patch.object(node, "lookup", wraps=node.lookup) as lookup:
+            report = prove_egress(node, expected)
+        assert len(report.cidrs) == len(expected)
+        counts.append(lookup.call_count)
+    assert counts[1] <= counts[0]
