@@ -75,7 +75,17 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     Where no default route completes a route, an installed one stays if it has the values that the
     config gives. `observed` is in the kernel's order.
     """
-    complete, missing = _completed(tuple(routes), tuple(default_routes(observed)))
+    defaults = default_routes(observed)
+    hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
+    # The best comes last.
+    alive = {family: hop.dev for family, hop in hops if not hop.dead}
+    on_device = {(family, hop.dev): hop for family, hop in hops}
+    by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
+    exits = expected_exit(*by_family) if IPV6 in alive else ()
+    if exits and (IPV6, exits[0]) in on_device:
+        # A router in the fabric may advertise a better default route, which the proof would reject.
+        alive[IPV6] = exits[0]
+    complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),))
     # Of hundreds of thousands of routes hardly any matter here.
     first = {place(route): route for route in reversed(owned_in(observed) if missing else ())}
     restored = []
@@ -92,27 +102,24 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
 # For the forecast, the change and the verdict of one apply, and for each event in watch.
 @lru_cache(maxsize=1)
 def _completed(
-    routes: Sequence[StaticRoute], defaults: Sequence[ObservedRoute]
+    routes: Sequence[StaticRoute],
+    alive: Sequence[tuple[int, str]],
+    on_device: Sequence[tuple[tuple[int, str], NextHop]],
 ) -> tuple[Sequence[Route], Sequence[Unresolved]]:
-    """Return the routes that the default routes complete, and those that they do not."""
-    hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
-    # The best comes last.
-    alive = {family: hop.dev for family, hop in hops if not hop.dead}
-    on_device = {(family, hop.dev): hop for family, hop in hops}
-    by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
-    exits = expected_exit(*by_family) if IPV6 in alive else ()
-    if exits and (IPV6, exits[0]) in on_device:
-        # A router in the fabric may advertise a better default route, which the proof would reject.
-        alive[IPV6] = exits[0]
+    """Return the routes that these devices and next hops of default routes complete, and the rest.
+
+    The default routes are not the key: those with a dead next hop are equal to those without.
+    """
+    devices, hops = dict(alive), dict(on_device)
     complete: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
         family, network, prefix_length = route.prefix
-        name, dev = FAMILY_NAMES[family], route.dev or alive.get(family)
+        name, dev = FAMILY_NAMES[family], route.dev or devices.get(family)
         if dev is None:
             missing.append(Unresolved(route, f"table main has no {name} default route"))
             continue
-        hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get((family, dev))
+        hop = _named_hop(route.gateway, dev) if route.gateway else hops.get((family, dev))
         if hop is None:
             reason = f"no {name} default route leaves by {dev}, so it has no gateway there"
             missing.append(Unresolved(route, reason))
