@@ -117,6 +117,12 @@ OF_THE_NODE: Final = (
     ),
     # Routes.
     Kind(
+        "lost-rule",
+        "warning",
+        "a rule that the kernel makes for the table local or main is gone",
+        "`ip rule add` as the finding names it",
+    ),
+    Kind(
         "lost-route",
         "error",
         "a static route is missing, is another one, or is not of this config",

@@ -32,11 +32,11 @@ class NodeFinding:
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
     """
 
-    #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and
-    #: other gate troubles, `held`, `gate-down`, `failed-unit`, `disabled`, `exposed`, `fabric`,
-    #: `nothing-proven`, `idle-device`, `silent-gateway`, `several-exits`, `fallback-by-fabric`,
-    #: `foreign-source`, `will-vanish`, `networkd`, `policy-rule`, `no-program`; or a
-    #: sibling's: `probe-snat`, `stale-cni`, `watch`.
+    #: `not-applied`, `lost-route`, `lost-rule`, `hides-connected`, `boot-file`, `gate-open`,
+    #: `gate-missing` and other gate troubles, `held`, `gate-down`, `failed-unit`, `disabled`,
+    #: `exposed`, `fabric`, `nothing-proven`, `idle-device`, `silent-gateway`, `several-exits`,
+    #: `fallback-by-fabric`, `foreign-source`, `will-vanish`, `networkd`, `policy-rule`,
+    #: `no-program`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import attrs
 
@@ -25,7 +25,7 @@ from hostrouting.net.routes import (
     Route,
     resting,
 )
-from hostrouting.net.rules import Rule
+from hostrouting.net.rules import FIRST_RULES, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,13 +33,7 @@ if TYPE_CHECKING:
     from hostrouting.net.changes import RouteChange
 
 _UDP = 17
-#: The policy of a fresh namespace; only IPv4 has the table `default`.
-FIRST_RULES: Final = tuple(
-    Rule(priority, table=table, protocol=2, family=family)
-    for family in (IPV4, IPV6)
-    for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
-    if (family, table) != (IPV6, 253)
-)
+_FIRST_POLICY = Policy(FIRST_RULES)
 #: The errors of routes that send packets nowhere; `throw` only ends the search in its table.
 _ROUTE_ERRORS = {
     "blackhole": errno.EINVAL,
@@ -51,6 +45,10 @@ _RULE_ERRORS = {**_ROUTE_ERRORS, "unreachable": errno.ENETUNREACH}
 _PARTED = (
     "the table local has a route for the address, and main a longer one: "
     "the second decides if no rule was ever changed"
+)
+_BYPASSED = (
+    "a built-in rule of IPv6 is missing: the kernel searches the tables local and main all the "
+    "same until a first rule is added"
 )
 _LOOPING = (
     "a route has `scope host`: the kernel may choose the source 127.0.0.1 and refuse the packet"
@@ -154,11 +152,12 @@ class Fib:
             return Decision(
                 None, unknown="the model cannot decide which packets are of the node's VRF"
             )
-        for rule, is_certain in self.policy.selected(packet):
-            decision = self._act(rule, packet, scope)
-            if decision is not None:
-                return decision if is_certain else _unknown(rule)
-        return Decision(None, errno.ENETUNREACH)
+        decision = self._by(self.policy, packet, scope)
+        if packet.family == IPV6 and self.policy.may_be_bypassed:
+            # A rule may have been added and removed.
+            is_certain = decision == self._by(_FIRST_POLICY, packet, scope)
+            return decision if is_certain else Decision(None, unknown=_BYPASSED)
+        return decision
 
     def egress(self, packet: Packet) -> Decision:
         """Decide a packet that the node itself sends, as the kernel's `route get` does."""
@@ -255,6 +254,13 @@ class Fib:
                 bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
             buckets[key] = bucket
         return attrs.evolve(self, tables=self.tables.with_buckets(buckets))
+
+    def _by(self, policy: Policy, packet: Packet, scope: int) -> Decision:
+        for rule, is_certain in policy.selected(packet):
+            decision = self._act(rule, packet, scope)
+            if decision is not None:
+                return decision if is_certain else _unknown(rule)
+        return Decision(None, errno.ENETUNREACH)
 
     def _act(self, rule: Rule, packet: Packet, scope: int) -> Decision | None:
         if rule.action in _RULE_ERRORS:

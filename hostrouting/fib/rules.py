@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.rules import FIRST_RULES, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from hostrouting.net.rules import Rule
 
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
@@ -19,6 +18,8 @@ TOS_BITS: Final = 0x1C
 _TOS_BITS = {IPV4: TOS_BITS, IPV6: 0xFC}
 #: Masks of ports that mask nothing: newer kernels show them with a single port.
 _HARMLESS = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
+
+_FIRST_OF_IPV6 = {rule for rule in FIRST_RULES if rule.family == IPV6}
 
 
 class Packet(NamedTuple):
@@ -55,6 +56,9 @@ class Policy:
             for rule in self.rules
             if not (rule.source[1] or rule.destination[1] or rule.selectors)
         )
+        #: True if the kernel may still search local and main in spite of the IPv6 rules: it does so
+        #: until one is added.
+        self.may_be_bypassed: bool = {*self._by_family[IPV6]} < _FIRST_OF_IPV6
 
     def of(self, family: int) -> list[Rule]:
         """Return the rules of one family."""

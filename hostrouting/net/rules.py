@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import IPV4, Prefix, address_bits
-from hostrouting.net.routes import TABLE_NAMES, Extra
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, TABLE_NAMES, Extra
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: The names of uninterpreted selectors by the number of their attribute.
 _UNKNOWN_NAMES = {
@@ -145,3 +148,29 @@ class Rule(NamedTuple):
     def _selector(self, selector: tuple[int, int]) -> str:
         text = str(Prefix(self.family, *selector))
         return text.removesuffix(f"/{address_bits(self.family)}") if selector[1] else "all"
+
+
+#: The policy of a fresh namespace; only IPv4 has the table `default`.
+FIRST_RULES: Final = tuple(
+    Rule(priority, table=table, protocol=2, family=family)
+    for family in (IPV4, IPV6)
+    for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
+    if (family, table) != (IPV6, 253)
+)
+
+
+def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:
+    """Return the built-in rules of local and main whose tables no rule looks up for all packets.
+
+    Without any rule the kernel lacks the family.
+    """
+    kept = {
+        rule.table
+        for rule in rules
+        if rule == Rule(rule.priority, table=rule.table, protocol=rule.protocol, family=family)
+    }
+    return [
+        rule
+        for rule in FIRST_RULES
+        if rules and rule.family == family and rule.table not in {*kept, 253}
+    ]

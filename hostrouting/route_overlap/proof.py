@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix, format_address
 from hostrouting.net.default_route import (
     best_default_devs,
     default_route,
     default_routes,
     expected_exit,
 )
-from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES, ObservedRoute
+from hostrouting.net.rules import lost_rules
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.report import (
     CidrReport,
@@ -77,7 +78,7 @@ def prove_egress(
                 snapshot.links, snapshot.routes, snapshot.rules, fabric, may_carry
             )
             snapshot.routes += snapshot.announced.routes
-        notes: list[NodeFinding] = []
+        notes = _lost_rules(snapshot)
         if family == IPV4 and cidrs and expected_devs is None:
             best = best_default_devs(snapshot.defaults)
             if len(best) > 1:
@@ -86,10 +87,25 @@ def prove_egress(
                     "expectedDevs"
                 )
                 subject = f"the IPv4 default routes by {' and '.join(best)}"
-                notes = [NodeFinding("several-exits", subject, reason, "warning")]
+                notes.append(NodeFinding("several-exits", subject, reason, "warning"))
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
         reports.append(_prove(snapshot, own, notes))
     return joined(reports, map(str, prefixes))
+
+
+def _lost_rules(node: RoutingSnapshot) -> list[NodeFinding]:
+    """Return a warning for each built-in rule that is gone."""
+    option, end = ("", "") if node.family == IPV4 else ("-6 ", " once any rule is added")
+    return [
+        NodeFinding(
+            "lost-rule",
+            f"the {FAMILY_NAMES[node.family]} rule '{rule}'",
+            f"is gone, so the kernel does not search the table{end}",
+            "warning",
+            f"run: ip {option}rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}",
+        )
+        for rule in lost_rules(node.rules, node.family)
+    ]
 
 
 def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]) -> OverlapReport:

@@ -388,6 +388,7 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 def _ways_out(report: OverlapReport) -> Iterator[str]:
     import shlex  # a node that is right needs no advice
 
+    yield from (note.text for note in report.notes if note.kind == "lost-rule")
     for dev in report.down_devs:
         yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
     present = [dev for dev in report.expected_devs if dev not in report.absent_devs]

@@ -8,12 +8,11 @@ import pytest
 from support.kernel import needs_kernel
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.fib.model import FIRST_RULES
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.links import Device
 from hostrouting.net.routes import NextHop, ObservedRoute
-from hostrouting.net.rules import Rule
+from hostrouting.net.rules import FIRST_RULES, Rule
 from hostrouting.testing import KernelNode, MemoryBackend
 
 ETH0, IB0 = Device("eth0", 2, up=True), Device("ib0", 3, up=True, group=5)

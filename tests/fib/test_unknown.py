@@ -6,12 +6,11 @@ import pytest
 from support.kernel import needs_kernel
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.fib.model import FIRST_RULES
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.links import Device
 from hostrouting.net.routes import ObservedRoute
-from hostrouting.net.rules import Range, Rule
+from hostrouting.net.rules import FIRST_RULES, Range, Rule
 from hostrouting.testing import KernelNode
 
 DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")

@@ -23,13 +23,14 @@ from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
 from hostrouting.fib import Fib
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.rules import Rule
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import (
     CancelledError,
@@ -616,6 +617,33 @@ def test_a_plan_foresees_the_proof(world: overlap_worlds.World, data: st.DataObj
     world.arrange(host.routes)
     for _ in range(2):
         compare_plan(host, data.draw(configs(world)))
+
+
+@needs_kernel
+@pytest.mark.parametrize("priority", ["0", "32766"])
+def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
+    """The kernel searches local and main in spite of the IPv6 rules, until one is added: where that
+    makes a difference, the model does not decide, and the proof after the change has it undone.
+    """
+    with KernelNode.made() as kernel:
+        for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:2::4/64"):
+            kernel.add_link(dev)
+            kernel.add_address(dev, address)
+        kernel.add_route("::/0", gateway="fd00:1::1", dev="eth0")
+        kernel.ip("-6 route add fd00:5::/65 dev eth0 table local")
+        host, _ = on(kernel)
+        route = {"destination": "fd00:5::/64", "gateway": "fd00:2::1", "dev": "ib0"}
+        section = {"expectedCidrs": ["fd00:5::/64"], "expectedDevs": ["eth0"], "mode": "STRICT"}
+        wanted = attrs.evolve(config(route), route_overlap=RouteOverlapConfig.from_mapping(section))
+        kernel.ip("-6 rule del pref", priority)
+        task, before = ConfigureStaticRoutes(wanted, host=host), host.routes.routes(IPV6)
+        forecast = Forecaster(in_time(), wanted, host).planned(*task.planned())
+        assert "until a first rule is added" in forecast.undecided
+        with pytest.raises(TaskFailedError, match="leave right without"):
+            execute(task, in_time())
+        assert host.routes.routes(IPV6) == before
+        kernel.ip("-6 rule add pref 9 to fd00:9::/64 lookup 88")
+        assert not Forecaster(in_time(), wanted, host).planned(*task.planned()).undecided
 
 
 def on(kernel: KernelNode) -> tuple[Host, FakeHost]:

@@ -1,5 +1,6 @@
 """The findings of a proof where rules, routes that refuse, and sources decide."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from support.kernel import connect, kernel_of, needs_kernel
 from support.overlap_proofs import prove
 from support.overlap_worlds import run_script
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.fib import Fib
 from hostrouting.net.addresses import IPV4, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
@@ -132,6 +134,47 @@ def test_a_dead_route_does_not_block() -> None:
         [report] = prove_egress(kernel_of(node), ["10.96.0.0/24"]).cidrs
     [finding] = report.findings
     assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
+
+
+@needs_kernel
+@pytest.mark.parametrize(("option", "cidr"), [("-4", "10.96.0.0/24"), ("-6", "fd00:5::/64")])
+def test_a_built_in_rule_that_is_gone_is_named(option: str, cidr: str) -> None:
+    """The step of each warning makes the node right, local's first; a rule that was moved is none
+    that is gone, and one for fewer packets is.
+    """
+    with KernelNode.made() as node:
+        connect(node, eth0="10.224.0.4/16")
+        node.add_address("eth0", "fd00:1::4/64")
+        node.add_route(cidr, gateway={"-4": "10.224.0.1", "-6": "fd00:1::1"}[option], dev="eth0")
+        backend = kernel_of(node)
+        prove_here = partial(prove_egress, backend, [cidr], expected_devs=["eth0"])
+        node.ip(option, "rule add pref 200 lookup local")
+        for number in ("0", "32766"):
+            node.ip(option, "rule del pref", number)
+        node.ip(option, "rule add pref 90 lookup main suppress_prefixlength 0")
+        node.ip(option, "rule add pref 91 iif eth0 lookup main")
+        assert [str(note) for note in prove_here().notes] == [str(lost("32766", "main", option))]
+        node.ip(option, "rule del pref 200")
+        node.ip(option, "rule del pref 90")
+        report = prove_here()
+        assert not report.ok
+        assert report.notes == (lost("0", "local", option), lost("32766", "main", option))
+        assert [note.text in report.advice for note in report.notes] == [True, True]
+        for note in report.notes:
+            node.ip(note.step.removeprefix("run: ip "))
+        report = prove_here()
+        assert (report.ok, report.notes) == (True, ())
+
+
+def lost(number: str, table: str, option: str) -> NodeFinding:
+    ip, end = {"-4": ("ip", ""), "-6": ("ip -6", " once any rule is added")}[option]
+    return NodeFinding(
+        "lost-rule",
+        f"the IPv{option[1]} rule '{number}: from all lookup {table}'",
+        f"is gone, so the kernel does not search the table{end}",
+        "warning",
+        f"run: {ip} rule add pref {number} lookup {table}",
+    )
 
 
 def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) -> None:

@@ -175,7 +175,7 @@ class TwoWorlds(RuleBasedStateMachine):
     @rule(data=st.data())
     def rule_goes(self, data: st.DataObject) -> None:
         # Until an IPv6 rule is added, the kernel asks local and main, whatever the rules say.
-        kept = {0, 32766} if self.family == IPV6 else {0}
+        kept = {0, 32766} if self.family == IPV6 else set()
         held = [rule for rule in self.memory.rules(self.family) if rule.priority not in kept]
         if held:
             rule = data.draw(st.sampled_from(held))

@@ -14,7 +14,6 @@ import pytest
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.fib.model import FIRST_RULES
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
@@ -26,7 +25,7 @@ from hostrouting.net.addresses import (
 )
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route
-from hostrouting.net.rules import Range, Rule
+from hostrouting.net.rules import FIRST_RULES, Range, Rule
 
 if TYPE_CHECKING:
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
