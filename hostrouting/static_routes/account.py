@@ -322,7 +322,7 @@ def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
                 f"narrower destinations"
             )
         elif is_merged(present) and route and (route.gateway, route.dev) in hops:
-            reason = why_merged(present)
+            reason = why_merged(present, route)
         else:
             reason = (
                 f"{owner} has this destination and metric, and the kernel might merge the two; "
@@ -332,10 +332,22 @@ def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
     return reasons
 
 
-def why_merged(route: ObservedRoute) -> str:
-    """Return the explanation of a route that the kernel merged with that of another program."""
+def why_merged(route: ObservedRoute, ours: Route | None = None) -> str:
+    """Return the explanation of a route that the kernel merged with that of another program.
+
+    `ours` is the merged one, if known. A deletion takes no next hop of another protocol, and a dump
+    shows the protocol of one only.
+    """
+    import shlex  # few nodes have one
+
+    end = f"proto {OUR_PROTOCOL} metric {route.metric} table {route.table}"
+    commands = " or ".join(
+        f"`ip -6 route del {route.destination} via {hop.gateway} dev {shlex.quote(hop.dev)} {end}`"
+        for hop in route.nexthops
+        if ours is None or (hop.gateway, hop.dev) == (ours.gateway, ours.dev)
+    )
     return (
         f"another program has merged a next hop with hostrouting's, so '{route}' stays whole; have "
-        f"that program use another metric, and remove the route with `ip -6 route del "
-        f"{route.destination} metric {route.metric}`"
+        f"that program use another metric, and remove hostrouting's next hop alone with {commands}"
+        f"{'' if ours else ', of which the kernel accepts one'}"
     )

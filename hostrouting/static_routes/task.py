@@ -16,9 +16,16 @@ from hostrouting.exceptions import (
     LinkNotFoundError,
     RouteRejectedError,
 )
-from hostrouting.net.addresses import GIVERS, Address
-from hostrouting.net.routes import place
-from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
+from hostrouting.net.addresses import GIVERS, IPV6, Address
+from hostrouting.net.changes import is_merged
+from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.static_routes.account import (
+    findings_of,
+    forecast,
+    read,
+    why_merged,
+    with_routes,
+)
 from hostrouting.static_routes.converge import converge
 from hostrouting.static_routes.forecast import Forecaster, prove_before
 from hostrouting.static_routes.reconcile import (
@@ -140,6 +147,10 @@ class ConfigureStaticRoutes(PairTask):
             removed = [self._host.files.remove(path) for path in RUN_FILES]
             if any(removed):
                 self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+            if IPV6 in self._host.routes.families:
+                own = self._host.routes.routes_of(OUR_PROTOCOL, IPV6)
+                if left := [why_merged(route) for route in own if is_merged(route)]:
+                    raise BackendError("; ".join(left))
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""

@@ -16,18 +16,21 @@ from support.needs import require
 from support.static_route_nodes import Account
 from support.static_route_worlds import config_of, static_route
 
-from hostrouting.config import StaticRoute
+from hostrouting.base.commands import FAILED
+from hostrouting.cli.commands import status_after
+from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import Host, ObservedRoute, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop
+from hostrouting.node.configure import Reset
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.node import Node
-from phases import Context
+from phases import Context, run
 from phases.testing import ManualClock
 
 PLACE = "fd00:9::/48"
@@ -172,25 +175,41 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
 
 
 @pytest.mark.parametrize("node", ["kernel"], indirect=True)
+@pytest.mark.parametrize("gateway", ["fd00:1::6", "fd00:1::8"])
 def test_a_merge_by_another_program(
-    node: Node, host: Host, caplog: pytest.LogCaptureFixture
+    node: Node, host: Host, caplog: pytest.LogCaptureFixture, gateway: str
 ) -> None:
     """A next hop that it appended to ours is found and named, by each end; nobody's next hop is
-    removed.
+    removed. A reset fails, and the command that it names removes ours alone.
     """
     apply(host, ROUTE)
-    add(node, "fd00:1::8", verb="append")
+    add(node, gateway, verb="append")
     [merged] = at(host)
     assert merged.count("nexthop") == 2
     reason = f"another program has merged a next hop with hostrouting's, so '{merged}' stays whole"
-    assert reason in refusal(host, ROUTE)
+    refused = refusal(host, ROUTE)
+    assert reason in refused
     other = static_route("fd00:7::/48 via fd00:1::7 dev eth0")
     done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
     assert [*map(str.split, done.waiting)] == [OURS.split()]
     assert len(at(host, "fd00:7::/48")) == 1
-    task(host).act(Context())
+    error = run(Reset(HostRoutingConfig(), host=host)).error
+    assert error is not None
+    assert status_after(error) == FAILED
     assert (at(host), at(host, "fd00:7::/48")) == ([merged], [])
     assert "not removed: another program has merged" in caplog.text
+    assert reason in str(error)
+    [own], both = (text.split("`")[1::2] for text in (refused, str(error)))
+    assert own in both
+    assert isinstance(node, KernelNode)
+    accepted = []
+    for command in both:
+        with suppress(BackendError):
+            node.ip(command.removeprefix("ip "))
+            accepted.append(command)
+    assert accepted == [own]
+    assert at(host) == [f"{PLACE} via {gateway} dev eth0 proto static metric 1"]
+    assert run(Reset(HostRoutingConfig(), host=host)).ok
 
 
 def test_another_gateway_and_back(host: Host) -> None:
@@ -282,7 +301,9 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], obje
                 for undo in inverses[:1]:
                     undo(Context())
             case _:
-                task(host).act(ctx)
+                # It fails if it leaves a merged next hop.
+                with suppress(BackendError):
+                    task(host).act(ctx)
     inverses[:] = account.inverses
 
 
