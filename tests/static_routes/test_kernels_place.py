@@ -52,6 +52,22 @@ def shown(backend: NetlinkBackend, destination: str) -> list[str]:
     return [str(route) for route in backend.routes() if route.destination == destination]
 
 
+def test_a_blackhole_by_a_nexthop_object_goes_and_comes_back(
+    node: KernelNode, backend: NetlinkBackend
+) -> None:
+    """It carries our protocol. A dump shows the kind of the object, and a deletion that of the
+    route, which may be another one.
+    """
+    node.ip("nexthop add id 6 blackhole")
+    for route in "172.30.0.0/16", "unreachable 172.31.0.0/16":
+        node.ip("route add", *route.split(), "nhid 6 proto 142")
+    before, account = backend.routes(), Account()
+    converge(backend, [], Context().within(account))
+    assert backend.routes_of(142) == []
+    account.undo()
+    assert backend.routes() == before
+
+
 @pytest.mark.parametrize("stray", STRAYS, ids=str)
 @pytest.mark.parametrize("verb", ["prepend", "append"])
 def test_an_undo_returns_it(

@@ -560,10 +560,18 @@ class TestRunning:
         assert f"cannot see or change routes: {reason}" in line
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
-        """It is removed by the number of the object alone: ip refuses the next hops beside that."""
+        """It is removed by the number of the object alone: ip refuses the next hops beside that. A
+        blackhole is the object's kind, and not always the route's.
+        """
         node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
-        for place in (["172.30.0.0/16"], ["172.31.0.0/16", "table", "100"]):
-            node.ip("route add", *place, "nhid 5 proto 142")
+        node.ip("nexthop add id 6 blackhole")
+        for route in (
+            "172.30.0.0/16 nhid 5",
+            "172.31.0.0/16 nhid 5 table 100",
+            "172.30.0.0/17 nhid 6",
+            "blackhole 172.31.0.0/17 nhid 6",
+        ):
+            node.ip("route add", *route.split(), "proto 142")
         wanted = static_route("172.16.2.0/24 via 10.224.0.1 dev eth0")
         assert boot(node, wanted) == (0, ["routes in force: 1"])
         assert ours(node) == [ours_of(wanted)]

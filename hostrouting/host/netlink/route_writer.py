@@ -83,6 +83,7 @@ class RouteWriter:
             parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
             fits = (
                 routes[0].family == IPV4
+                and not routes[0].nexthop_id
                 and len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
             )
             if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
@@ -105,6 +106,10 @@ class RouteWriter:
         packed: list[bytes] = []
         length = 0
         for number, (verb, route, key) in enumerate(changes, sequence):
+            if verb == "remove" and route.nexthop_id and route.family == IPV4:
+                # A dump shows the kind of the nexthop object, and a deletion compares the route's.
+                route = resting(route)._replace(kind="unspec")  # noqa: PLW2901
+                key = signature(route)  # noqa: PLW2901
             if route.family == IPV6:
                 if verb == "remove" and route.nexthops:
                     # The kernel compares the protocol with that of each next hop that is named, and

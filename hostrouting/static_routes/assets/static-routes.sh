@@ -217,8 +217,8 @@ deletion() {
   ((metric)) && REPLY+=" metric $metric"
   # For a `local` route, ip assumes table local.
   [[ $elsewhere == *' table '* ]] || REPLY+=' table main'
-  # With a nexthop object, ip refuses the next hops that it shows.
-  if [[ $rest =~ ^' nhid '[0-9]+ ]]; then REPLY+=${BASH_REMATCH[0]}$elsewhere; else REPLY+=$rest; fi
+  # With a nexthop object, ip refuses the next hops that it shows, and the kind shown is that of the object.
+  if [[ $rest =~ ^' nhid '[0-9]+ ]]; then REPLY=${REPLY/"$kind "/}${BASH_REMATCH[0]}$elsewhere; else REPLY+=$rest; fi
 }
 
 # Bring the routes of the family into force, in a few looks: a change may need another one, and another program may be
