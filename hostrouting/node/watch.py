@@ -13,7 +13,8 @@ from hostrouting.azure.probe_snat.keeper import ProbeKeeper
 from hostrouting.azure.probe_snat.ruleset import template
 from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.base.commands import Answer
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.host.offline import NoSupervisor
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
@@ -95,6 +96,10 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
                 # A pipe may never be written to.
                 with suppress(CancelledError), ctx.interruptible():
                     config = read_config()
+                    # Otherwise it would leave routes that nothing keeps after its end.
+                    if not host.files.exists(INTENT_PATH):
+                        reason = f"{NOT_INSTALLED}; a watch keeps an applied one: apply it first"
+                        raise InvalidConfigError([ConfigMistake("", reason)])
             else:
                 config = wait_for_installed(ctx, host, _logger)
             # The process may outlive an upgrade or a removal of its files.

@@ -20,6 +20,7 @@ from benchmarks import world
 from benchmarks.cases import OURS, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 
+from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import Route, RouteChange, RouteEvent
 from hostrouting.host.netlink import NetlinkBackend
@@ -208,6 +209,10 @@ def running(folder: Path, document: Mapping[str, object], *, routes: int) -> Ite
     config, root = folder / "watch.json", folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     config.write_text(json.dumps(document))
+    # A watch keeps an installed config only.
+    intent = root / INTENT_PATH.lstrip("/")
+    intent.parent.mkdir(parents=True, exist_ok=True)
+    intent.write_text(json.dumps(document))
     words = [sys.executable, str(_CHILD), str(root), "watch", str(config)]
     with subprocess.Popen(words, env=environment(), cwd="/", stderr=subprocess.DEVNULL) as process:
         try:

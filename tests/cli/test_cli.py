@@ -451,8 +451,9 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 _WATCHES = """
 import sys
 from hostrouting import cli
-from hostrouting.node.watch import Watch
-Watch.do = lambda *_: print(*(name for name in sys.modules if name.startswith(("hostrouting.", "phases."))))
+from hostrouting.node import watch
+watch.INTENT_PATH = sys.argv[1]
+watch.Watch.do = lambda *_: print(*(name for name in sys.modules if name.startswith(("hostrouting.", "phases."))))
 cli.main(["watch", sys.argv[1]])
 """
 

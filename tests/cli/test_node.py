@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import COMMAND, enter, run
+from support.command_line import COMMAND, enter, installed, run
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
@@ -269,7 +269,7 @@ def test_watch_keeps_the_routes_until_a_signal(
     keeps = f"hostrouting: {duties}\n"
     repaired = "hostrouting: repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
     with subprocess.Popen(
-        [*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True
+        [*enter(node), *installed(path), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True
     ) as watching:
         try:
             assert watching.stderr is not None
@@ -293,7 +293,9 @@ def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
     )
     for _ in range(3):
         with subprocess.Popen(
-            [*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True
+            [*enter(node), *installed(path), *COMMAND, "watch", path],
+            stderr=subprocess.PIPE,
+            text=True,
         ) as watching:
             try:
                 catches = partial(_catches, watching.pid, signal.SIGTERM)
@@ -315,11 +317,26 @@ def _catches(pid: int, sign: signal.Signals) -> bool:
 
 
 @needs_kernel
+def test_a_watch_needs_an_installed_config(node: KernelNode, tmp_path: Path) -> None:
+    """Elsewhere it is refused with the next step, and leaves neither a route nor a marker."""
+    path = config_of(
+        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    )
+    then = ["sh", "-c", '"$@"; echo $?; ip route show proto 142; ls /run', "sh"]
+    refused = within(node, "watch", path, prefix=then, capture_output=True)
+    assert refused.stdout == "2\n"
+    assert "no config is installed" in refused.stderr
+    assert "apply it first" in refused.stderr
+
+
+@needs_kernel
 def test_watch_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """A watch that may not change routes ends at once, with exit status 3 and the reason."""
     path = config_of(
         tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
     )
-    refused = within(node, "watch", path, prefix=POWERLESS, capture_output=True)
+    refused = within(
+        node, "watch", path, prefix=[*installed(path), *POWERLESS], capture_output=True
+    )
     assert refused.returncode == 3
     assert "CAP_NET_ADMIN" in refused.stderr

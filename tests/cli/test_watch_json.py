@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from support.command_line import CHECKED, COMMAND, enter, run
+from support.command_line import CHECKED, COMMAND, enter, installed, run
 from support.needs import needs
 
 from hostrouting import HostRoutingConfig
@@ -47,7 +47,7 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     watched = {**ROUTE, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
     path.write_text(json.dumps(watched))
-    words = [*enter(node), *COMMAND, "watch", "--json", str(path)]
+    words = [*enter(node), *installed(path), *COMMAND, "watch", "--json", str(path)]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watching:

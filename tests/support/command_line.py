@@ -47,6 +47,13 @@ def enter(node: KernelNode) -> list[str]:
     ]
 
 
+def installed(config: str | Path) -> list[str]:
+    """Return the prefix of a command on an entered node where a config is in force."""
+    folder = "/etc/aks-flex-node"
+    install = f'mkdir -p {folder}; cp "$0" {folder}/hostrouting.json; exec "$@"'
+    return ["sh", "-ec", install, str(config)]
+
+
 def run(
     *words: str | Path,
     inside: KernelNode | None = None,
