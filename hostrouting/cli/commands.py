@@ -41,8 +41,10 @@ _PROGRESS = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK = 10.0
 _NO_SYSTEMD = (
-    "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
+    "systemd does not run here, so its files are read instead; "
+    "an apply needs it, or --live, or --root DIR"
 )
+_NOT_KEPT = "nothing is kept at the next boot; to remove the routes, run: hostrouting reset"
 _logger = logging.getLogger("hostrouting")
 
 
@@ -124,11 +126,16 @@ def _without_repeats(plan: Plan) -> list[Change]:
 
 def apply(arguments: Namespace) -> int:
     """Correct the node, now and for every boot."""
-    from hostrouting.node.configure import Configure
+    from hostrouting.node.configure import Configure, ConfigureLive
 
+    if arguments.live and (arguments.dry_run or arguments.root is not None):
+        problem = "--live excludes --root and --dry-run; for the changes, run: hostrouting plan"
+        return refuse(arguments, problem, USAGE)
     if arguments.dry_run:
         return plan(arguments)
     config, host = _config(arguments), _host(arguments)
+    if arguments.live:
+        return _run(arguments, ConfigureLive(config, host=host, force=arguments.force), host)
     task = Configure(config, host=host, force=arguments.force)
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
@@ -411,11 +418,18 @@ def _run(
             signal.signal(number, handler)
     failures = getattr(report.error, "failures", ())
     proofs = [failure.report for failure in failures if isinstance(failure, RouteOverlapError)]
-    proofs += [child.result for child in report.children if child.result is not None]
+    results = [child.result for child in report.children if child.result is not None]
+    proofs += results
     changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
+    if arguments.live:
+        state = f"the routes of CONFIG are {'' if report.ok else 'not '}in force"
+        for proof in results:
+            state = proof.verdict.partition("\n")[0].removesuffix(":")
+        word = "right" if report.ok and not report.degraded else "wrong"
+        verdict = f"{word}: {state}; {_NOT_KEPT}"
     account = {
         "held": held,
         "released": [change.subject for change in changes if change.kind == RELEASED],

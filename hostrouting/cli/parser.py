@@ -31,10 +31,16 @@ _IS_A_WORD = "CONFIG is a word of its own, such as `hostrouting apply CONFIG`"
 #: Of commands without these options; the last three are for a plan as `apply --dry-run`.
 _ABSENT: Final = {
     "root": None,
+    "live": False,
     "dry_run": False,
     "records": None,
     "exit_code": False,
     "diff": False,
+}
+_OF_APPLY: Final = {
+    "--dry-run": "the same as plan",
+    "--live": "change and prove the routes until the next boot, and install nothing",
+    "--force": "go on even if addresses that leave right would leave wrong",
 }
 #: What people type, and the way to what they want. `reset` is explained, and never guessed.
 _WAYS: Final = {
@@ -164,8 +170,8 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     added = command(
         "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
     )
-    added.switch("--dry-run", "the same as plan")
-    added.switch("--force", "go on even if addresses that leave right would leave wrong")
+    for name, text in _OF_APPLY.items():
+        added.switch(name, text)
     added = command(
         "check",
         run.check,

@@ -19,7 +19,12 @@ from hostrouting.boot import (
     read_intent,
 )
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import HostRoutingError, InvalidConfigError, WorseRoutingError
+from hostrouting.exceptions import (
+    ConfigMistake,
+    HostRoutingError,
+    InvalidConfigError,
+    WorseRoutingError,
+)
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
@@ -285,6 +290,44 @@ class Configure(_Pipeline):
         """Do not tolerate the failure of an optional task if the config is wrong."""
         if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
             raise failure
+
+
+class ConfigureLive(Configure):
+    """Change and prove the live routes of a config, and install nothing: for a first try.
+
+    It needs no systemd. A node with an installed config is refused, since its next boot and its
+    watch would undo this.
+    """
+
+    name = "configure-live"
+
+    def __init__(
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
+        force: bool = False,
+    ) -> None:
+        super().__init__(config, host=host, logger=logger, force=force)
+        self._boot = Boot(self._host, gates=(), logger=self._log)
+        if not config.void:
+            self.subtasks = (self._live_half(self._routes), self._live_half(self._check))
+
+    def _parts(self, ctx: Context) -> list[Part]:
+        ctx.check()
+        return []
+
+    def _do_all(self, files: _Work, *others: _Work) -> None:
+        run, routes = self._run, files
+        if run.is_installed:
+            step = "apply this one without --live, or run: hostrouting reset"
+            mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
+            raise InvalidConfigError([mistake])
+        self._routes.refuse_own_gateways()
+        prove = self._prove_before(run.transaction.ctx)
+        if run.carry_out(lambda _: None, routes, prove=prove):
+            run.attempt(*others)
 
 
 class Reset(_Pipeline):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.command_line import COMMAND, enter, installed, run
+from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
@@ -316,17 +317,68 @@ def _catches(pid: int, sign: signal.Signals) -> bool:
     return bool(int(mask, 16) >> (sign - 1) & 1)
 
 
+#: Shows the exit status of a command, its routes and its files.
+_LEAVES = [
+    "sh",
+    "-c",
+    '"$@"; echo $?; ip route show proto 142; find /run /etc -name "*aks*" -o -name "*overlap*"',
+    "sh",
+]
+
+
 @needs_kernel
 def test_a_watch_needs_an_installed_config(node: KernelNode, tmp_path: Path) -> None:
     """Elsewhere it is refused with the next step, and leaves neither a route nor a marker."""
     path = config_of(
         tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
     )
-    then = ["sh", "-c", '"$@"; echo $?; ip route show proto 142; ls /run', "sh"]
-    refused = within(node, "watch", path, prefix=then, capture_output=True)
+    refused = within(node, "watch", path, prefix=_LEAVES, capture_output=True)
     assert refused.stdout == "2\n"
     assert "no config is installed" in refused.stderr
     assert "apply it first" in refused.stderr
+
+
+@needs_kernel
+def test_a_first_try_needs_no_systemd(
+    node: KernelNode, config: Path, checked: Path, tmp_path: Path
+) -> None:
+    """`apply --live` changes and proves the routes all together, installs nothing, and its verdict,
+    as text and JSON, says that nothing is kept; a reset removes the routes.
+    """
+    worse = config_of(
+        tmp_path,
+        routeOverlap={"expectedCidrs": ["10.96.0.0/12"], "mode": "STRICT"},
+        staticRoutes={
+            "enabled": True,
+            "routes": [{"destination": "10.96.0.0/12", "gateway": "172.16.1.9", "dev": "ib0"}],
+        },
+    )
+    route = "172.16.8.0/22 via 10.224.0.1 dev eth0 \n"
+    for given, status, word, left in (
+        (worse, 1, "wrong: the routes of CONFIG are not in force; ", ""),
+        (checked, 1, "wrong: 1 of 1 expected CIDRs would not leave by eth0", ""),
+        (config, 0, "right: 172.16.8.0/22 leaves by eth0; ", route),
+    ):
+        tried = within(node, "apply", "--live", given, prefix=_LEAVES, capture_output=True)
+        assert tried.stdout.endswith(f"\n{status}\n{left}"), tried
+        assert word in tried.stdout
+        assert tried.stdout.count("nothing is kept at the next boot") == 1
+    answer = json.loads(run("apply", "--live", "--json", config, inside=node).stdout)
+    assert (answer["ok"], answer["overlap"]["ok"]) == (True, True)
+    assert answer["verdict"].startswith("right: 172.16.8.0/22 leaves by eth0; nothing is kept")
+    assert "use --live" in run("apply", config, inside=node).stderr
+    assert run("reset", inside=node).stdout.startswith("- 172.16.8.0/22 via")
+
+
+@needs_kernel
+def test_a_first_try_is_for_a_node_without_config(node: KernelNode, config: Path) -> None:
+    """Its next boot and its watch would undo it; an image has no live routes."""
+    before = [*_LEAVES, *installed(config)]
+    refused = within(node, "apply", "--live", config, prefix=before, capture_output=True)
+    assert refused.stdout.splitlines()[:2] == ["2", "/etc/aks-flex-node"]
+    assert "a config is installed, and would undo this" in refused.stderr
+    for option in ("--dry-run", "--root=/"):
+        assert run_here("apply", "--live", option, config).returncode == 2
 
 
 @needs_kernel

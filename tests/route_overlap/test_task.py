@@ -116,6 +116,8 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
     """Even if /run is full, the error that holds the gate is raised."""
     task = CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host)
     calls = host.files.operations.calls
+    with pytest.raises(RouteOverlapError):
+        task.do(Context())
     for number in range(1, 10):
         # A check whose marker is right already writes none.
         host.files.tree.remove(DETECTED)

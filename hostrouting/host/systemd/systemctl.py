@@ -183,8 +183,8 @@ def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     # systemctl's status names no reason; only its words do.
     if "has not been booted with systemd" in error.stderr:
         return UnitError(
-            "this machine was not booted with systemd; to prepare an image, "
-            "use --root and its folder (Host.offline)"
+            "this machine was not booted with systemd; to change its routes until the next boot, "
+            "use --live; to prepare an image, use --root and its folder (Host.offline)"
         )
     steps = (
         (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
