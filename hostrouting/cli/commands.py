@@ -16,7 +16,9 @@ from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverl
 from hostrouting.host import Host
 from hostrouting.node.output import (
     end_log,
+    has_colours,
     json_line,
+    painted,
     print_document,
     print_json,
     print_lines,
@@ -24,13 +26,13 @@ from hostrouting.node.output import (
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.node.boot_files import RenderedFiles
     from hostrouting.node.capabilities import Run
     from hostrouting.node.configure import Configure, Reset
-    from phases import Change, Context, Plan
+    from phases import Change, Context
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT = 120.0
@@ -56,6 +58,7 @@ def plan(arguments: Namespace) -> int:
     from hostrouting.boot.gates import broken_glass
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from hostrouting.node.configure import Configure
+    from phases import TaskFailedError
     from phases import plan as plan_task
 
     if arguments.records:
@@ -66,8 +69,19 @@ def plan(arguments: Namespace) -> int:
         host = attrs.evolve(host, services=OfflineUnits("/"))
     with _context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
-        changes = _without_repeats(plan_task(task, ctx))
-        notices = _notices(ctx, config, host, *[_NO_SYSTEMD] * lacks_systemd)
+        by_task: list[Sequence[Change]] = []
+        unread: dict[str, None] = {}
+        for subtask in task.subtasks:
+            # Only root may list some folders; the routes can be planned all the same.
+            try:
+                by_task.append(plan_task(subtask, ctx).changes)
+            except TaskFailedError as error:
+                if not isinstance(error.cause, HostFileError):
+                    raise error.under(task.name) from error.cause
+                unread[f"not compared: {error.cause}"] = None
+        changes = _without_repeats(by_task)
+        first = (*[_NO_SYSTEMD] * lacks_systemd, *unread)
+        notices = _notices(ctx, config, host, *first, reads=not unread)
         forecast, broken = task.forecast(ctx), broken_glass(host.files)
     diffs = _diffs(changes, config, host) if arguments.diff else ()
     lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
@@ -75,6 +89,8 @@ def plan(arguments: Namespace) -> int:
     _answer(arguments, {"changes": [change.to_mapping() for change in changes], **more}, lines)
     if forecast.fails(config) or any(change.kind == REFUSED for change in changes):
         return BAD
+    if unread:
+        return FAILED
     differs = any(change.kind != LEFT for change in changes)
     return DIFFERS if arguments.exit_code and differs else FINE
 
@@ -94,14 +110,16 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
             yield from unified_diff(before, after, path, path, lineterm="")
 
 
-def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *first: str) -> list[str]:
+def _notices(
+    ctx: Context, config: HostRoutingConfig, host: Host, *first: str, reads: bool = True
+) -> list[str]:
     """Log and return the notices about the gates, after the first ones."""
     from hostrouting.boot import Boot
     from hostrouting.node.boot_files import installs_units, missing_programs
     from hostrouting.node.capabilities import networkd_findings
 
     boot = Boot(host, gates=config.gates)
-    findings = boot.notices(ctx) if installs_units(ctx, config, host) else []
+    findings = boot.notices(ctx) if reads and installs_units(ctx, config, host) else []
     if host.is_live:
         findings += networkd_findings(ctx, config, host)
     findings += missing_programs(config, host)
@@ -111,12 +129,12 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *first: str) -
     return notices
 
 
-def _without_repeats(plan: Plan) -> list[Change]:
+def _without_repeats(by_task: Iterable[Sequence[Change]]) -> list[Change]:
     """Return the changes of all tasks, with those that several tasks share (the gates) once."""
     from hostrouting.boot import BOOT_FOLDERS, RELOAD
 
     changes: list[Change] = []
-    for _, planned in plan.by_task:
+    for planned in by_task:
         earlier = set(changes)
         changes += [change for change in planned if change not in earlier]
     # A reload that a killed run left is part of the reload for these files.
@@ -166,7 +184,9 @@ def check(arguments: Namespace) -> int:
                 return BAD
             print_document({"hostRouting": result.to_mapping()})
             return FINE
-        path, root = arguments.config or INTENT_PATH, arguments.root
+        # A line with `-` would wait for a config on a terminal.
+        given = "CONFIG" if arguments.config == "-" else arguments.config
+        path, root = given or INTENT_PATH, arguments.root
         report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=root)
         lines = report.lines(verbose=arguments.verbose)
         if arguments.format:
@@ -260,13 +280,12 @@ def explain(arguments: Namespace) -> int:
         explanations = explain_routing(_host(arguments), arguments.targets)
     except ValueError as error:
         return refuse(arguments, error, USAGE)
-    width, picture = sys.maxsize, False
+    width, picture = sys.maxsize, has_colours()
     if sys.stdout.isatty():
         from shutil import get_terminal_size
 
         # In less nothing can be read.
         width = max(20, get_terminal_size().columns)
-        picture = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     texts = (explanation.lines(width=width, picture=picture) for explanation in explanations)
     mappings = [explanation.to_mapping() for explanation in explanations]
     _answer(arguments, {"explanations": mappings}, chain.from_iterable(texts))
@@ -381,7 +400,7 @@ def _answer(arguments: Namespace, mapping: Mapping[str, object], lines: Iterable
         # Those of a watch are the last of many lines.
         print_lines([json_line(mapping)]) if arguments.command == "watch" else print_json(mapping)
     else:
-        print_lines(lines)
+        print_lines(map(painted, lines))
 
 
 def _run(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from hostrouting.boot import (
+    INTENT_PATH,
     Boot,
     Deployment,
     Intent,
@@ -320,7 +321,7 @@ class ConfigureLive(Configure):
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run, routes = self._run, files
-        if run.is_installed:
+        if run.is_installed or self._host.files.exists(INTENT_PATH):
             step = "apply this one without --live, or run: hostrouting reset"
             mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
             raise InvalidConfigError([mistake])

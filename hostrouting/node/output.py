@@ -24,6 +24,8 @@ _REPEATED = ("failed", "cancelled")
 _VERSION = 1
 #: The lines on stderr of a command that fails, besides two for its waits.
 _MOST_LINES = 10
+#: Red, yellow and green for the first words of verdicts and findings.
+_COLOURS = {"wrong": 31, "error": 31, "waiting": 33, "warning": 33, "right": 32}
 #: The control characters of files that are shown, and of texts with several lines.
 _KEPT = "\n\t"
 
@@ -45,6 +47,21 @@ def json_line(document: Mapping[str, object]) -> str:
     import json
 
     return json.dumps({"version": _VERSION, **document})
+
+
+def has_colours() -> bool:
+    """Return True if stdout is a terminal with colours, and the user wants them: no-color.org."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and sys.stdout.isatty()
+
+
+def painted(line: str) -> str:
+    """Return a line of text whose first word is coloured on a terminal if it is a verdict."""
+    word, colon, rest = line.partition(":")
+    number = _COLOURS.get(word.partition(" ")[0])
+    if not (number and colon and has_colours()):
+        return line
+    return Painted(f"\x1b[{number}m{word}\x1b[0m{colon}{printable(rest, kept=_KEPT)}")
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -417,6 +417,16 @@ def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
     assert told[2]["parts"][0]["reason"] == "an address of this node"
 
 
+def on_a_terminal(*words: str, **environment: str) -> str:
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", **environment}
+    subprocess.run(words, check=False, stdout=theirs, env=env)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    return shown
+
+
 @needs_kernel
 def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     """On a terminal the range is a bar in the colours of its devices; not with NO_COLOR, or a TERM
@@ -424,26 +434,35 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     """
     node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
 
-    def on_a_terminal(**environment: str) -> str:
-        ours, theirs = pty.openpty()
-        subprocess.run(
-            [*enter(node), *COMMAND, "explain", "172.16.128.0/16"],
-            check=True,
-            stdout=theirs,
-            env={**os.environ, "TERM": "xterm", **environment},
-        )
-        os.close(theirs)
-        shown = os.read(ours, 100_000).decode()
-        os.close(ours)
-        return shown
-
-    shown = on_a_terminal()
+    explain = [*enter(node), *COMMAND, "explain", "172.16.128.0/16"]
+    shown = on_a_terminal(*explain)
     assert "\x1b[30;42m" + " " * 16 in shown
     assert "\x1b[30;46m" + " " * 16 in shown
-    assert "\x1b[" not in on_a_terminal(NO_COLOR="1")
-    assert "\x1b[" not in (plain := on_a_terminal(TERM="dumb", COLUMNS="40"))
+    assert "\x1b[" not in on_a_terminal(*explain, NO_COLOR="1")
+    assert "\x1b[" not in (plain := on_a_terminal(*explain, TERM="dumb", COLUMNS="40"))
     assert max(map(len, plain.splitlines())) <= 40
     assert "172.16.128.0/17 via 10.224.0.1 dev" in plain
+
+
+@pytest.mark.parametrize(
+    ("environment", "words", "is_coloured"),
+    [
+        ({}, [], True),
+        ({"NO_COLOR": ""}, [], True),
+        ({"NO_COLOR": "1"}, [], False),
+        ({"TERM": "dumb"}, [], False),
+        ({}, ["--json"], False),
+    ],
+)
+def test_the_first_word_of_a_verdict_has_a_colour(
+    environment: dict[str, str], words: list[str], is_coloured: bool, config: Path
+) -> None:
+    """Red, yellow or green on a terminal, by the usual conventions; control characters stay
+    escaped.
+    """
+    checked = [*COMMAND, "check", f"--root={config.parent}", str(config), *words]
+    shown = on_a_terminal(*checked, **environment)
+    assert ("\x1b[31merror\x1b[0m: " in shown, "\x1b" in shown) == (is_coloured, is_coloured)
 
 
 # --- a process that outlives its files
