@@ -112,7 +112,7 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
         required=True,
         metavar="COMMAND",
         title="commands",
-        description="apply, reset, sweep and watch change the node; all others only read.",
+        description="the first seven only read; apply, reset, sweep and watch change the node.",
     )
 
     def command(
@@ -168,11 +168,6 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     added.switch("--diff", "show the changed files as a unified diff")
     _from_records(added)
     added = command(
-        "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
-    )
-    for name, text in _OF_APPLY.items():
-        added.switch(name, text)
-    added = command(
         "check",
         run.check,
         "prove every expected CIDR, and compare all else; changes nothing, needs no root",
@@ -208,6 +203,16 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
         "--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR"
     )
     command(
+        "schema",
+        run.schema,
+        "print the JSON Schema of CONFIG, for editors and for programs that write one",
+    )
+    added = command(
+        "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
+    )
+    for name, text in _OF_APPLY.items():
+        added.switch(name, text)
+    command(
         "reset",
         run.reset,
         "remove everything that hostrouting installed, and restore swept objects",
@@ -221,11 +226,6 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
     added = command("watch", partial(run.optional, watch_command), text, config=installed)
     added.description = f"{text}; with --json, {_JSON_OF_A_WATCH}"
-    command(
-        "schema",
-        run.schema,
-        "print the JSON Schema of CONFIG, for editors and for programs that write one",
-    )
     return root
 
 

@@ -95,9 +95,11 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
             ):
                 # A pipe may never be written to.
                 with suppress(CancelledError), ctx.interruptible():
-                    config = read_config()
+                    is_installed = host.files.exists(INTENT_PATH)
+                    if is_installed or options.config is not None:
+                        config = read_config()
                     # Otherwise it would leave routes that nothing keeps after its end.
-                    if not host.files.exists(INTENT_PATH):
+                    if not is_installed:
                         reason = f"{NOT_INSTALLED}; a watch keeps an applied one: apply it first"
                         raise InvalidConfigError([ConfigMistake("", reason)])
             else:

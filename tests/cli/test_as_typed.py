@@ -11,6 +11,9 @@ _RESET = "`hostrouting reset` removes everything that hostrouting installed"
 _WORD = "CONFIG is a word of its own"
 _MODE = "hostRouting.routeOverlap.mode, WARN or STRICT"
 _JSON = "give a JSON file, or - for stdin"
+_LIVE = "--live excludes --root and --dry-run; for the changes, run: hostrouting plan"
+_ABSENT = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json"
+_OR_APPLY = f"{_ABSENT}; give the path of a config, or apply one"
 _HISTORY = "run: journalctl MESSAGE_ID="
 _ASKS = "no command asks for a confirmation"
 
@@ -18,7 +21,7 @@ _ASKS = "no command asks for a confirmation"
 LINES = {
     # help and version
     "": (0, "usage: hostrouting"),
-    "help": (0, "apply, reset, sweep and watch change the node; all others only read"),
+    "help": (0, "the first seven only read; apply, reset, sweep and watch change the node"),
     "--help": (0, "usage: hostrouting"),
     "-h": (0, "usage: hostrouting"),
     "help apply": (0, "usage: hostrouting apply"),
@@ -106,6 +109,42 @@ LINES = {
     "explain 10.0.0.0/33": (2, "10.0.0.0/33"),
     "explain eth0": (2, "nor an IPv4 CIDR such as '172.16.0.0/16'"),
     "explain fd00::/129": (2, "fd00::/129"),
+    # on a node without an installed config
+    "status": (2, _ABSENT),
+    "status -vv": (2, _ABSENT),
+    "check": (2, _OR_APPLY),
+    "plan": (2, _OR_APPLY),
+    "sweep": (2, _OR_APPLY),
+    "watch": (2, "apply it first"),
+    "watch C": (2, "apply it first"),
+    "watch --allow-empty C": (2, "apply it first"),
+    "sweep C": (2, 'hostRouting.staleCni.enabled: is not true; write {"staleCni"'),
+    # options of other commands
+    "apply --live": (2, _JSON),
+    "apply --live --root /srv C": (2, _LIVE),
+    "apply --live --dry-run C": (2, _LIVE),
+    "plan --live C": (2, "--live; for its words: hostrouting plan --help"),
+    "plan --force C": (2, "--force; for its words: hostrouting plan --help"),
+    "check --dry-run C": (2, "--dry-run; for its words: hostrouting check --help"),
+    "reset C --force": (2, "--force; for its words: hostrouting reset --help"),
+    "sweep --force C": (2, "--force; for its words: hostrouting sweep --help"),
+    "status --root /srv": (2, "for its words: hostrouting status --help"),
+    "record --from R": (2, "for its words: hostrouting record --help"),
+    "explain 10.0.0.1 --from R": (2, "for its words: hostrouting explain --help"),
+    "apply --version C": (2, "for its words: hostrouting apply --help"),
+    "status C": (2, "for its words: hostrouting status --help"),
+    "schema C": (2, "for its words: hostrouting schema --help"),
+    "apply C C": (2, "for its words: hostrouting apply --help"),
+    "apply --root C": (2, _JSON),
+    "apply --timeout C": (2, "must be more than 0 seconds, such as 60"),
+    "apply --timeout=-1 C": (2, "such as 60 (got -1)"),
+    "apply --timeout nan C": (2, "such as 60 (got nan)"),
+    "-f C apply": (2, _WORD),
+    "configure C": (2, _APPLY),
+    "explain 10.0.0.1/33": (2, "'10.0.0.1/33' must end in a prefix length from 0 to 32"),
+    "explain 999.1.1.1": (2, "'999.1.1.1' is not an IPv4 address, nor an IPv4 CIDR such as"),
+    "check C --from R --fix": (2, "--fix means nothing with --from"),
+    "check C --from R --timeout 5": (2, "--timeout means nothing with --from"),
     # records
     "check --from R C": (3, "a CONFIG stands before --from"),
     "plan --from R C": (2, "a plan needs a CONFIG, which stands before --from"),
