@@ -203,3 +203,68 @@ def test_a_schema_alone_is_no_config(tmp_path: Path) -> None:
     path.write_text('{"$schema": "x"}')
     answered = run_here("render", path)
     assert (answered.returncode, "is missing or null" in answered.stderr) == (2, True)
+
+
+_ROUTES = "staticRoutes.routes[0]"
+#: What stands in hostRouting: a phrase of the answer; an object there is a route.
+CONFIGS = {
+    # static routes
+    '{"destination": "default"}': f"{_ROUTES}.destination: 'default' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "10.0.0.0/255.0.0.0"}': f"{_ROUTES}.destination: '10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32",
+    '{"destination": "10.0.0.0"}': f"{_ROUTES}.destination: '10.0.0.0' lacks a prefix length; write '10.0.0.0/32'",
+    '{"destination": "10.0.0.1/8"}': f"{_ROUTES}.destination: '10.0.0.1/8' has host bits; the network is '10.0.0.0/8'",
+    '{"destination": ["10.0.0.0/8"]}': f"{_ROUTES}.destination: expected a network such as '172.16.0.0/16'",
+    '{"dst": "10.0.0.0/8"}': f"{_ROUTES}.dst: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "via": "10.224.0.1"}': f"{_ROUTES}.via: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "device": "eth0"}': f"{_ROUTES}.device: is not a known key; did you mean 'dev'?",
+    '{"destination": "10.0.0.0/8", "table": 100}': f"{_ROUTES}.table: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "gateway": "10.0.0.1/24"}': f"{_ROUTES}.gateway: '10.0.0.1/24' is not an IPv4 address",
+    '{"destination": "10.0.0.0/8", "metric": "100"}': f"{_ROUTES}.metric: expected a whole number from 0 to 4294967295, found the string '100'",
+    '{"destination": "10.0.0.0/8", "metric": -1}': f"{_ROUTES}.metric: expected a whole number from 0 to 4294967295, found the number -1",
+    '"staticRoutes": {"routes": [{"destination": "10.0.0.0/8"}]}': "staticRoutes.enabled: is not true, but 1 route is given; set it to true",
+    '"staticRoutes": {"enabled": "true"}': "staticRoutes.enabled: expected true or false, found the string 'true'",
+    '"staticRoutes": {"enabled": true, "routes": {}}': "staticRoutes.routes: expected a list, found an object",
+    '"staticRoutes": []': "staticRoutes: expected an object, found a list",
+    '"routes": []': "routes: is not a known key; did you mean 'staticRoutes'?",
+    # the overlap
+    '"routeoverlap": {}': "routeoverlap: is not a known key; did you mean 'routeOverlap'?",
+    '"routeOverlap": {"expectedCidrs": "10.96.0.0/12"}': "routeOverlap.expectedCidrs: expected a list, found the string '10.96.0.0/12'",
+    '"routeOverlap": {"expectedCIDRs": []}': "routeOverlap.expectedCIDRs: is not a known key; did you mean 'expectedCidrs'?",
+    '"routeOverlap": {"expected_cidrs": []}': "routeOverlap.expected_cidrs: is not a known key; did you mean 'expectedCidrs'?",
+    '"routeOverlap": {"cidrs": []}': "routeOverlap.cidrs: is not a known key; known here are allowedDevs, expected, ",
+    '"routeOverlap": {"expectedCidrs": ["10.96.0.0"]}': "routeOverlap.expectedCidrs[0]: '10.96.0.0' lacks a prefix length",
+    '"routeOverlap": {"expectedCidrs": ["kubernetes.default"]}': "routeOverlap.expectedCidrs[0]: 'kubernetes.default' is not an IPv4 CIDR such as",
+    '"routeOverlap": {"mode": "ENFORCE"}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'ENFORCE'",
+    '"routeOverlap": {"expectedDevs": "eth0"}': "routeOverlap.expectedDevs: expected a list, found the string 'eth0'",
+    '"routeOverlap": {"allowedDevs": ["eth0/1"]}': "routeOverlap.allowedDevs[0]: 'eth0/1' is not a pattern of device names: '/'",
+    '"routeOverlap": {"expected": ["google"]}': "routeOverlap.expected[0]: expected 'azure', 'aws', 'aws-ipv6' or 'gcp', found the",
+    # the rest
+    '"watch": true': "watch: expected an object, found the boolean true",
+    '"watch": {"interval": 60}': "watch.interval: expected a duration from '1s' to '86400s', found the number 60",
+    '"watch": {"interval": "1 minute"}': "watch.interval: '1 minute' is not a duration such as '60s' or '1m30s'",
+    '"gates": "kubelet"': "gates: expected a list, found the string 'kubelet'",
+    '"gates": ["kubelet"]': "gates[0]: 'kubelet' is not the name of a .service unit that can be a gate: it does not end in '.service'",
+    '"gates": ["kubelet.timer"]': "gates[0]: 'kubelet.timer' is not the name of a .service unit that can be a gate",
+    '"probeSnat": {"enabled": true, "device": "eth0"}': "probeSnat.device: is not a known key; did you mean 'dev'?",
+    '"staleCni": {"enabled": true}': "staleCni.podCidrs: is required when enabled: the range that the removed CNI gave to pods",
+    '"staleCni": {"enabled": true, "podCIDR": "10.240.0.0/16"}': "staleCni.podCIDR: is not a known key; did you mean 'podCidrs'?",
+    '"hostRouting": {}': "hostRouting: is not a known key",
+    # not JSON
+    '"gates": [],': "a comma stands before the end; remove it",
+    "'gates': []": 'JSON does not allow single quotes; write "',
+    '"gates": [], "gates": []': "gates: is given more than once, and readers of JSON differ on which one counts; keep one",
+    '// "gates": []': "JSON does not allow comments; remove this one",
+    '"gates": NaN': "NaN is not a JSON number; write a number, or remove the key",
+    '"gates": [': "line 1, column 28: Expecting value; correct it there",
+}
+
+
+@pytest.mark.parametrize(("inside", "phrase"), CONFIGS.items())
+def test_a_config_as_typed(inside: str, phrase: str, tmp_path: Path) -> None:
+    """Status 2, and the field, its rule, the value and what to write; `tests/config` has more."""
+    path = tmp_path / "c.json"
+    if inside.startswith("{"):
+        inside = f'"staticRoutes": {{"enabled": true, "routes": [{inside}]}}'
+    path.write_text(f'{{"hostRouting": {{{inside}}}}}')
+    answered = run_here("render", path)
+    assert (answered.returncode, phrase in answered.stderr) == (2, True), answered.stderr
