@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from phases.exceptions import TaskFailedError, describe
 from phases.task import Group, Task
@@ -11,7 +11,6 @@ from phases.task import Group, Task
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from threading import Lock
-    from typing import NoReturn
 
     from phases.context import Change, Work
 

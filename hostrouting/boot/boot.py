@@ -41,21 +41,10 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.steps import (
-    MASKED,
-    Step,
-    Steps,
-)
-from hostrouting.config import (
-    DEFAULT_GATES,
-    OWN_UNITS,
-    HostRoutingConfig,
-)
+from hostrouting.boot.steps import MASKED, Step, Steps
+from hostrouting.config import DEFAULT_GATES, OWN_UNITS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
-from phases import (
-    Change,
-    Context,
-)
+from phases import Change, Context
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -5,17 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hostrouting.boot.boot import (
-    Boot,
-    UnreadFilesError,
-)
+from hostrouting.boot.boot import Boot, UnreadFilesError
 from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.exceptions import HostFileError
-from phases import (
-    Context,
-    TaskFailedError,
-    Transaction,
-)
+from phases import Context, TaskFailedError, Transaction
 
 if TYPE_CHECKING:
     import logging

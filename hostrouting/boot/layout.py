@@ -71,10 +71,7 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: have to make and remove.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_SCRIPTS = (
-    f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh",
-    f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh",
-)
+_SCRIPTS = (f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh", f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh")
 #: Lines that a script has only for configs that need one of these names.
 _SECTION = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import logging
-from contextlib import (
-    AbstractContextManager,
-    nullcontext,
-)
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
-from phases import (
-    Change,
-    Context,
-)
+from phases import Change, Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -19,11 +19,7 @@ from hostrouting.boot.generation import (
     generation_folders,
     link_of,
 )
-from hostrouting.boot.intent import (
-    UNCHANGED,
-    Intent,
-    Part,
-)
+from hostrouting.boot.intent import UNCHANGED, Intent, Part
 from hostrouting.boot.layout import (
     GATE_UNITS,
     GATING_PATH,

@@ -10,16 +10,8 @@ import attrs
 
 from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import (
-    SECTIONS,
-    Intent,
-    Part,
-)
-from hostrouting.boot.layout import (
-    WAIT_SECONDS,
-    BootUnit,
-    Departure,
-)
+from hostrouting.boot.intent import SECTIONS, Intent, Part
+from hostrouting.boot.layout import WAIT_SECONDS, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host

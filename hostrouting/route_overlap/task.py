@@ -22,11 +22,7 @@ from hostrouting.boot import (
     RecordedFiles,
     deploying,
 )
-from hostrouting.config import (
-    DEFAULT_ALLOWED_DEVS,
-    HostRoutingConfig,
-    OverlapMode,
-)
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric

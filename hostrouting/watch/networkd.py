@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.base.findings import NodeFinding
+from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot import DROP_IN_NAME, NETWORKD_FOLDER, BootFile, read_asset
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes import resolve
@@ -17,7 +17,6 @@ from hostrouting.static_routes.account import read
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.base.findings import Severity
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore, Host
     from phases import Context

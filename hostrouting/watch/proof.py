@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import attrs
 
 from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles
-from hostrouting.config import OverlapMode, RouteOverlapConfig
+from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import RouteEvent
+from hostrouting.host import Host, NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Collection, Sequence
 
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, NetworkEvent
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
     from hostrouting.watch.installed import InstalledConfig

@@ -15,29 +15,26 @@ from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
     DeviceEvent,
+    Host,
+    NetworkEvent,
     NexthopEvent,
     RouteEvent,
     RuleEvent,
 )
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place, resting
+from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, Place, place, resting
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.reconcile import owned_in
-from hostrouting.watch.installed import duties_of
+from hostrouting.static_routes.reconcile import Routes, owned_in
+from hostrouting.watch.installed import InstalledConfig, duties_of
 from hostrouting.watch.trouble import Lines
-from phases import Transaction
+from phases import Change, Context, Transaction
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
-    from hostrouting.host import Host, NetworkEvent
-    from hostrouting.net.routes import Place
-    from hostrouting.static_routes.reconcile import Routes
-    from hostrouting.watch.installed import InstalledConfig
-    from phases import Change, Context
 
 #: After so many replacements or deletions of a configured route within the time, each retake
 #: waits, longer and longer.

@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import WATCH_TASK, NodeTask
+from hostrouting.boot import WATCH_TASK, NodeTask, SiblingKeeper
 from hostrouting.exceptions import EventsLostError
-from hostrouting.host import Host
+from hostrouting.host import Host, Listener, RunLock
 from hostrouting.watch.duty import Duty, act_if_due
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.siblings import siblings
 from hostrouting.watch.signs import WatchRounds
-from phases import CancelledError, DeadlineExceededError
+from phases import CancelledError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.boot import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Listener, RunLock
-    from phases import Context
 
 
 class SharedLock:

@@ -13,22 +13,20 @@ from hostrouting.boot import (
     BootFile,
     BootUnit,
     Departure,
+    Part,
     SectionTask,
     is_program,
     program_path,
     read_asset,
 )
-from hostrouting.config import WatchConfig
+from hostrouting.config import HostRoutingConfig, WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
-from phases import Change
+from phases import Change, Context
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Part
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore, Host
-    from phases import Context
 
 #: The unit of each mode.
 UNIT_OF: Final = {"timer": "hostrouting-watch.timer", "service": "hostrouting-watch.service"}

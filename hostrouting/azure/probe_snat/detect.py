@@ -29,12 +29,11 @@ from hostrouting.exceptions import BackendError, ConfigMistake, InvalidConfigErr
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.default_route import best_default_devs, default_routes
 from hostrouting.net.mappings import typed, typed_or_null
-from phases import Change
+from phases import Change, Context
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
     from hostrouting.host import Host
-    from phases import Context
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.
 _SAME_JOB = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})

@@ -8,13 +8,12 @@ import attrs
 
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
 from hostrouting.boot import WATCH_TASK, ConfigInForce, Keeper
-from phases import Change
+from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
 
     from hostrouting.host import Host
-    from phases import Context
 
 
 @attrs.define(eq=False)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootTemplate
+from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootTemplate, BootUnit
 from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.boot import BootUnit
     from hostrouting.host import FileStore
 
 FAMILY: Final = "ip6"

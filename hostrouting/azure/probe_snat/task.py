@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hostrouting.azure.probe_snat.detect import (
     Loaded,
@@ -32,13 +32,16 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, NodeFinding, hindered
-from hostrouting.boot import SCRIPT_DIRECTORY, RecordedFiles, SectionTask, program_path
+from hostrouting.boot import (
+    SCRIPT_DIRECTORY,
+    BootUnit,
+    Intent,
+    RecordedFiles,
+    SectionTask,
+    program_path,
+)
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from phases import Change, DeadlineExceededError
-
-if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit, Intent
-    from phases import Context
+from phases import Change, Context, DeadlineExceededError
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS = 30

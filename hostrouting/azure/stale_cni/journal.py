@@ -33,14 +33,7 @@ Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
 #: The errors of readers for JSON in another form than ours, such as brackets that are nested too
 #: deeply.
-_DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 #: The parent of the usual folder of sweeps; no other program uses it.
 _OWN_FOLDER = "/var/lib/hostrouting"

@@ -11,18 +11,16 @@ import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI
 from hostrouting.base.commands import command_line
-from hostrouting.boot import INTENT_PATH, WATCH_TASK, Keeper
-from phases import Transaction
+from hostrouting.boot import INTENT_PATH, WATCH_TASK, ConfigInForce, Keeper
+from phases import Context, Transaction
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable, Mapping
 
     from hostrouting.azure.stale_cni.verdicts import Verdict
-    from hostrouting.boot import ConfigInForce
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import Host
-    from phases import Context
 
 #: An object is left after so many sweeps within the time: another program adds it again and again.
 _MOST_SWEEPS = 3

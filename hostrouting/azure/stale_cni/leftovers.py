@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
+from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, Endpoint
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6, Address, Prefix, address_bits, parse_address
-from hostrouting.net.links import Neighbour
+from hostrouting.net.links import Device, Neighbour, Station
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     MAIN_TABLE,
@@ -30,10 +30,8 @@ from hostrouting.net.routes import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.azure.stale_cni.azure_vnet import Endpoint
     from hostrouting.azure.stale_cni.journal import Restorable
     from hostrouting.host.ports import LinkAddress
-    from hostrouting.net.links import Device, Station
 
 OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
 OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"

@@ -14,7 +14,7 @@ import attrs
 
 from hostrouting.azure.stale_cni.azure_vnet import read_endpoints
 from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
-from hostrouting.azure.stale_cni.verdicts import judge, to_probe
+from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.azure.stale_cni.journal import Restorable
-    from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config import StaleCNIConfig
     from hostrouting.host import Device, EbtablesReading, Host, Station
     from phases import Context

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
-from hostrouting.config import require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
-from phases import TaskFailedError, run
+from phases import Change, Context, TaskFailedError, run
 from phases import task as part
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.azure.stale_cni.verdicts import Verdict
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from phases import Change, Context
 
 _KINDS = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.azure.stale_cni import azure_vnet
-from hostrouting.azure.stale_cni.journal import Sweeps, set_aside
-from hostrouting.azure.stale_cni.leftovers import compare, identity
-from hostrouting.azure.stale_cni.node import Observer, by_sort, observe, wrong_bridge
-from hostrouting.azure.stale_cni.verdicts import agree
+from hostrouting.azure.stale_cni.journal import Record, Restorable, Sweeps, set_aside
+from hostrouting.azure.stale_cni.leftovers import Snapshot, compare, identity
+from hostrouting.azure.stale_cni.node import Observer, Reading, by_sort, observe, wrong_bridge
+from hostrouting.azure.stale_cni.verdicts import Verdict, agree
 from hostrouting.base.findings import NodeFinding, hindered
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import (
@@ -27,19 +27,14 @@ from hostrouting.exceptions import (
     PermissionDeniedError,
     StaleCNIError,
 )
-from phases import Change
+from phases import Change, Context
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.azure.stale_cni.journal import Record, Restorable
-    from hostrouting.azure.stale_cni.leftovers import Snapshot
-    from hostrouting.azure.stale_cni.node import Reading
-    from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config import StaleCNIConfig
     from hostrouting.host import EbtablesReading
-    from phases import Context
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: A pod's link may be down for a moment, and then the pod cannot answer. A link that stays down

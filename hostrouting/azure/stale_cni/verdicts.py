@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
-from hostrouting.azure.stale_cni.journal import object_to_mapping
+from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, Endpoint, pods_by_device
+from hostrouting.azure.stale_cni.journal import Restorable, object_to_mapping
 from hostrouting.azure.stale_cni.leftovers import (
     OF_NODE,
     OF_OTHER_NODE,
+    Candidate,
+    Snapshot,
     candidates,
     identity,
     pod_devices,
@@ -32,9 +34,6 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.azure.stale_cni.azure_vnet import Endpoint
-    from hostrouting.azure.stale_cni.journal import Restorable
-    from hostrouting.azure.stale_cni.leftovers import Candidate, Snapshot
     from hostrouting.host.ports import LinkAddress
 
 Kind = Literal["stale", "live", "node", "unknown"]
