@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
+import attrs
+
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Sequence
@@ -31,11 +33,15 @@ class ConfigInForce(Protocol):
         """Return the config in force, under the run lock."""
 
 
+@attrs.define(eq=False)
 class Keeper(ABC):
     """Keeps one part of the node right; one thread calls it, in the order of the events."""
 
     #: The beginning of the message about a failed `act`.
     failure: ClassVar[str]
+    _host: Host
+    _logger: logging.Logger
+    _installed: ConfigInForce
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
         """Return the seconds until the events require an `act`: 0 for at once, `inf` for never."""

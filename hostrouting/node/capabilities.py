@@ -90,7 +90,7 @@ def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
 
 def sweep_command() -> Run:
     """Return the function of `hostrouting sweep`."""
-    from hostrouting.azure.stale_cni.command import run
+    from hostrouting.azure.stale_cni.report import run_sweep as run
 
     return run
 

@@ -13,7 +13,7 @@ import attrs
 from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import Host, NetworkEvent, RouteEvent
+from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
@@ -28,12 +28,10 @@ from hostrouting.route_overlap.task import (
 from hostrouting.watch.trouble import Trouble
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Collection, Sequence
 
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
-    from hostrouting.watch.installed import InstalledConfig
     from phases import Context
 
 #: The findings of each expected CIDR, in the order of the config.
@@ -65,9 +63,6 @@ class ProofKeeper(Keeper):
     """
 
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
-    _host: Host
-    _logger: logging.Logger
-    _installed: InstalledConfig
     #: The section that is proven; the family, first and last address of each of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
     _ranges: Sequence[tuple[int, int, int]] = ()

@@ -15,7 +15,6 @@ from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
     DeviceEvent,
-    Host,
     NetworkEvent,
     NexthopEvent,
     RouteEvent,
@@ -26,12 +25,11 @@ from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, Place, place, resting
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.static_routes.reconcile import Routes, owned_in
-from hostrouting.watch.installed import InstalledConfig, duties_of
+from hostrouting.watch.installed import duties_of
 from hostrouting.watch.trouble import Lines
 from phases import Change, Context, Transaction
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -59,9 +57,6 @@ class RouteKeeper(Keeper):
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
-    _host: Host
-    _logger: logging.Logger
-    _installed: InstalledConfig
     #: Called when events concern the routes, or were lost.
     _notify: Callable[[], object]
     _lines: Lines = attrs.field(init=False)

@@ -4,6 +4,9 @@ One of its threads takes the run lock, and the rest join. A sibling holds the lo
 programs (nft, ebtables), and any of them may hang. Another run must wait for that, since it would
 change the same objects. The repair of routes must not wait: the two change different objects. So
 the threads exclude other runs together, and never each other.
+
+Siblings run programs (nft, ebtables, ip) and probe pods, all of which may hang or fail. The routes
+wait for none of it: siblings have a separate thread, and no failure of one leaves it.
 """
 
 from __future__ import annotations
@@ -15,22 +18,22 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import WATCH_TASK, NodeTask, SiblingKeeper
+from hostrouting.boot import WATCH_TASK, Keeper, NodeTask, SiblingKeeper
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Host, Listener, RunLock
-from hostrouting.watch.duty import Duty, act_if_due
+from hostrouting.watch.duty import Duty, Pace, act_if_due
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
-from hostrouting.watch.siblings import siblings
 from hostrouting.watch.signs import WatchRounds
 from phases import CancelledError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.watch.trouble import Trouble
 
 
 class SharedLock:
@@ -90,6 +93,83 @@ class SharedLock:
                 waiting.notify()
 
 
+# --- the thread of the siblings
+
+#: The longest wait for the siblings when the watch ends. Programs that obey SIGTERM take less.
+_SECONDS_TO_END = 0.5
+#: Between two looks, also those that agree on an object before it is reported: a pod that goes
+#: leaves its objects to azure-vnet for a moment. A sweep holds the run lock for seconds, and
+#: another run, which tries it every tenth of a second, gets it in between.
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@contextmanager
+def _siblings(
+    surrounding: Context,
+    logger: logging.Logger,
+    installed: InstalledConfig,
+    keepers: Iterable[tuple[Keeper, float]],
+) -> Iterator[tuple[Callable[[], None], Sequence[Trouble]]]:
+    """Keep the siblings of the installed config while the block runs.
+
+    Each keeper has the longest time of one `act`, in seconds. The block gets a function that lets
+    them look soon, and their troubles, of which `surrounding` is notified.
+
+    The end of the block does not wait long for a program that hangs, or for a sweep that restores
+    objects: the thread goes on without an owner, and ends with the process at the latest. A sweep
+    that is cut off is in its record.
+    """
+    # No child of the caller's context: each event of a route would wake this thread, too.
+    ctx = Context(clock=surrounding.clock)
+    pace = Pace(least=_SECONDS_BETWEEN_LOOKS)
+    duties = [
+        _SiblingDuty(keeper, logger, seconds, installed, pace=pace) for keeper, seconds in keepers
+    ]
+
+    def look_soon() -> None:
+        for duty in duties:
+            duty.lose(now=ctx.clock.monotonic())
+        ctx.notify()
+
+    def keep() -> None:
+        while not ctx.cancelled:
+            act_if_due(ctx, duties)
+            surrounding.notify()
+            due = min(duty.due for duty in duties)
+            # It may be due earlier meanwhile.
+            ctx.wait(lambda: ctx.cancelled or min(each.due for each in duties) < due, until=due)  # noqa: B023
+
+    thread = threading.Thread(target=keep, name="hostrouting-siblings", daemon=True)
+    thread.start()
+    try:
+        yield look_soon, [duty.trouble for duty in duties]
+    finally:
+        # It ends the programs that the thread runs.
+        ctx.cancel("the watch ends")
+        thread.join(_SECONDS_TO_END)
+
+
+@attrs.define(eq=False)
+class _SiblingDuty(Duty):
+    """The duty of a sibling, whose failures of any kind are logged; the routes go on."""
+
+    #: The longest time of one `act`.
+    _seconds: float
+    _installed: InstalledConfig
+
+    def act(self, ctx: Context) -> None:
+        """See `Duty`."""
+        super().act(ctx.child(timeout=self._seconds))
+
+    def _after(self, error: Exception, ctx: Context) -> float:
+        if not ctx.cancelled:
+            self.trouble.log(str(error) or repr(error))
+        return self._installed.config.watch.interval
+
+
+# --- the task
+
+
 class KeepNode(NodeTask):
     """Keep routes, proof and siblings right until the context ends; see `Watch`."""
 
@@ -135,7 +215,7 @@ class KeepNode(NodeTask):
         keepers = [
             (make(host, self._logger, installed), seconds) for make, seconds in self._siblings
         ]
-        with siblings(ctx, self._logger, installed, keepers) as (look_soon, troubles):
+        with _siblings(ctx, self._logger, installed, keepers) as (look_soon, troubles):
             keeper = RouteKeeper(host, self._logger, installed, look_soon)
             routes = Duty(keeper, self._logger)
             # The routes first: a restored route needs no finding.

@@ -37,7 +37,7 @@ SOON = 0.2
 SHORT = {
     "azure.stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
     "host.netlink.probes._PATIENCE": (0.1, 0.4),
-    "watch.siblings._SECONDS_BETWEEN_LOOKS": SOON,
+    "watch.task._SECONDS_BETWEEN_LOOKS": SOON,
 }
 ARRANGEMENT = (
     *NODE_RULES[1:],

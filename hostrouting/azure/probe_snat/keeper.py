@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
-from hostrouting.boot import WATCH_TASK, ConfigInForce, Keeper
+from hostrouting.boot import WATCH_TASK, Keeper
 from phases import Change, Context
-
-if TYPE_CHECKING:
-    import logging
-
-    from hostrouting.host import Host
 
 
 @attrs.define(eq=False)
@@ -21,9 +16,6 @@ class ProbeKeeper(Keeper):
     """The rules for IPv6 probes."""
 
     failure: ClassVar[str] = "the rules for IPv6 probes cannot be kept now"
-    _host: Host
-    _logger: logging.Logger
-    _installed: ConfigInForce
     #: Why the table was left as it is, as the log has it.
     _left: str = ""
 

@@ -11,16 +11,14 @@ import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI
 from hostrouting.base.commands import command_line
-from hostrouting.boot import INTENT_PATH, WATCH_TASK, ConfigInForce, Keeper
+from hostrouting.boot import INTENT_PATH, WATCH_TASK, Keeper
 from phases import Context, Transaction
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Iterable, Mapping
 
     from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import Host
 
 #: An object is left after so many sweeps within the time: another program adds it again and again.
 _MOST_SWEEPS = 3
@@ -34,9 +32,6 @@ class StaleObjectKeeper(Keeper):
     """The stale objects of azure-vnet."""
 
     failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"
-    _host: Host
-    _logger: logging.Logger
-    _installed: ConfigInForce
     #: The sweep of a config. One for all looks, since it logs each thing once.
     _sweep: tuple[HostRoutingConfig, CleanStaleCNI] | None = None
     #: The stale objects of the last look, and those that the log has named.

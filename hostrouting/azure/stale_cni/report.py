@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
+from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, Answer
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
-from phases import Change, Context, TaskFailedError, run
+from phases import Change, Context, TaskFailedError, cancel_on_signals, run
 from phases import task as part
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Iterator
+    from argparse import Namespace
+    from collections.abc import Callable, Iterator
 
     from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.host import Host
@@ -125,3 +127,25 @@ def sweep_node(
         record=swept.record,
         error=done.error,
     )
+
+
+#: Enough to wait for another run.
+_SECONDS = 120.0
+
+
+def run_sweep(
+    host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]
+) -> Answer:
+    """Remove stale objects, or show them only."""
+    config = read_config()
+    with cancel_on_signals(Context(timeout=options.timeout or _SECONDS)) as ctx:
+        logger = logging.getLogger("hostrouting")
+        report = sweep_node(ctx, config, host, dry_run=options.dry_run, logger=logger)
+    if report.error:
+        status = FAILED
+    elif not report.ok:
+        status = BAD
+    else:
+        status = DIFFERS if options.dry_run and options.exit_code and report.changes else FINE
+    lines = report.lines(verbose=options.verbose)
+    return Answer(report.to_mapping(), lines, status, report.error)
