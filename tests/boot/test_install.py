@@ -181,11 +181,7 @@ class TestInstall:
         host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
         assert [
             str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))
-        ] == [
-            f"- {KUBELET_DROP_IN}",
-            f"- {DROP_IN}",
-            f"+ {UNITS}/c.service.d/10-hostrouting.conf",
-        ]
+        ] == [f"- {KUBELET_DROP_IN}", f"- {DROP_IN}", f"+ {UNITS}/c.service.d/10-hostrouting.conf"]
         assert boot(host, "c.service").install(ctx, stand_in(STATIC))
         assert not host.files.exists(f"{UNITS}/{NSPAWN}.d")
         assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]

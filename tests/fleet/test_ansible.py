@@ -125,8 +125,5 @@ def test_a_machine(tmp_path: Path) -> None:
             assert (
                 refused["rc"],
                 "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0" in refused["msg"],
-            ) == (
-                1,
-                True,
-            )
+            ) == (1, True)
         assert "172.16.8.0/22 via 10.224.0.1" in machine.run("ip", "route").stdout

@@ -155,10 +155,7 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
     assert [
         run_here("check", path, *more, "--from", nodes).returncode
         for more in ([], ["--fail-on", "warning"])
-    ] == [
-        0,
-        1,
-    ]
+    ] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -191,10 +191,7 @@ def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: 
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
     assert run("check", config, METRICS, "--out", out, inside=node).returncode == 1
     linted = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=out.read_bytes(),
-        capture_output=True,
-        check=True,
+        ["promtool", "check", "metrics"], input=out.read_bytes(), capture_output=True, check=True
     )
     assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
     options = [
@@ -203,12 +200,7 @@ def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: 
         f"--collector.textfile.directory={out.parent}",
     ]
     inside = ["nsenter", f"--net=/run/netns/{node.name}"]
-    words = [
-        *inside,
-        "prometheus-node-exporter",
-        *options,
-        "--web.listen-address=127.0.0.1:9100",
-    ]
+    words = [*inside, "prometheus-node-exporter", *options, "--web.listen-address=127.0.0.1:9100"]
     code = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as exporter:
         try:

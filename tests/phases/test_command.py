@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phases import (
-    CancelledError,
-    CommandFailedError,
-    CommandResult,
-    Context,
-    run_command,
-)
+from phases import CancelledError, CommandFailedError, CommandResult, Context, run_command
 from phases.testing import ManualClock
 
 

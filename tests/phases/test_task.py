@@ -1,13 +1,6 @@
 import pytest
 
-from phases import (
-    Change,
-    Context,
-    Plannable,
-    Undoable,
-    execute,
-    task,
-)
+from phases import Change, Context, Plannable, Undoable, execute, task
 
 
 def test_function_becomes_a_task() -> None:

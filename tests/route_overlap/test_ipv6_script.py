@@ -22,6 +22,7 @@ from hostrouting.route_overlap import prove_egress
 
 pytestmark = needs_kernel
 
+BY_BOTH = "nexthop via 10.224.0.1 dev e0 nexthop via 10.225.0.1 dev e1"
 _FINDING = re.compile(r"(\S+): (\S+) ([0-9a-f:.]+)-([0-9a-f:.]+)(?: by (\S+))?(?: \((.*)\))?")
 
 
@@ -74,10 +75,7 @@ def test_the_script_finds_what_the_proof_finds(
             through=AMONG_DEBRIS if has_debris else (),
         )
         report = prove_egress(
-            kernel_of(node),
-            world.cidrs,
-            allowed_devs=world.allowed,
-            expected_devs=expected or None,
+            kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
         )
     assert ran.status == (0 if report.ok else 1), ran.output
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
@@ -140,19 +138,7 @@ class TestDevices:
         self, node: WiredNode, tmp_path: Path
     ) -> None:
         """Also where IPv6, which is proven before, must leave by fewer."""
-        hops = (
-            "nexthop",
-            "via",
-            "10.224.0.1",
-            "dev",
-            "e0",
-            "nexthop",
-            "via",
-            "10.225.0.1",
-            "dev",
-            "e1",
-        )
-        node.ip("-4 route add default", *hops)
+        node.ip(f"-4 route add default {BY_BOTH}")
         fabric = Announced([("e1", "172.16.0.4")]).as_fabric(kernel_of(node))
         report, ran = both_answers(node, fabric, tmp_path, ["fd09::/64", "172.16.8.0/24"])
         assert report.ok
@@ -160,23 +146,9 @@ class TestDevices:
 
     def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
         """Also where IPv4 has next hops by several; a second device makes it unknown."""
-        hops = (
-            "nexthop",
-            "via",
-            "10.224.0.1",
-            "dev",
-            "e0",
-            "nexthop",
-            "via",
-            "10.225.0.1",
-            "dev",
-            "e1",
-        )
-        node.ip("-4 route add default", *hops)
+        node.ip(f"-4 route add default {BY_BOTH}")
         assert run(node, ["fd09::/64"]).status == 0
-        node.ip(
-            f"-6 route append default via {ROUTER} dev e1 proto ra metric 2048",
-        )
+        node.ip(f"-6 route append default via {ROUTER} dev e1 proto ra metric 2048")
         ran = run(node, ["fd09::/64"])
         assert ran.markers["route-overlap.detected"].startswith("fd09::/64: unknown-exit fd09::-")
         assert "\nName the device in expectedDevs; " in ran.output

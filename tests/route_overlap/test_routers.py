@@ -84,9 +84,7 @@ def test_a_question_that_is_refused_is_a_note() -> None:
 def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
     """A node, and a router at the other end of its eth0, which has no address yet."""
     with KernelNode.made() as node, KernelNode.made() as router:
-        node.ip(
-            f"link add eth0 up type veth peer name eth0 netns {router.name}",
-        )
+        node.ip(f"link add eth0 up type veth peer name eth0 netns {router.name}")
         router.ip("link set eth0 up")
         node.add_address("eth0", "10.224.0.4/16")
         node.ip("route append default via 10.224.0.1 dev eth0")

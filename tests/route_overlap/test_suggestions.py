@@ -38,10 +38,7 @@ def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
     assert [
         (route.destination, route.takes_from)
         for route in prove(node, "172.16.8.0/22").suggested_routes
-    ] == [
-        ("172.16.8.0/22", ("ib0",)),
-        ("172.16.9.0/24", ("ib1",)),
-    ]
+    ] == [("172.16.8.0/22", ("ib0",)), ("172.16.9.0/24", ("ib1",))]
 
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:

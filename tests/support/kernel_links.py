@@ -10,12 +10,11 @@ from types import TracebackType
 from typing import Any
 
 from support import bpf
-from support.contracts.link_layer import LinkNode
 
 from hostrouting.testing import KernelNode
 
 
-class KernelLinks(LinkNode):
+class KernelLinks:
     """The arrangements of `MemoryLinkLayer`, made in the kernel. A device that is no bridge is one
     end of a veth pair.
 

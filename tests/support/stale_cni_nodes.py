@@ -116,11 +116,9 @@ class World:
         return {
             "ebtables": shown(self.node, self.backend),
             # In the order of a hash table.
-            "neigh": sorted(
-                line.strip() for line in ip("neigh", "show", "nud", "permanent").splitlines()
-            ),
-            "route": ip("-4", "route", "show", "table", "all").splitlines(),
-            "route6": ip("-6", "route", "show", "table", "all").splitlines(),
+            "neigh": sorted(line.strip() for line in ip("neigh show nud permanent").splitlines()),
+            "route": ip("-4 route show table all").splitlines(),
+            "route6": ip("-6 route show table all").splitlines(),
         }
 
     def rule(self, line: str) -> None:
@@ -198,15 +196,15 @@ class World:
         )
         ip = self.node.ip
         # As azure-vnet does it: the bridge takes over address and hardware address of eth0.
-        ip("link", "add", "azure0", "address", NODE_MAC, "type", "bridge")
+        ip(f"link add azure0 address {NODE_MAC} type bridge")
         for port in ("eth0", "azv1"):
-            ip("link", "set", port, "master", "azure0")
-        ip("link", "set", "azure0", "up")
-        ip("address", "add", f"{NODE}/16", "dev", "azure0")
-        ip("route", "add", "default", "via", CLIENT, "dev", "azure0")
+            ip(f"link set {port} master azure0")
+        ip("link set azure0 up")
+        ip(f"address add {NODE}/16 dev azure0")
+        ip(f"route add default via {CLIENT} dev azure0")
         self.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         # As Cilium does it: a route to each pod.
-        ip("route", "add", f"{REUSED}/32", "dev", "lxc1")
+        ip(f"route add {REUSED}/32 dev lxc1")
         self.other.ip(f"address add {REUSED}/32 dev eth0")
         self.other.ip("route add default dev eth0")
         self.other.ip(f"neigh add {CLIENT} lladdr fe:00:00:00:00:09 nud permanent dev eth0")

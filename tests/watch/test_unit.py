@@ -259,10 +259,7 @@ class TestTheCommand:
         assert host.files.exists(f"{UNITS}/static-routes.service")
         assert files_of_watch(host) == []
         [change] = planned(host, wanted)
-        assert (change.subject, change.detail) == (
-            SERVICE,
-            f"will be left out: {reason}",
-        )
+        assert (change.subject, change.detail) == (SERVICE, f"will be left out: {reason}")
         [finding] = found(host, wanted)
         assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
         assert reason in finding.reason

@@ -200,10 +200,7 @@ def test_only_addresses_that_a_port_has_learned_count(station: Station) -> None:
 def test_a_hardware_address_of_several_pods_is_no_evidence() -> None:
     """A learned hardware address says nothing about either address when both have it."""
     rules = rules_of(dnat(POD, MAC), dnat("10.240.0.10", MAC))
-    assert kinds(snapshot(*rules, stations=(Station(MAC, "azv1"),))) == [
-        "stale",
-        "stale",
-    ]
+    assert kinds(snapshot(*rules, stations=(Station(MAC, "azv1"),))) == ["stale", "stale"]
 
 
 def test_the_hardware_address_of_tunnel_mode_is_never_evidence() -> None:

@@ -65,15 +65,15 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
     as there is room.
     """
     ip = world.node.ip
-    ip("link", "add", "azv7", "type", "veth", "peer", "name", "peer7")
+    ip("link add azv7 type veth peer name peer7")
     for device in ("azv7", "peer7"):
-        ip("link", "set", device, "up")
+        ip(f"link set {device} up")
     for number in (17, 18):
-        ip("route", "add", f"10.240.0.{number}/32", "dev", "azv7")
-        ip("-6", "route", "add", f"fd00:10:240::{number}/128", "dev", "azv7")
-    ip("route", "add", "10.240.0.19/32", "dev", "azv7", "proto", "142")
-    ip("neigh", "add", "10.240.0.18", "lladdr", LIVE_MAC, "nud", "stale", "dev", "azv7")
-    ip("neigh", "add", "fd00:10:240::18", "lladdr", LIVE_MAC, "nud", "stale", "dev", "azv7")
+        ip(f"route add 10.240.0.{number}/32 dev azv7")
+        ip(f"-6 route add fd00:10:240::{number}/128 dev azv7")
+    ip("route add 10.240.0.19/32 dev azv7 proto 142")
+    ip(f"neigh add 10.240.0.18 lladdr {LIVE_MAC} nud stale dev azv7")
+    ip(f"neigh add fd00:10:240::18 lladdr {LIVE_MAC} nud stale dev azv7")
     # This one lives, but has not spoken yet.
     add_link(
         world.node,
@@ -85,8 +85,8 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
     )
     world.live.ip("address add 10.240.0.20/32 dev eth8")
     world.live.ip("address add fd00:10:240::20/128 dev eth8")
-    ip("route", "add", "10.240.0.20/32", "dev", "azv8")
-    ip("-6", "route", "add", "fd00:10:240::20/128", "dev", "azv8")
+    ip("route add 10.240.0.20/32 dev azv8")
+    ip("-6 route add fd00:10:240::20/128 dev azv8")
     before = world.shown()
     task = world.sweep()
     task.do(Context(timeout=60))
@@ -140,11 +140,11 @@ def test_an_object_that_another_program_removed_comes_back(world: World) -> None
 def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) -> None:
     """Cilium's router takes an address from the pods' pool: the dead pod's rules take its packets."""
     ip = world.node.ip
-    ip("route", "delete", f"{REUSED}/32", "dev", "lxc1")
-    ip("link", "add", "cilium_host", "type", "veth", "peer", "name", "cilium_net")
-    ip("address", "add", f"{REUSED}/32", "dev", "cilium_host")
+    ip(f"route delete {REUSED}/32 dev lxc1")
+    ip("link add cilium_host type veth peer name cilium_net")
+    ip(f"address add {REUSED}/32 dev cilium_host")
     for device in ("cilium_host", "cilium_net"):
-        ip("link", "set", device, "up")
+        ip(f"link set {device} up")
     assert not world.asks(REUSED, patience=SOON)
     before = world.shown()
     task = world.sweep()

@@ -38,8 +38,8 @@ def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
     state.
     """
     ip = world.node.ip
-    ip("link", "add", "azure9", "type", "bridge")
-    ip("link", "set", "azure9", "up")
+    ip("link add azure9 type bridge")
+    ip("link set azure9 up")
     add_link(
         world.node,
         "azv9",
@@ -48,7 +48,7 @@ def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
         peer="eth9",
         peer_mac="aa:bb:cc:00:00:19",
     )
-    ip("link", "set", "azv9", "master", "azure9")
+    ip("link set azv9 master azure9")
     line = dnat("10.240.0.19", "aa:bb:cc:00:00:19")
     world.rule(line)
     world.node.run(

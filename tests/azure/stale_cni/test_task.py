@@ -16,13 +16,7 @@ from support.stale_cni_sweeps import (
     sweep_now,
     there,
 )
-from support.stale_cni_worlds import (
-    cns_state_of,
-    config_of,
-    context,
-    node_of,
-    whole_state,
-)
+from support.stale_cni_worlds import cns_state_of, config_of, context, node_of, whole_state
 
 from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH
 from hostrouting.base.findings import NodeFinding
@@ -98,10 +92,7 @@ def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
     after = whole_state(host)
     calls = len(host.ebtables.operations.calls)
     sweep_now(host, config)
-    assert (planned(host, config), sweep(host, config).findings(context())) == (
-        [],
-        ([], []),
-    )
+    assert (planned(host, config), sweep(host, config).findings(context())) == ([], ([], []))
     assert len(host.ebtables.operations.calls) == calls
     assert whole_state(host) == after
 

@@ -1,14 +1,15 @@
 """The promises of `LinkLayer` for readings and for questions on the link, as tests."""
 
 import errno
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import pytest
+from support.kernel_links import KernelLinks
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host import LinkLayer, RouteBackend
 from hostrouting.net.links import Neighbour, Station
+from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from phases import CancelledError, Context
 
 POD_MAC = "12:34:56:78:9a:bc"
@@ -22,56 +23,8 @@ ASKED = [
 ]
 
 
-class LinkNode(Protocol):
-    """The handles of a node: the methods of `MemoryLinkLayer` that the port does not have."""
-
-    def add_device(
-        self,
-        name: str,
-        *,
-        mac: str = "",
-        kind: str = "",
-        master: str | None = None,
-        addresses: Sequence[str] = (),
-        up: bool = True,
-        carrier: bool = True,
-    ) -> None:
-        """Add a device; without a kind, one with Ethernet addresses. `carrier` is the state of its
-        wire.
-        """
-
-    def add_pod(
-        self, dev: str, *addresses: str, master: str | None = None, up: bool = True
-    ) -> None:
-        """Add a veth (up or not) that leads to a pod with these addresses, which are usable at
-        once.
-        """
-
-    def silence(self, dev: str, address: str) -> None:
-        """Let no station on the link of the device have the IPv4 address; the node does not know it
-        either.
-        """
-
-    def remove_device(self, name: str) -> None:
-        """Remove a device with its neighbours."""
-
-    def add_neighbour(
-        self,
-        address: str,
-        dev: str,
-        mac: str,
-        *,
-        permanent: bool = True,
-        flags: int = 0,
-        protocol: int = 0,
-    ) -> None:
-        """Add an entry to the neighbour table; with `permanent=False` one that the kernel learned."""
-
-    def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
-        """Let a bridge learn the port of a hardware address."""
-
-    def attach(self, dev: str, direction: str, program: str) -> None:
-        """Attach a BPF program of that name for the packets `in` or `out`."""
+#: The handles of a node: the methods that the port does not have.
+LinkNode: TypeAlias = MemoryLinkLayer | KernelLinks
 
 
 class LinkReadingContract:
