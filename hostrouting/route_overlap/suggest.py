@@ -123,9 +123,13 @@ def _suggest(
         if (offender.network, signature(offender)) not in in_main:
             # Before the first rule, the kernel reports routes of table local as part of main, too.
             continue
-        cover = _cover(ranges, kept, address_bits(node.family))
-        prefixes = (Prefix(node.family, *network) for network in cover)
-        networks = [*filter(_may_be_configured, prefixes)]
+        networks: list[Prefix] = []
+        for place in _cover(ranges, kept, address_bits(node.family)):
+            network = Prefix(node.family, *place)
+            # A config refuses some networks.
+            with suppress(ValueError):
+                destination(str(network))
+                networks.append(network)
         takes_from = tuple(filter(is_present, node.allowed.refused(offender)))
         routes += [
             SuggestedRoute(
@@ -190,12 +194,6 @@ def _warning(
                     f"{link.name}. {advice}"
                 )
     return None
-
-
-def _may_be_configured(network: Prefix) -> bool:
-    with suppress(ValueError):
-        return bool(destination(str(network)))
-    return False
 
 
 def _cover(

@@ -93,14 +93,6 @@ class ProofKeeper(Keeper):
         failure = "the marker of the expected CIDRs is not right now"
         self._trouble = Trouble(self._logger, failure)
 
-    def _begin(self, section: RouteOverlapConfig) -> None:
-        """Begin to prove a new section."""
-        self._section = section
-        prefixes = map(Prefix.parse, section.cidrs)
-        self._ranges = [(prefix.family, prefix.network, prefix.last) for prefix in prefixes]
-        self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
-        self._logged, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
-
     @property
     def state(self) -> str:
         """The alarm and the trouble with its marker, in a few words; empty if there is none."""
@@ -141,7 +133,12 @@ class ProofKeeper(Keeper):
         """Prove if it is time, and judge the findings."""
         config = self._installed.config
         if config.route_overlap != self._section:
-            self._begin(config.route_overlap)
+            self._section = config.route_overlap
+            prefixes = map(Prefix.parse, self._section.cidrs)
+            self._ranges = [(prefix.family, prefix.network, prefix.last) for prefix in prefixes]
+            self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
+            self._logged, self._bad_readings = None, 0
+            self._next_count = self._silent_until = -inf
         if not self._section.cidrs:
             return config.watch.interval
         now = ctx.clock.monotonic()

@@ -79,6 +79,24 @@ class TestContest:
                 return clock.monotonic() - began
             clock.advance(seconds)
 
+    @staticmethod
+    def drop_foreign(node: MemoryBackend) -> None:
+        """Delete the foreign routes, by full description."""
+        for route in node.routes():
+            if route.network == OURS.network and route.protocol == FOREIGN.protocol:
+                node.delete_route(route)
+
+    @staticmethod
+    def pausing(kept: Kept, node: MemoryBackend) -> ManualClock:
+        """Take the place so often that the route pauses; return the clock."""
+        clock = ManualClock()
+        kept.act(clock)
+        for _ in range(4):
+            node.delete_route(OURS)
+            kept.catch_up()
+            kept.act(clock)
+        return clock
+
     @pytest.mark.parametrize(
         "change",
         [
@@ -101,10 +119,7 @@ class TestContest:
 
         def again(node: MemoryBackend) -> None:
             change(node)
-            # By full description: the hidden ones are not the subject here.
-            for route in node.routes():
-                if route.network == OURS.network and route.protocol == FOREIGN.protocol:
-                    node.delete_route(route)
+            self.drop_foreign(node)
 
         pauses = [self.taken(kept, node, clock, again) for _ in range(8)]
         assert pauses == [0, 0, 0, 1, 2, 4, 8, 16]
@@ -134,12 +149,7 @@ class TestContest:
 
     def test_the_state_meanwhile(self, kept: Kept, node: MemoryBackend) -> None:
         """A route that pauses is not in force; a repair of other routes leaves its place alone."""
-        clock = ManualClock()
-        kept.act(clock)
-        for _ in range(4):
-            node.delete_route(OURS)
-            kept.catch_up()
-            kept.act(clock)
+        clock = self.pausing(kept, node)
         assert (
             kept.keeper.state == "routes in force: 0, taken by another program again and again: 1"
         )
@@ -162,25 +172,14 @@ class TestContest:
         """A foreign route that comes before ours, and a flush of the device, never make it pause."""
         clock = ManualClock()
         kept.act(clock)
-
-        def once(node: MemoryBackend) -> None:
-            change(node)
-
         for _ in range(6):
-            assert self.taken(kept, node, clock, once) == 0
-            for route in node.routes():
-                if route.network == OURS.network and route.protocol == FOREIGN.protocol:
-                    node.delete_route(route)
+            assert self.taken(kept, node, clock, change) == 0
+            self.drop_foreign(node)
         assert [record for record in caplog.records if record.levelno == logging.ERROR] == []
 
     def test_another_config_ends_it(self, kept: Kept, node: MemoryBackend) -> None:
         """The count is of the routes of one config."""
-        clock = ManualClock()
-        kept.act(clock)
-        for _ in range(4):
-            node.delete_route(OURS)
-            kept.catch_up()
-            kept.act(clock)
+        clock = self.pausing(kept, node)
         kept.wants(ROUTE)
         kept.act(clock)
         assert standing(node) == [str(OURS)]
