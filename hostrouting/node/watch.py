@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: The modules that a watch loads late.
 _LATE = (
     "hostrouting.host.imds",
-    "hostrouting.host.netlink.batches",
+    "hostrouting.fib.tables",
     "hostrouting.host.netlink.events",
     "hostrouting.host.netlink.link_layer",
     "hostrouting.host.netlink.probes",

@@ -13,8 +13,14 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.exceptions import HostFileError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.net.addresses import IPV6, Prefix, format_address, is_device_name
-from hostrouting.net.default_route import best_default_devs
-from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, RA_PROTOCOL, Lookup, ObservedRoute
+from hostrouting.net.routes import (
+    KERNEL_PROTOCOL,
+    MAIN_TABLE,
+    RA_PROTOCOL,
+    Lookup,
+    ObservedRoute,
+    best_default_devs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix, format_address
-from hostrouting.net.default_route import (
+from hostrouting.net.routes import (
+    OUR_PROTOCOL,
+    TABLE_NAMES,
+    ObservedRoute,
     best_default_devs,
     default_route,
     default_routes,
     expected_exit,
 )
-from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES, ObservedRoute
 from hostrouting.net.rules import lost_rules
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.report import (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
-from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.roots import roots_of
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
 
 if TYPE_CHECKING:

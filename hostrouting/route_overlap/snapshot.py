@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import DEVICELESS_KINDS, Lookup, ObservedRoute, place, preference
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    Lookup,
+    ObservedRoute,
+    default_routes,
+    place,
+    preference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

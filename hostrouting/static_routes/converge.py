@@ -15,10 +15,10 @@ import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import (
     ObservedRoute,
     Place,
+    default_routes,
     place,
 )
 from hostrouting.static_routes.account import (

@@ -24,7 +24,6 @@ import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
-from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
@@ -33,6 +32,8 @@ from hostrouting.net.routes import (
     ObservedRoute,
     Place,
     Route,
+    default_routes,
+    expected_exit,
     place,
     resting,
 )

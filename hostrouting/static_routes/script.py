@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
-from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.roots import roots_of
+from hostrouting.net.addresses import IPV4, IPV6, roots_of
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute

@@ -46,7 +46,7 @@ def backend(node: KernelNode) -> NetlinkBackend:
 @pytest.fixture
 def big_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one send have more messages than a queue has room for answers."""
-    for module in "backend", "route_writer":
+    for module in "backend", "bulk":
         monkeypatch.setattr(f"hostrouting.host.netlink.{module}.BATCH", 4096)
 
 

@@ -15,10 +15,9 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from support import small_world
 
 from hostrouting.host.netlink import frames
+from hostrouting.host.netlink.bulk import RouteReader, RouteWriter, dump_request, strike_seen
 from hostrouting.host.netlink.commit import Step
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
-from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
-from hostrouting.host.netlink.route_writer import RouteWriter, dump_request
 from hostrouting.net.addresses import IPV4, Address
 from hostrouting.net.routes import ObservedRoute, Route
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hostrouting.net.default_route import best_default_devs, default_route
-from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.net.routes import NextHop, ObservedRoute, best_default_devs, default_route
 
 ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
 IB0 = ObservedRoute.parse("::/0", "ib0", "fe80::2", metric=1024, protocol=9)

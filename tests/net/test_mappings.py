@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.azure.stale_cni.journal import object_to_mapping
+from hostrouting.host.netlink.bulk import RouteWriter
 from hostrouting.host.netlink.route_codec import pack_route
-from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.mappings import FORMS
 from hostrouting.net.routes import KINDS, ObservedRoute

@@ -14,7 +14,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
-from hostrouting.net.default_route import default_routes
+from hostrouting.net.routes import default_routes
 from hostrouting.node.check import NodeReport, check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.node.fix import fixed

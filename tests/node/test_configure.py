@@ -20,7 +20,7 @@ from hostrouting.exceptions import (
 )
 from hostrouting.host import RouteChange
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.default_route import default_routes
+from hostrouting.net.routes import default_routes
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.node.watch import Watch

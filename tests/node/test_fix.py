@@ -18,8 +18,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix
-from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route
+from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes

@@ -8,8 +8,7 @@ import pytest
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import IPV6, Prefix
-from hostrouting.net.default_route import best_default_devs, default_route
-from hostrouting.net.routes import OUR_PROTOCOL, NextHop
+from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route
 from hostrouting.static_routes.account import RouteAccount, forecast
 from hostrouting.static_routes.reconcile import reconcile
 

@@ -8,7 +8,7 @@ from support.imds import network_interface
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.default_route import default_routes
+from hostrouting.net.routes import default_routes
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -27,8 +27,8 @@ from hostrouting.azure.probe_snat.ruleset import (
 from hostrouting.base.commands import quoted
 from hostrouting.exceptions import BackendError, ConfigMistake, InvalidConfigError
 from hostrouting.net.addresses import IPV6, Address
-from hostrouting.net.default_route import best_default_devs, default_routes
 from hostrouting.net.mappings import typed, typed_or_null
+from hostrouting.net.routes import best_default_devs, default_routes
 from phases import Change, Context
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The default backend of routes: rtnetlink, without a library in between.
 
-The messages of `apply` and `check` are packed and parsed by hand (`route_writer`, `route_reader`):
+The messages of `apply` and `check` are packed and parsed by hand (`bulk`):
 pyroute2 takes about ninety times as long to encode a route as the kernel takes to install it, and
 145 ms to import.
 """
@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING
 from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
+from hostrouting.host.netlink.bulk import (
+    RouteReader,
+    RouteWriter,
+    dump_request,
+    pack_lookups,
+    strike_seen,
+)
 from hostrouting.host.netlink.commit import (
     AnswersLostError,
     Failures,
     Steps,
     Transport,
+    commit_routes,
     missing_after,
 )
 from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.frames import UNREADABLE
-from hostrouting.host.netlink.route_codec import Echoes, Indexes, parse_ipv6_routes
-from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
-from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
+from hostrouting.host.netlink.route_codec import LINKS, Echoes, Indexes, parse_ipv6_routes
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.changes import RouteChange, families_of
 from hostrouting.net.routes import Lookup, ObservedRoute, route_order
@@ -57,7 +63,7 @@ class NetlinkBackend(Adapter):
         with self._open() as kernel:
             return kernel.consistently(
                 lambda: device_codec.parse_devices(
-                    kernel.dump(device_codec.LINKS),
+                    kernel.dump(LINKS),
                     kernel.dump(device_codec.ADDRESSES),
                     kernel.neighbours().known,
                 )
@@ -139,9 +145,6 @@ class NetlinkBackend(Adapter):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        # Imported late: most commands only read.
-        from hostrouting.host.netlink.batches import commit_routes
-
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
             transport = _KernelTransport(kernel, indexes, families_of(changes))
@@ -174,7 +177,10 @@ class _KernelTransport(Transport):
         carrier, with two changes of one route), the routes are parsed and compared.
         """
         if IPV6 not in self._families and all(verb != "remove" for verb, _, _ in steps):
-            table, protocol = map(_only, (self._writer.tables, self._writer.protocols))
+            table, protocol = (
+                next(iter(numbers)) if len(numbers) == 1 else None
+                for numbers in (self._writer.tables, self._writer.protocols)
+            )
             try:
                 # A disturbed dump leaves the rest of the echoes there.
                 request = dump_request(table=table, protocol=protocol)
@@ -212,7 +218,3 @@ def _of_ipv6(answer: ObservedRoute | int, *, resolve: bool) -> ObservedRoute | i
         return errno.ENETUNREACH if answer in _NO_IPV6 else answer
     # The path of a packet has the source of the lookup there.
     return answer._replace(from_prefix=None) if resolve else answer
-
-
-def _only(numbers: set[int]) -> int | None:
-    return next(iter(numbers)) if len(numbers) == 1 else None

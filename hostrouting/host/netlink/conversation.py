@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import device_codec, frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
-from hostrouting.host.netlink.route_codec import UnknownDeviceError
+from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -159,7 +159,7 @@ class Conversation:
 
     def names(self) -> dict[int, str]:
         """Return the device names by interface index."""
-        return self.consistently(lambda: device_codec.parse_names(self.dump(device_codec.LINKS)))
+        return self.consistently(lambda: parse_names(self.dump(LINKS)))
 
     def indexes(self) -> dict[str, int]:
         """Return the interface indexes by device name."""

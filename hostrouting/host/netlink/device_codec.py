@@ -14,12 +14,17 @@ from hostrouting.host.netlink.frames import (
     attribute,
     attributes,
     checked_length,
-    each_attribute,
     number_of,
     parsed,
     word,
 )
-from hostrouting.host.netlink.route_codec import Names, device_of
+from hostrouting.host.netlink.route_codec import (
+    Names,
+    device_of,
+    ifinfomsg,
+    link_name,
+    parse_names,
+)
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 
@@ -27,19 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-_ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")
-# An ifinfomsg that leaves out the statistics, which are most of a link's message.
-_IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
-LINKS: Final = Request(
-    18, bytes(16) + attribute(_IFLA_EXT_MASK, word.pack(_SKIP_STATISTICS)), "ip -d link"
-)
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = (
+_IFLA_ADDRESS, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = (
     1,
-    3,
     10,
     18,
     27,
@@ -83,11 +81,11 @@ def parse_devices(
 
 def parse_device(payload: bytes, names: Names) -> Device:
     """Return a device without addresses and neighbours; `names` has the name of its master."""
-    (index, flags), fields = parsed(payload, _ifinfomsg)
+    (index, flags), fields = parsed(payload, ifinfomsg)
     mac = fields.get(_IFLA_ADDRESS, b"")
     info = attributes(fields.get(_IFLA_LINKINFO, b""))
     return Device(
-        name=_link_name(payload),
+        name=link_name(payload),
         ifindex=index,
         up=bool(flags & _IFF_UP),
         mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",
@@ -97,18 +95,6 @@ def parse_device(payload: bytes, names: Names) -> Device:
         loopback=bool(flags & _IFF_LOOPBACK),
         group=number_of(fields, _IFLA_GROUP),
     )
-
-
-def parse_names(links: Iterable[bytes]) -> dict[int, str]:
-    """Return the device names by interface index."""
-    return {_ifinfomsg.unpack_from(payload)[0]: _link_name(payload) for payload in links}
-
-
-def _link_name(link: bytes) -> str:
-    for number, payload in each_attribute(link, _ifinfomsg.size):
-        if number == _IFLA_IFNAME:
-            return device_name(payload)
-    raise ValueError("a link has no name")
 
 
 def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
@@ -129,13 +115,6 @@ def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
         usable=not flags & _DADFAILED and flags & (_TENTATIVE | _OPTIMISTIC) != _TENTATIVE,
         deprecated=family == IPV6 and bool(flags & _DEPRECATED),
     )
-
-
-def device_name(packed: bytes) -> str:
-    """Return the name of a device."""
-    # A name may hold any byte but a slash, a colon, white space and zero; bytes that are not UTF-8
-    # must survive.
-    return packed.rstrip(b"\0").decode(errors="surrogateescape")
 
 
 def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final, Literal
 
+from hostrouting.host.netlink.bulk import RouteReader
 from hostrouting.host.netlink.device_codec import parse_address, parse_device
 from hostrouting.host.netlink.frames import (
     EXCLUSIVE,
@@ -15,7 +16,6 @@ from hostrouting.host.netlink.frames import (
     parsed,
 )
 from hostrouting.host.netlink.route_codec import NEWROUTE, Names, device_of
-from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rule
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import (

@@ -14,6 +14,7 @@ from hostrouting.host.netlink.commit import AnswersLostError, Failures
 from hostrouting.host.netlink.conversation import BATCH, Adapter, errors_of, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
+from hostrouting.host.netlink.route_codec import LINKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,9 +100,7 @@ class NetlinkLinkLayer(Adapter):
 
     def _devices(self) -> list[Device]:
         with self._open() as kernel:
-            return kernel.consistently(
-                lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), ())
-            )
+            return kernel.consistently(lambda: device_codec.parse_devices(kernel.dump(LINKS), ()))
 
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""

@@ -5,8 +5,8 @@ A route message has this form, and the kernel writes it in this order:
     header(16) | rtmsg(12) TABLE(8) DST-header(4) | destination(4 or 16) | further attributes
 
 The parts before and after the destination are the *signature* of a route: everything but its
-network. In a big table nearly all routes share a few signatures, so `route_writer` packs and
-`route_reader` parses each of them once.
+network. In a big table nearly all routes share a few signatures, so `bulk` packs and
+parses each of them once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Any, Final
 
 from hostrouting.host.netlink.frames import (
     Attributes,
+    Request,
     address_of,
     attribute,
     attributes,
     checked_length,
+    each_attribute,
     next_hops,
     number_of,
     word,
@@ -44,6 +46,13 @@ from hostrouting.net.routes import (
 NEWROUTE, DELROUTE, GETROUTE = 24, 25, 26
 
 rtmsg: struct.Struct = struct.Struct("=8BI")
+ifinfomsg: struct.Struct = struct.Struct("=4xiI4x")
+_IFLA_IFNAME = 3
+# An ifinfomsg that leaves out the statistics, which are most of a link's message.
+_IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
+LINKS: Final = Request(
+    18, bytes(16) + attribute(_IFLA_EXT_MASK, word.pack(_SKIP_STATISTICS)), "ip -d link"
+)
 RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
 _RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = (
     9,
@@ -264,3 +273,26 @@ def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
             dead=bool(flags & FLAG_DEAD),
             **_way(fields, family),
         )
+
+
+# --- the names of devices
+
+
+def parse_names(links: Iterable[bytes]) -> dict[int, str]:
+    """Return the device names by interface index."""
+    return {ifinfomsg.unpack_from(payload)[0]: link_name(payload) for payload in links}
+
+
+def link_name(link: bytes) -> str:
+    """Return the name in a message about a link."""
+    for number, payload in each_attribute(link, ifinfomsg.size):
+        if number == _IFLA_IFNAME:
+            return device_name(payload)
+    raise ValueError("a link has no name")
+
+
+def device_name(packed: bytes) -> str:
+    """Return the name of a device."""
+    # A name may hold any byte but a slash, a colon, white space and zero; bytes that are not UTF-8
+    # must survive.
+    return packed.rstrip(b"\0").decode(errors="surrogateescape")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from hostrouting.host.netlink.device_codec import device_name
 from hostrouting.host.netlink.frames import (
     Attributes,
     Request,
@@ -14,6 +13,7 @@ from hostrouting.host.netlink.frames import (
     number_of,
     parsed,
 )
+from hostrouting.host.netlink.route_codec import device_name
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.rules import Range, Rule
 

@@ -1,0 +1,395 @@
+"""Route messages by the hundred thousand, to the kernel and from it: routes, lookups, dumps.
+
+The parts of a message before and after the destination repeat from route to route, so each is
+packed once for its signature, and parsed once and then found by its bytes (see `route_codec`).
+Numbers are packed big-endian throughout, for the sake of the destination; those in the machine's
+own order are in the signature as bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from functools import lru_cache, partial
+from itertools import repeat
+from operator import add
+from socket import htonl
+from typing import TYPE_CHECKING, Any, Final
+
+from hostrouting.host.netlink.conversation import BATCH
+from hostrouting.host.netlink.frames import (
+    CHANGE_FLAGS,
+    DUMP_INTERRUPTED,
+    HEADER_LENGTH,
+    REQUEST,
+    Request,
+    attribute,
+    checked_length,
+    checked_message_length,
+    error_of,
+    is_end_of_dump,
+    message,
+    message_start,
+    word,
+)
+from hostrouting.host.netlink.route_codec import (
+    DELROUTE,
+    FIB_MATCH,
+    GETROUTE,
+    NEWROUTE,
+    RTA_DST,
+    RTA_SRC,
+    RTA_TABLE,
+    RTA_UID,
+    Echoes,
+    Indexes,
+    Names,
+    Signature,
+    pack_route,
+    pack_signature,
+    parse_route,
+    rtmsg,
+)
+from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.routes import ObservedRoute, resting, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from hostrouting.host.netlink.commit import AnyRoute, Steps
+
+    #: All fields of a route but its network: routes with equal ones have one signature.
+    _Fields = tuple[object, ...]
+
+DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
+#: The position after the destination in a message of the usual form.
+AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
+
+#: A batch ends when it has grown to this many bytes, too: multipath routes are long.
+_BATCH_BYTES = 1 << 15
+
+#: An answer to a lookup has the table that decided.
+_FLAG_LOOKUP_TABLE = 0x1000
+
+
+class RouteWriter:
+    """Packs route messages; `indexes` maps device names to interface indexes."""
+
+    def __init__(self, indexes: Indexes) -> None:
+        self._indexes = indexes
+        self._signatures: dict[_Fields, Signature] = {}
+        #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
+        self.tables: set[int] = set()
+        self.protocols: set[int] = set()
+
+    def batches(self, steps: Steps, *, echoes: Echoes) -> Iterator[bytes | memoryview]:
+        """Pack the steps into batches of at most `BATCH` messages.
+
+        A step's sequence number is its position counted from 1, in network byte order. `echoes`
+        collects the networks of IPv4 routes by signature, as the kernel would show them.
+        """
+        for start in range(0, len(steps), BATCH):
+            verbs, routes, _ = zip(*steps[start : start + BATCH], strict=True)
+            keys = list(map(signature, routes))
+            parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
+            fits = (
+                routes[0].family == IPV4
+                and not routes[0].nexthop_id
+                and len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
+            )
+            if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
+                networks = [route.network for route in routes]
+                echoes.setdefault(parts, set()).update(networks)
+                before, after = parts
+                blank = _change(verbs[0], before + bytes(4) + after, 0)
+                sequences = range(start + 1, start + 1 + len(networks))
+                # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes
+                # that are alike.
+                yield _with_columns(
+                    blank, len(networks), {2: sequences, AFTER_DST // 4 - 1: networks}
+                )
+            else:
+                yield from self._pack_each(start + 1, zip(verbs, routes, keys, strict=True), echoes)
+
+    def _pack_each(
+        self, sequence: int, changes: Iterable[tuple[str, AnyRoute, _Fields]], echoes: Echoes
+    ) -> Iterator[bytes]:
+        packed: list[bytes] = []
+        length = 0
+        for number, (verb, route, key) in enumerate(changes, sequence):
+            if verb == "remove" and route.nexthop_id and route.family == IPV4:
+                # A dump shows the kind of the nexthop object, and a deletion compares the route's.
+                route = resting(route)._replace(kind="unspec")  # noqa: PLW2901
+                key = signature(route)  # noqa: PLW2901
+            if route.family == IPV6:
+                if verb == "remove" and route.nexthops:
+                    # The kernel compares the protocol with that of each next hop that is named, and
+                    # may find some alone.
+                    route = resting(route)._replace(nexthops=())  # noqa: PLW2901
+                payload = pack_route(route, self._indexes)
+            else:
+                parts = self._signatures.get(key) or self._pack_signature(key, route)
+                echoes.setdefault(parts, set()).add(route.network)
+                payload = parts[0] + route.network.to_bytes(4, "big") + parts[1]
+            packed.append(_change(verb, payload, number))
+            length += len(packed[-1])
+            if length > _BATCH_BYTES:
+                yield b"".join(packed)
+                packed.clear()
+                length = 0
+        if packed:
+            yield b"".join(packed)
+
+    def _pack_signature(self, key: _Fields, route: AnyRoute) -> Signature:
+        self.tables.add(route.table)
+        self.protocols.add(route.protocol)
+        parts = self._signatures[key] = pack_signature(route, self._indexes)
+        return parts
+
+
+def _change(verb: str, payload: bytes, number: int) -> bytes:
+    kind = DELROUTE if verb == "remove" else NEWROUTE
+    return message(kind, CHANGE_FLAGS[verb], payload, sequence=htonl(number))
+
+
+def dump_request(
+    family: int = IPV4, *, table: int | None = None, protocol: int | None = None
+) -> Request:
+    """Return a request for all routes, or for those of one table or protocol.
+
+    Kernels before 4.20 ignore table and protocol.
+    """
+    payload = rtmsg.pack(family, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
+    if table is not None:
+        payload += attribute(RTA_TABLE, word.pack(table))
+    return Request(GETROUTE, payload, f"ip -{4 if family == IPV4 else 6} route show table all")
+
+
+def pack_lookups(
+    destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool, family: int
+) -> memoryview:
+    """Return one message for each destination.
+
+    All have the same sequence number: the kernel handles them in order inside `send` and gives each
+    exactly one answer, so the order of the answers is enough.
+    """
+    # Answers of IPv6 always have a table, and the kernel refuses the flag.
+    flags = (_FLAG_LOOKUP_TABLE if family == IPV4 else 0) | (0 if resolve else FIB_MATCH)
+    bits = address_bits(family)
+    body = rtmsg.pack(family, bits, bits if sources is not None else 0, 0, 0, 0, 0, 0, flags)
+    columns = _words(destinations, 8, family)
+    body += attribute(RTA_DST, bytes(bits // 8))
+    if sources is not None:
+        # Source 0.0.0.0 is the kernel's own form of 'none yet'.
+        columns |= _words([source or 0 for source in sources], 9 + bits // 32, family)
+        body += attribute(RTA_SRC, bytes(bits // 8))
+    # Without a user, a rule on uidrange would answer for the user of this process.
+    body += attribute(RTA_UID, word.pack(0))
+    return _with_columns(message(GETROUTE, REQUEST, body), len(destinations), columns)
+
+
+def _words(numbers: Sequence[int], first: int, family: int) -> dict[int, Sequence[int]]:
+    """Return the words of addresses, the highest first, by their position in a message."""
+    if family == IPV4:
+        return {first: numbers}
+    return {
+        first + place: [number >> 96 - 32 * place & 0xFFFFFFFF for number in numbers]
+        for place in range(4)
+    }
+
+
+def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int]]) -> memoryview:
+    """Return copies of a message, each with other numbers at the words in `columns`."""
+    copies = memoryview(bytearray(message * count))
+    for first, numbers in columns.items():
+        copies.cast("I")[first :: len(message) // 4] = memoryview(network_order(numbers))
+    return copies
+
+
+def network_order(numbers: Sequence[int] | bytes) -> array[int]:
+    """Return the numbers in network byte order, or those that `bytes` in this order hold."""
+    column = array("I", numbers)
+    if sys.byteorder == "little":
+        column.byteswap()
+    return column
+
+
+# --- from the kernel
+
+_TABLE_HEADER = struct.pack("=HH", 8, RTA_TABLE)
+#: The part of a message before the destination, without its header, and the destination.
+_to_destination = struct.Struct(">16x24sI").unpack_from
+#: How many routes in a row must have one signature before a stretch is tried, and how long the
+#: first one is.
+_ALIKE_ENOUGH = 2
+_SHORTEST_STRETCH = 16
+#: The limit of each cache: in some tables every route has another metric, for example.
+_MOST_SIGNATURES = 4096
+_cached = lru_cache(_MOST_SIGNATURES)
+
+
+class RouteReader:
+    """Parses route messages in bulk; `names` maps interface indexes to names."""
+
+    def __init__(self, names: Names) -> None:
+        #: By the bytes before and after the destination: all fields of an ObservedRoute but
+        #: `network`.
+        self._suffix = _cached(self._parse_suffix)
+        # By all bytes but the header: the default route, whose message lacks a destination, answers
+        # many lookups.
+        self._whole = _cached(partial(parse_route, names=names))
+
+    def read_dump(self, buffer: memoryview, sink: list[ObservedRoute]) -> bool:
+        """Append the routes of one receive to `sink`; return True when the dump is complete.
+
+        OSError is the kernel's refusal; InterruptedError means that the table changed meanwhile.
+        """
+        for signatures, networks, single in _runs(buffer):
+            sink += self._routes(signatures, networks)
+            if single is not None:
+                if is_end_of_dump(single):
+                    return True
+                sink.append(self._read_whole(single))
+        return False
+
+    def read_answers(self, buffer: memoryview) -> list[ObservedRoute | int]:
+        """Return the route or the errno of each lookup, in their order in `buffer`."""
+        answers: list[ObservedRoute | int] = []
+        for signatures, networks, single in _runs(buffer):
+            answers += self._routes(signatures, networks)
+            if single is not None:
+                is_route = message_start(single)[1] == NEWROUTE
+                answers.append(self._read_whole(single) if is_route else _refusal(single))
+        return answers
+
+    def _parse_suffix(self, alike: Signature) -> tuple[Any, ...]:
+        before, after = alike
+        if before[12:16] != _TABLE_HEADER:
+            raise ValueError("a route does not begin with its table")
+        # In a mixed table many signatures differ in the prefix length only, which is the first of
+        # these fields.
+        without_length = b"%c\0%b" % (before[0], before[2:])
+        return checked_length(before[1], IPV4), *self._whole(without_length + bytes(4) + after)[2:]
+
+    def _routes(
+        self, signatures: Sequence[Signature], networks: Sequence[int]
+    ) -> Iterator[ObservedRoute]:
+        """Return the routes with these networks and, unless there is only one, signatures."""
+        suffixes = map(self._suffix, signatures)
+        alike = len(signatures) == 1
+        # In C, from the first to the last: in a mixed table this is most of the time that a dump
+        # takes.
+        fields = map(add, zip(networks), repeat(next(suffixes)) if alike else suffixes)
+        return map(tuple.__new__, repeat(ObservedRoute), fields)
+
+    def read_announced(self, message: bytes) -> ObservedRoute:
+        """Return the route that a single message announces as new or gone."""
+        if len(message) < AFTER_DST:
+            return self._whole(message[HEADER_LENGTH:])
+        before, network = _to_destination(message)
+        if not before.endswith(DST_HEADER):
+            return self._whole(message[HEADER_LENGTH:])
+        suffix = self._suffix((before, message[AFTER_DST:]))
+        return tuple.__new__(ObservedRoute, (network,) + suffix)  # noqa: RUF005
+
+    def _read_whole(self, message: memoryview) -> ObservedRoute:
+        _, message_kind, _ = message_start(message)
+        if message_kind != NEWROUTE:
+            raise ValueError(f"a message has the type {message_kind}, and is not a route")
+        return self._whole(bytes(message[HEADER_LENGTH:]))
+
+
+def _refusal(message: memoryview) -> int:
+    number, _ = error_of(bytes(message))
+    if not number:
+        raise ValueError("a question was acknowledged, and not answered")
+    return number
+
+
+def strike_seen(buffer: memoryview, echoes: Echoes) -> bool:
+    """Remove the networks of each received route from `echoes`; return True at the dump's end."""
+    for signatures, networks, single in _runs(buffer):
+        if len(signatures) == 1:
+            echoes.get(signatures[0], set()).difference_update(networks)
+        else:
+            for signature, network in zip(signatures, networks, strict=True):
+                if signature in echoes:
+                    echoes[signature].discard(network)
+        if single is not None and is_end_of_dump(single):
+            return True
+    return False
+
+
+def _runs(
+    buffer: memoryview,
+) -> Iterator[tuple[Sequence[Signature], Sequence[int], memoryview | None]]:
+    """Yield the messages in `buffer`: signatures and networks of routes, then any other message.
+
+    A signature that comes alone belongs to all the networks. If two routes in a row have the same
+    signature, more probably do. Then a whole stretch of messages is compared at once, and a longer
+    one each time it matches. In a uniform table of 10,000 routes that saves 57 % of a dump, 34 % of
+    a verified `apply` and 63 % of the lookups.
+    """
+    unpackers: dict[int, Callable[[memoryview, int], tuple[bytes, int, bytes]]] = {}
+    signatures: list[Signature] = []
+    networks: list[int] = []
+    last: Signature | None = None
+    count, stretch = 0, _SHORTEST_STRETCH
+    offset, end = 0, len(buffer)
+    while offset < end:
+        length, kind, flags = message_start(buffer, offset)
+        if kind != NEWROUTE or length < AFTER_DST or flags & DUMP_INTERRUPTED:
+            yield (
+                signatures,
+                networks,
+                buffer[offset : offset + checked_message_length(length, left=end - offset)],
+            )
+            signatures, networks = [], []
+            offset += length + 3 & ~3
+            continue
+        unpack = unpackers.get(length)
+        if unpack is None:
+            if length % 4:
+                raise ValueError(
+                    f"a route is {length} bytes long, to which padded attributes never add up"
+                )
+            unpack = unpackers[length] = struct.Struct(f">16x24sI{length - AFTER_DST}s").unpack_from
+        before, network, after = unpack(buffer, offset)
+        alike = before, after
+        if alike != last:
+            if not before.endswith(DST_HEADER):
+                yield signatures, networks, buffer[offset : offset + length]
+                signatures, networks = [], []
+                offset += length
+                continue
+            last, count = alike, 0
+        count += 1
+        if count > _ALIKE_ENOUGH:
+            run = buffer[offset : offset + min(stretch, (end - offset) // length) * length]
+            stretch_networks = _only_networks_differ(run, length)
+            if stretch_networks is not None:
+                yield signatures, networks, None
+                yield [alike], stretch_networks, None
+                signatures, networks = [], []
+                offset += len(run)
+                stretch *= 2
+                continue
+            count, stretch = 0, _SHORTEST_STRETCH
+        signatures.append(alike)
+        networks.append(network)
+        offset += length
+    yield signatures, networks, None
+
+
+def _only_networks_differ(run: memoryview, length: int) -> Sequence[int] | None:
+    """Return the networks of messages that differ in nothing else; None if they do.
+
+    The stretch is compared with copies of its first message that have the networks of the stretch.
+    """
+    words = run.cast("I")[AFTER_DST // 4 - 1 :: length // 4]
+    repeated = bytearray(bytes(run[:length]) * (len(run) // length))
+    memoryview(repeated).cast("I")[AFTER_DST // 4 - 1 :: length // 4] = words
+    if repeated != run:
+        return None
+    return network_order(words.tobytes())
