@@ -1,8 +1,7 @@
 """The machine as tasks see it: its ports, their values, and `Host`, which holds them together.
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
-    ports           RouteBackend, LinkLayer, NetworkEvents, ...: their docstrings are the contract
-    machine_ports   FileStore, ServiceManager, RunLock, ...: likewise
+    ports           RouteBackend, FileStore, RunLock, ...: their docstrings are the contract
     netlink/        the kernel's routes, devices, neighbours, bridges and events, by packed messages
     pyroute         the same routes over pyroute2
     packets/        nft and ebtables, with EbtablesRule and EbtablesReading
@@ -22,22 +21,20 @@ import os
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.machine_ports import (
-    FileStore,
-    InstanceMetadata,
-    RunLock,
-    ServiceManager,
-    Supervisor,
-)
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import (
     Ebtables,
+    FileStore,
+    InstanceMetadata,
     LinkLayer,
     Listener,
     NetworkEvents,
     Nftables,
     RouteBackend,
+    RunLock,
+    ServiceManager,
+    Supervisor,
 )
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address

@@ -12,7 +12,7 @@ from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host.netlink.device_codec import parse_devices
-from hostrouting.host.netlink.event_codec import EventReader
+from hostrouting.host.netlink.events import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rule

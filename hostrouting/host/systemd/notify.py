@@ -18,7 +18,7 @@ from hostrouting.host.offline import NoSupervisor, Signs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.host.machine_ports import Supervisor
+    from hostrouting.host.ports import Supervisor
 
 _logger = logging.getLogger(__name__)
 

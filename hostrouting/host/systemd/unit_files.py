@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.host.units import MASK, reach, settings, template_of
 
 if TYPE_CHECKING:
-    from hostrouting.host.machine_ports import FileStore
+    from hostrouting.host.ports import FileStore
 
 #: The folders in which systemd looks for units of the system; the first match counts.
 UNIT_FOLDERS: Final = (

@@ -11,9 +11,8 @@ from support.needs import needs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Ebtables
-from hostrouting.host.packets.ebtables import EbtablesCommand
+from hostrouting.host.packets.ebtables import EbtablesCommand, legacy_may_have_rules
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
-from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
 from hostrouting.testing.memory_packets import MemoryEbtables
 from hostrouting.testing.node import KernelNode
 from phases import Context
