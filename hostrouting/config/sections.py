@@ -437,7 +437,16 @@ class HostRoutingConfig(WireValue):
 did you mean 'staticRoutes'?
         """
         document: Any = mapping  # JSON may be a list, and callers may lack a type checker
-        whole = document if _is_whole(document, [_KEY, *wire_fields(cls)]) else {_KEY: document}
+        known = [_KEY, *wire_fields(cls)]
+        # An agent's config has our key, or neither that nor a section. `staticRoute` and
+        # `stale_cni` are misspelled sections; `gateway` and `watchdog` are not.
+        is_whole = isinstance(document, Mapping) and (
+            _KEY in document
+            or all(
+                isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document
+            )
+        )
+        whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):
             raise InvalidConfigError([ConfigMistake(_KEY, "is given more than once; keep one")])
         content: Any = whole.get(_KEY)
@@ -487,14 +496,6 @@ did you mean 'staticRoutes'?
             for key in self.given or self.to_mapping()
         ]
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
-
-
-def _is_whole(document: object, known: list[str]) -> bool:
-    """Return True for an agent's config: one that has our key, or neither that nor a section."""
-    if not isinstance(document, Mapping) or _KEY in document:
-        return isinstance(document, Mapping)
-    # `staticRoute` and `stale_cni` are misspelled sections; `gateway` and `watchdog` are not.
-    return all(isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document)
 
 
 def require_config(config: object) -> HostRoutingConfig:

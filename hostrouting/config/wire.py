@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast
 
 import attrs
@@ -241,18 +242,15 @@ def _read_names(cls: type[Any]) -> frozenset[str]:
 
 
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
-    """Return the fields of a class by their names in JSON."""
-    return {
-        _camel_case(field.name): field.evolve(metadata=field.metadata or _usual(field))
-        for field in attrs.fields(cls)
-        if field.init
-    }
-
-
-def _usual(field: attrs.Attribute[Any]) -> dict[str, Any]:
-    """Return the metadata of a field that lacks it: it holds a section like its default."""
-    kind: type[Any] = type(field.default)
-    return wire(sentence_of(kind), section(kind))
+    """Return the fields of a class by their names in JSON; one without metadata has a section."""
+    fields = {}
+    for field in filter(attrgetter("init"), attrs.fields(cls)):
+        kind = type(field.default)
+        metadata = field.metadata or wire(sentence_of(kind), section(kind))
+        # `opens_at` is `opensAt` there.
+        name = field.name[0] + field.name.title().replace("_", "")[1:]
+        fields[name] = field.evolve(metadata=metadata)
+    return fields
 
 
 def sentence_of(cls: type[Any]) -> str:
@@ -263,11 +261,6 @@ def sentence_of(cls: type[Any]) -> str:
 #: Read once for a class.
 wire_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
 _field_names: Callable[[type[Any]], frozenset[str]] = functools.cache(_read_names)  # type: ignore[assignment] # likewise
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
 
 
 def errors_under(path: str, error: ValueError) -> list[ConfigMistake]:

@@ -6,8 +6,8 @@ The contract suites of `hostrouting.testing` hold an implementation to every pro
 paragraph of a method is what it does, with an example; *Refusals* and *Kernel* follow where there
 are any. `RouteBackend` reads and changes the routing of both families. `LinkLayer` has neighbours,
 bridge stations, BPF programs, and requests on the link. `NetworkEvents` announces the changes of
-other programs. `Nftables` and `Ebtables` are the packet filters. The rest of the machine follows: files,
-units, the service manager, the run lock and the cloud.
+other programs. `Nftables` and `Ebtables` are the packet filters. The rest of the machine follows:
+files, units, the service manager, the run lock and the cloud.
 """
 
 from __future__ import annotations

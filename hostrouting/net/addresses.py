@@ -150,7 +150,7 @@ def netmask(prefix_length: int) -> int:
     >>> hex(netmask(20))
     '0xfffff000'
     """
-    return 0xFFFFFFFF << (32 - prefix_length) & 0xFFFFFFFF
+    return mask_of(IPV4, prefix_length)
 
 
 def format_ipv4(address: int) -> str:
@@ -159,7 +159,7 @@ def format_ipv4(address: int) -> str:
     >>> format_ipv4(0x0A000001)
     '10.0.0.1'
     """
-    return inet_ntop(AF_INET, address.to_bytes(4, "big"))
+    return format_address(IPV4, address)
 
 
 def parse_ipv4(text: str) -> int:

@@ -259,8 +259,13 @@ class RouteReader:
         for signatures, networks, single in _runs(buffer):
             answers += self._routes(signatures, networks)
             if single is not None:
-                is_route = message_start(single)[1] == NEWROUTE
-                answers.append(self._read_whole(single) if is_route else _refusal(single))
+                if message_start(single)[1] == NEWROUTE:
+                    answers.append(self._read_whole(single))
+                    continue
+                number, _ = error_of(bytes(single))
+                if not number:
+                    raise ValueError("a question was acknowledged, and not answered")
+                answers.append(number)
         return answers
 
     def _parse_suffix(self, alike: Signature) -> tuple[Any, ...]:
@@ -298,13 +303,6 @@ class RouteReader:
         if message_kind != NEWROUTE:
             raise ValueError(f"a message has the type {message_kind}, and is not a route")
         return self._whole(bytes(message[HEADER_LENGTH:]))
-
-
-def _refusal(message: memoryview) -> int:
-    number, _ = error_of(bytes(message))
-    if not number:
-        raise ValueError("a question was acknowledged, and not answered")
-    return number
 
 
 def strike_seen(buffer: memoryview, echoes: Echoes) -> bool:

@@ -44,7 +44,6 @@ word: struct.Struct = struct.Struct("=I")
 message_start: Callable[..., tuple[Any, ...]] = struct.Struct("=IHH").unpack_from
 
 _attribute = struct.Struct("=HH")
-_next_hop = struct.Struct("=HBBI")
 _NLMSGERR_ATTR_MSG = 1
 _ACK_TLVS = 0x200
 
@@ -87,17 +86,6 @@ def each_attribute(packed: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
 def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], Attributes]:
     """Return the fixed part of a message without its header, and the attributes."""
     return layout.unpack_from(payload), attributes(payload, layout.size)
-
-
-def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (flags, weight - 1, interface index, packed attributes) of each next hop."""
-    offset, end = 0, len(packed)
-    while offset < end:
-        length, flags, hops, index = _next_hop.unpack_from(packed, offset)
-        if not _next_hop.size <= length <= end - offset:
-            raise ValueError(f"a next hop is {length} bytes long, but {end - offset} are left")
-        yield flags, hops, index, packed[offset + _next_hop.size : offset + length]
-        offset += length + 3 & ~3
 
 
 def address_of(fields: Attributes, number: int, family: int) -> int | None:

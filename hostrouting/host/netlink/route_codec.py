@@ -25,7 +25,6 @@ from hostrouting.host.netlink.frames import (
     attributes,
     checked_length,
     each_attribute,
-    next_hops,
     number_of,
     word,
 )
@@ -53,6 +52,7 @@ _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(
     18, bytes(16) + attribute(_IFLA_EXT_MASK, word.pack(_SKIP_STATISTICS)), "ip -d link"
 )
+_next_hop = struct.Struct("=HBBI")
 RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
 _RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = (
     9,
@@ -154,7 +154,7 @@ def _pack_next_hop(hop: NextHop, family: int, indexes: Indexes) -> bytes:
     tail = b"".join(starmap(attribute, hop.extra))
     tail += _pack_gateway(hop.gateway, family) + _pack_encapsulation(hop.encapsulation)
     flags = FLAG_ONLINK if hop.onlink else 0
-    return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, indexes[hop.dev]) + tail
+    return _next_hop.pack(8 + len(tail), flags, hop.weight - 1, indexes[hop.dev]) + tail
 
 
 def _pack_gateway(gateway: Address | None, family: int) -> bytes:
@@ -264,8 +264,13 @@ def _way(fields: Attributes, family: int) -> dict[str, Any]:
 
 
 def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
-    for flags, hops, index, packed in next_hops(payload):
-        fields = attributes(packed)
+    offset, end = 0, len(payload)
+    while offset < end:
+        length, flags, hops, index = _next_hop.unpack_from(payload, offset)
+        if not _next_hop.size <= length <= end - offset:
+            raise ValueError(f"a next hop is {length} bytes long, but {end - offset} are left")
+        fields = attributes(payload[offset : offset + length], _next_hop.size)
+        offset += length + 3 & ~3
         yield NextHop(
             dev=device_of(index, names) if index else "",
             weight=hops + 1,
