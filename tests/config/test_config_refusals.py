@@ -18,7 +18,7 @@ from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 _CLOUDS = "'azure', 'aws', 'aws-ipv6' or 'gcp'"
 _UNDECIDED = "no route decides alone by which device packets leave for it; remove it"
-_KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, readings"
+_KEYS_OF_WATCH = "enabled, interval, keepForeignRoutes, mode, readings"
 
 
 #: By the path, values and the message of each.
@@ -108,7 +108,6 @@ _REFUSED: Final[dict[str, list[tuple[object, str]]]] = {
         (["0.0.0.0/0"], "'0.0.0.0/0' covers every address; name the range that the pods have"),
         (["fd00::1/0"], "'fd00::1/0' covers every address; name the range that the pods have"),
     ],
-    "staleCni.force.conflits": [(True, "is not a known key; did you mean 'conflist'?")],
     "staleCni.confirmations": [
         (0, "expected a whole number from 1 to 10, found the number 0"),
         (11, "expected a whole number from 1 to 10, found the number 11"),
@@ -133,6 +132,13 @@ _REFUSED: Final[dict[str, list[tuple[object, str]]]] = {
 }
 
 
+def _nested(path: str, value: object) -> object:
+    """Return objects in each other, the innermost with the value."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [(path, *case) for path, cases in _REFUSED.items() for case in cases],
@@ -143,10 +149,9 @@ def test_wrong_types_and_values_in_the_other_sections(
     """Every field names the expected and the found value, at its own path; an index in the path is
     of a list's item.
     """
-    mapping = value
-    for key in reversed(re.sub(r"\[\d+\]", "", path).split(".")):
-        mapping = {key: mapping}
-    assert errors(mapping) == [(f"hostRouting.{path}", message)]
+    assert errors(_nested(re.sub(r"\[\d+\]", "", path), value)) == [
+        (f"hostRouting.{path}", message)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,58 +240,53 @@ def test_device_patterns_that_bash_and_python_would_read_differently(
 
 
 @pytest.mark.parametrize(
-    ("mapping", "path", "step"),
+    ("path", "meant"),
     [
-        ({"staticRoute": {}}, "hostRouting.staticRoute", "did you mean 'staticRoutes'?"),
-        ({"STATICROUTES": {}}, "hostRouting.STATICROUTES", "did you mean 'staticRoutes'?"),
-        ({"hostRoutin": {}}, "hostRouting.hostRoutin", "did you mean 'hostRouting'?"),
+        ("staticRoute", "staticRoutes"),
+        ("STATICROUTES", "staticRoutes"),
+        ("hostRoutin", "hostRouting"),
+        ("wach", "watch"),
+        ("staticRoutes.route", "routes"),
+        ("routeOverlap.expectedCIDRs", "expectedCidrs"),
+        ("routeOverlap.allowedDevices", "allowedDevs"),
+        ("probeSnat.device", "dev"),
+        ("probeSnat.adress", "address"),
+        ("staleCni.pod_cidrs", "podCidrs"),
+        ("staleCni.force.conflits", "conflist"),
+        ("watch.intervall", "interval"),
+    ],
+)
+def test_misspelled_keys(path: str, meant: str) -> None:
+    """A misspelled key is refused at its path, with the key that was probably meant."""
+    assert errors(_nested(path, {})) == [
+        (f"hostRouting.{path}", f"is not a known key; did you mean {meant!r}?")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "path", "known"),
+    [
         (
             {"cluster": None, "gates": []},
-            "hostRouting.cluster",
-            "known here are gates, hostRouting, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+            "cluster",
+            "gates, hostRouting, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
         ),
         (
             {"hostRouting": {"hostRouting": {}}, "gates": 7},
-            "hostRouting.hostRouting",
-            "known here are gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+            "hostRouting",
+            "gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
         ),
-        (
-            {"staticRoutes": {"route": []}},
-            "hostRouting.staticRoutes.route",
-            "did you mean 'routes'?",
-        ),
-        (
-            {"routeOverlap": {"expectedCIDRs": []}},
-            "hostRouting.routeOverlap.expectedCIDRs",
-            "did you mean 'expectedCidrs'?",
-        ),
-        ({"wach": {}}, "hostRouting.wach", "did you mean 'watch'?"),
-        (
-            {"routeOverlap": {"allowedDevices": []}},
-            "hostRouting.routeOverlap.allowedDevices",
-            "did you mean 'allowedDevs'?",
-        ),
-        ({"probeSnat": {"device": ""}}, "hostRouting.probeSnat.device", "did you mean 'dev'?"),
-        ({"probeSnat": {"adress": ""}}, "hostRouting.probeSnat.adress", "did you mean 'address'?"),
-        (
-            {"staleCni": {"pod_cidrs": []}},
-            "hostRouting.staleCni.pod_cidrs",
-            "did you mean 'podCidrs'?",
-        ),
-        (
-            {"watch": {"intervall": "60s"}},
-            "hostRouting.watch.intervall",
-            "did you mean 'interval'?",
-        ),
-        ({"watch": {"a b\n": 1}}, r"hostRouting.watch['a b\n']", _KEYS_OF_WATCH),
-        ({"watch": {"": 1}}, "hostRouting.watch['']", _KEYS_OF_WATCH),
-        ({"watch": {"\ud800": 1}}, r"hostRouting.watch['\ud800']", _KEYS_OF_WATCH),
-        ({"watch": {"x" * 9999: 1}}, f"hostRouting.watch['{'x' * 80}'...]", _KEYS_OF_WATCH),
+        ({"watch": {"a b\n": 1}}, r"watch['a b\n']", _KEYS_OF_WATCH),
+        ({"watch": {"": 1}}, "watch['']", _KEYS_OF_WATCH),
+        ({"watch": {"\ud800": 1}}, r"watch['\ud800']", _KEYS_OF_WATCH),
+        ({"watch": {"x" * 9999: 1}}, f"watch['{'x' * 80}'...]", _KEYS_OF_WATCH),
     ],
 )
-def test_unknown_keys(mapping: dict[str, Any], path: str, step: str) -> None:
-    """An unknown key is refused at its path, with the key that was probably meant."""
-    assert errors(mapping) == [(path, f"is not a known key; {step}")]
+def test_unknown_keys(mapping: dict[str, Any], path: str, known: str) -> None:
+    """An unknown key is refused at its path, with those that are known there."""
+    assert errors(mapping) == [
+        (f"hostRouting.{path}", f"is not a known key; known here are {known}")
+    ]
 
 
 def test_unknown_keys_of_a_route() -> None:
