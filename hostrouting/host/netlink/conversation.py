@@ -226,7 +226,24 @@ class Conversation:
         barrier = frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER)
         for batch in chain(batches, [barrier]):
             self._socket.send(batch)
-            complete &= self._drain(failures)
+            # Every answer is queued by now.
+            while True:
+                try:
+                    length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    # The overflow is reported once; the answers that fitted are still queued.
+                    if error.errno != errno.ENOBUFS:
+                        raise
+                    complete = False
+                    continue
+                received = bytes(self._buffer[:length])
+                position = int.from_bytes(received[8:12], "big") - 1
+                try:
+                    failures[position] = Failure(*frames.error_of(received))
+                except frames.UNREADABLE:
+                    complete = False
         answer = failures.pop(_BARRIER - 1, None)
         if not complete or answer is None or max(failures, default=-1) >= count:
             raise AnswersLostError
@@ -253,27 +270,6 @@ class Conversation:
             errno.EAGAIN,
             f"the kernel's tables changed during each of {_READINGS} readings; try again",
         )
-
-    def _drain(self, failures: Failures) -> bool:
-        """Note every queued answer; return False if answers were lost to an overflow."""
-        complete = True
-        while True:
-            try:
-                length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return complete
-            except OSError as error:
-                # The overflow is reported once; the answers that fitted are still queued.
-                if error.errno != errno.ENOBUFS:
-                    raise
-                complete = False
-                continue
-            answer = bytes(self._buffer[:length])
-            position = int.from_bytes(answer[8:12], "big") - 1
-            try:
-                failures[position] = Failure(*frames.error_of(answer))
-            except frames.UNREADABLE:
-                complete = False
 
     def discard_queued(self) -> None:
         """Discard the rest of a dump."""
