@@ -85,6 +85,9 @@ def gateway(value: object) -> str | None:
 @lru_cache(64)
 def _gateway(text: str) -> str:
     _refuse_zone(text)
+    if "/" in text:
+        step = f"give the address alone: {text.partition('/')[0]}"
+        raise ValueError(f"{text!r} has a prefix length; {step}")
     address = Address.parse(text)
     # A router advertises itself by such an address.
     if not address.is_link_local:

@@ -126,7 +126,7 @@ class StaticRoute(WireValue):
     Traceback (most recent call last):
     hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
       destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'
-      gateway: '10.224.0.1/8' is not an IPv4 address
+      gateway: '10.224.0.1/8' has a prefix length; give the address alone: 10.224.0.1
     """
 
     destination: str = setting(

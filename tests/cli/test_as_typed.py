@@ -218,7 +218,7 @@ CONFIGS = {
     '{"destination": "10.0.0.0/8", "via": "10.224.0.1"}': f"{_ROUTES}.via: is not a known key; known here are destination, dev, gateway, metric",
     '{"destination": "10.0.0.0/8", "device": "eth0"}': f"{_ROUTES}.device: is not a known key; did you mean 'dev'?",
     '{"destination": "10.0.0.0/8", "table": 100}': f"{_ROUTES}.table: is not a known key; known here are destination, dev, gateway, metric",
-    '{"destination": "10.0.0.0/8", "gateway": "10.0.0.1/24"}': f"{_ROUTES}.gateway: '10.0.0.1/24' is not an IPv4 address",
+    '{"destination": "10.0.0.0/8", "gateway": "10.0.0.1/24"}': f"{_ROUTES}.gateway: '10.0.0.1/24' has a prefix length; give the address alone: 10.0.0.1",
     '{"destination": "10.0.0.0/8", "metric": "100"}': f"{_ROUTES}.metric: expected a whole number from 0 to 4294967295, found the string '100'",
     '{"destination": "10.0.0.0/8", "metric": -1}': f"{_ROUTES}.metric: expected a whole number from 0 to 4294967295, found the number -1",
     '"staticRoutes": {"routes": [{"destination": "10.0.0.0/8"}]}': "staticRoutes.enabled: is not true, but 1 route is given; set it to true",

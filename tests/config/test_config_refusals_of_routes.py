@@ -68,7 +68,8 @@ def test_destinations_that_are_no_networks_to_route_to(value: object, message: s
 
 #: By the reason, values that it refuses.
 _NO_GATEWAYS: Final = {
-    "is not an IPv4 address": ["not-an-ip", "10.0.0.01", "10.0.0.٢", "10.0.0.1 ", "10.0.0.1/32"],
+    "is not an IPv4 address": ["not-an-ip", "10.0.0.01", "10.0.0.٢", "10.0.0.1 "],
+    "has a prefix length; give the address alone: fd00::1": ["fd00::1/64"],
     "is not an IPv6 address": ["2001:db8:1"],
     "has a zone; name the device in 'dev' instead": ["fe80::1%eth0"],
     "lies in ::/127, the unspecified address and the node's own loopback; a gateway is one host's own address": [
