@@ -23,6 +23,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts
+from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 
@@ -66,8 +67,8 @@ class NodeStatus:
         parts = list(self.live.values())
         if causes:
             parts[:2] = [_first(causes)]
-        elif repaired := self._repaired:
-            parts.append(_first([f"{finding.subject}: {finding.reason}" for finding in repaired]))
+        elif named := self._named:
+            parts.append(_first([f"{finding.subject}: {finding.reason}" for finding in named]))
         if self.live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
             parts.append(f"not looked at: {_first(self.report.not_asked)}")
@@ -78,24 +79,32 @@ class NodeStatus:
     def next(self) -> str | None:
         """The command that repairs the node or shows more; None if it is right or an image."""
         overlap = self.report.overlap
-        findings = [
-            finding
-            for finding in self.report.findings
-            if finding.severity != "note" and finding.kind != "held"
-        ]
-        if not self.live or (overlap.ok and not findings and not self.report.not_asked):
+        if not self.live or (overlap.ok and not self._severe and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
-        if step and (self._repaired or any(proof.configured_routes for proof in overlap.cidrs)):
+        if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):
             return step
         return FIX if overlap.suggested_routes else CHECK
 
     @property
-    def _repaired(self) -> list[NodeFinding]:
-        """The findings that an apply repairs."""
-        severe = (finding for finding in self.report.findings if finding.severity != "note")
-        return [finding for finding in severe if finding.apply == "now" and finding.kind != "held"]
+    def _severe(self) -> list[NodeFinding]:
+        findings = self.report.findings
+        return [found for found in findings if found.severity != "note" and found.kind != "held"]
+
+    @property
+    def _repairable(self) -> list[NodeFinding]:
+        return [finding for finding in self._severe if finding.apply == "now"]
+
+    @property
+    def _named(self) -> list[NodeFinding]:
+        """The warnings that the sentence names: what an apply repairs, and probes' rules.
+
+        Only root can read those rules: without root the failed unit is named.
+        """
+        probes = [finding for finding in self._severe if finding.kind == "probe-snat"]
+        failed = [finding for finding in self._severe if finding.subject == PROBE_UNIT]
+        return self._repairable or probes or failed
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""

@@ -11,10 +11,16 @@ import pytest
 
 from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
+from hostrouting.exceptions import (
+    BackendError,
+    PermissionDeniedError,
+    ToolNotFoundError,
+    UnitError,
+)
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import default_routes
+from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.node.fix import fixed
@@ -609,6 +615,35 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
     trouble(host)
     [(severity, kind, _)] = told(check(host, config))
     assert (severity, kind) == ("error" if required else "warning", "probe-snat")
+
+
+def no_root(host: FakeHost) -> None:
+    host.services.failing.add(PROBE_UNIT)
+    with pytest.raises(UnitError):
+        host.services.start(in_time(), PROBE_UNIT)
+    for number in range(1, 9):
+        host.nftables.fail_at(number, PermissionDeniedError("only root can read the table"))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "named"),
+    [
+        (no_table, "nft table ip6 azureSLBProbe: is not loaded; run: hostrouting apply"),
+        (no_nft, "IPv6 probes: nft is needed for the probes' rules, but not installed"),
+        (no_root, "probe-snat.service: its last run failed (exit-code), not looked at: only root"),
+    ],
+)
+def test_status_names_probes_whose_rules_are_not_loaded(
+    host: FakeHost, trouble: Callable[[FakeHost], None], named: str
+) -> None:
+    """The node is right without optional rules, and nothing may load them again: the sentence says
+    so. Without root it names the failed unit.
+    """
+    applied(host, **PROBES)
+    trouble(host)
+    sentence = node_status(in_time(), host).sentence
+    assert sentence.startswith("right")
+    assert named in sentence
 
 
 def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None:

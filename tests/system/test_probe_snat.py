@@ -190,7 +190,7 @@ def test_live(tmp_path: Path) -> None:
         assert [
             finding.reason
             for finding in ConfigureProbeSNAT(CONFIG, host=host).findings(machine.ctx)
-        ] == ["is missing"]
+        ] == ["is not loaded"]
         assert machine.systemctl("start", "hostrouting-ready.service") == 0
         assert are_in_force(machine)
         ConfigureProbeSNAT(CONFIG, host=host).undo(machine.ctx)

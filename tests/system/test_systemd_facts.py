@@ -43,6 +43,13 @@ ExecCondition=sh -c '[ "$$(systemctl show --property=NRestarts skipping.service)
 ExecStartPre=/bin/false
 ExecStart=/bin/sleep infinity
 """,
+    "failing.service": """\
+[Service]
+Type=oneshot
+Restart=on-failure
+RestartSec=1h
+ExecStart=/bin/false
+""",
     "needing.service": """\
 [Unit]
 Requires=skipping.service
@@ -117,3 +124,15 @@ def test_a_start_joins_an_automatic_restart(box: SystemdBox) -> None:
     assert start(box, "start", "needing.service") == 0
     assert show(box, "skipping.service", "ActiveState") == "inactive"
     assert show(box, "needing.service", "ActiveState") == "active"
+
+
+def test_a_start_waits_for_an_automatic_restart(box: SystemdBox) -> None:
+    """Before systemd 257 a start of a failed oneshot with `Restart=` waits for its RestartSec=; it
+    never counts as failed.
+    """
+    assert start(box, "start", "failing.service") == 1
+    assert start(box, "start", "--no-block", "failing.service") == 0
+    # systemd takes jobs in turn.
+    assert start(box, "start", "check.service") == 0
+    assert bool(show(box, "failing.service", "Job")) == (box.version < 257)
+    assert start(box, "is-failed", "failing.service") == 1

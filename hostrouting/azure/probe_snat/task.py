@@ -300,7 +300,7 @@ class ConfigureProbeSNAT(SectionTask):
         ]
         loaded = loaded_rules(ctx, self._host)
         if loaded != outcome:
-            reason = "is missing" if loaded is None else f"has drifted: {loaded}"
+            reason = "is not loaded" if loaded is None else f"has drifted: {loaded}"
             findings.insert(0, NodeFinding("probe-snat", TABLE, reason, apply="now"))
         if warning := bypass(outcome, self._host):
             findings.append(NodeFinding("probe-snat", outcome.dev, warning, "warning"))

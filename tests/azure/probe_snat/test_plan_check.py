@@ -153,7 +153,7 @@ class TestCheck:
         """After a foreign flush it names the missing parts, with the next step."""
         apply(host, ctx)
         host.nftables.texts.clear()
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; apply the config"]
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is not loaded; apply the config"]
 
     def test_the_same_effect_in_other_words(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
