@@ -112,6 +112,7 @@ packages: $(VENV)/ready
 # docs/reference.md, from the command, the fields of the config and the findings. A test fails if it is out of date.
 reference: $(VENV)/ready
 	$(BIN)/python release/reference.py
+	$(BIN)/python release/pictures.py
 
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
 # is not in the usual environment: it installs Node.js.

@@ -1,4 +1,4 @@
-"""One vocabulary of networking values for both address families, pure and independent.
+"""Networking values for both address families, pure and independent.
 
 addresses.py      Address, Prefix; readers and writers of addresses, CIDRs and device names
 routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place;
