@@ -371,26 +371,6 @@ def test_a_first_try_needs_no_systemd(
 
 
 @needs_kernel
-def test_a_plan_without_root_goes_on(node: KernelNode, config: Path) -> None:
-    """Where a folder may not be listed, the plan has the routes, the reason once, and status 3."""
-    shut = 'mkdir -m 700 -p /etc/systemd/system/kubelet.service.d; exec "$@"'
-    before = ["sh", "-ec", shut, "sh"]
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    with config.open("rb") as source:
-        planned = within(
-            node, "plan", "-", prefix=[*before, *nobody], capture_output=True, stdin=source
-        )
-    assert (planned.returncode, planned.stdout.splitlines()) == (
-        3,
-        [
-            "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-            "after apply: 172.16.8.0/22 leaves by eth0",
-        ],
-    )
-    assert planned.stderr.count("not compared: cannot look for /etc/systemd/system/kube") == 1
-
-
-@needs_kernel
 def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
     """A line with `-` would wait for a config: the advice of `check -` has CONFIG in its place."""
     with checked.open("rb") as source:

@@ -513,3 +513,20 @@ def test_a_plan_shows_the_files_that_differ() -> None:
         "\n-#!/bin/bash"
         in on_stdin({"staticRoutes": MENDED["staticRoutes"]}, "plan", "--diff").stdout
     )
+
+
+def test_a_plan_without_root_goes_on(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a folder may not be listed, the plan has the routes, the reason once, and status 3."""
+    exists = host.files.exists
+
+    def refuse(path: str) -> bool:
+        if ".service.d/" in path:
+            raise HostFileError(f"cannot look for {path}: Permission denied")
+        return exists(path)
+
+    monkeypatch.setattr(host.files, "exists", refuse)
+    planned = on_stdin(gated(MENDED), "plan")
+    assert planned.returncode == 3
+    assert planned.stdout.splitlines()[-1] == "after apply: 172.16.8.0/22 leaves by eth0"
+    assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in planned.stdout
+    assert planned.stderr.count("not compared: cannot look for") == 1
