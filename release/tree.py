@@ -27,7 +27,7 @@ _INTERPRETER = "/usr/bin/python3 -I"
 #: The documents in the folder of the project; all further ones are below docs/.
 _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 #: The suffixes of files below docs/ and examples/; Dockerfile lacks one.
-_SUFFIXES = {".json", ".md", ".py", ".sh", ".yaml", ".yml"}
+_SUFFIXES = {".json", ".md", ".py", ".sh", ".svg", ".yaml", ".yml"}
 
 
 def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:

@@ -113,6 +113,23 @@ def test_the_detectors_config() -> None:
     assert "folder=${1:-" + RUNTIME_DIRECTORY + "}" in PLUGIN.read_text()
 
 
+@needs("fleet-python")
+def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
+    """The condition of the rule is True for a right node alone: what the detector does not know is
+    False there, as it is when the detector starts.
+    """
+    spec = yaml("readiness.yaml")["spec"]
+    config = json.loads((EXAMPLES / "npd/hostrouting-proven.json").read_text())
+    [rule], [condition] = config["rules"], config["conditions"]
+    assert spec["conditions"] == [{"type": condition["type"], "requiredStatus": "True"}]
+    assert (rule["condition"], rule["args"]) == (condition["type"], [RUNTIME_DIRECTORY, "proven"])
+    for marker, status in ((None, 0), ("route-overlap.ok", 1), ("route-overlap.detected", 0)):
+        if marker:
+            (tmp_path / marker).touch()
+        command: list[str | Path] = [PLUGIN, tmp_path, "proven"]
+        assert subprocess.run(command, check=False, capture_output=True).returncode == status
+
+
 @needs("cloud-init", "fleet-python")
 @pytest.mark.slow
 def test_cloud_init(tmp_path: Path) -> None:
