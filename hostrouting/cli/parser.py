@@ -90,7 +90,7 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     # Without a width, argparse loads shutil to find out how wide the terminal is.
     formatter = partial(argparse.HelpFormatter, width=78)
     # They stand before the command or after it, where a default would hide the former.
-    common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    common = Parser(add_help=False, formatter_class=formatter, argument_default=argparse.SUPPRESS)
     common.switch("--json", "the answer as JSON")
     common.add_argument("-v", "--verbose", action="store_true", help="write more to stderr")
     common.add_argument(
