@@ -127,6 +127,8 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     """The package imports its names on first use, and refuses an unknown one as any module does."""
     with pytest.raises(AttributeError, match="module 'hostrouting' has no attribute 'Hots'"):
         _ = hostrouting.Hots
+    with pytest.raises(AttributeError, match=r"'hostrouting\.host' has no attribute 'Hots'"):
+        _ = hostrouting.host.Hots
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -159,6 +161,10 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
     if sys.version_info < (3, 11):
         heavy.remove("subprocess")  # attrs imports platform, which imports it there
     assert loaded_by("import hostrouting.config, hostrouting.host") & heavy == set()
+    agents = loaded_by("from hostrouting import Configure, Host, HostRoutingConfig")
+    rare = {"hostrouting.net.events", "hostrouting.host.packets.ebtables_rules", "shlex"}
+    assert agents & {"shutil", *rare} == set()
+    assert "shutil" not in loaded_by("from hostrouting.cli.parser import parser; parser()")
     assert loaded_by("import hostrouting.testing") & {"pyroute2", "pytest", "hypothesis"} == set()
 
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.base.commands import command_line
 from hostrouting.boot.layout import (
     GATING_PATH,
     INTENT_PATH,
@@ -58,7 +57,7 @@ LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH)
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 )
-_APPLY = command_line("apply", INTENT_PATH)
+_APPLY = f"hostrouting apply {INTENT_PATH}"
 #: Replaces a configured script that was lost until its task installs it again: gates stay closed.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
@@ -67,8 +66,7 @@ exit 1
 """.encode()
 
 
-@attrs.frozen
-class Generation:
+class Generation(NamedTuple):
     """The contents of files by path: each of `SCRIPT_PATHS`, the list of units, and the intent.
 
     >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
@@ -121,7 +119,7 @@ def generation_folders(files: FileStore) -> list[str]:
     return [f"{SCRIPT_DIRECTORY}/{name}" for name in names]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Survey:
     """Reads a `FileStore` and changes nothing; needs no root: all users can read the files."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-import attrs
-
 from hostrouting.base.commands import command_line
 from hostrouting.host.units import words
 
@@ -73,11 +71,10 @@ UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _SCRIPTS = (f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh", f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh")
 #: Lines that a script has only for configs that need one of these names.
-_SECTION = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
+_SECTION = r" *# @if ([a-z0-9 ]+)@\n(?s:(.*?)) *# @end@\n"
 
 
-@attrs.frozen
-class BootFile:
+class BootFile(NamedTuple):
     """A file that a boot needs."""
 
     path: str
@@ -94,8 +91,7 @@ class BootFile:
         return self.content, self.mode
 
 
-@attrs.frozen(kw_only=True)
-class BootUnit:
+class BootUnit(NamedTuple):
     r"""A unit with its files, in the order of writing: a file precedes those that name it.
 
     >>> text = b"[Service]\nType=oneshot\n[Install]\nRequiredBy=hostrouting-ready.service\n"
@@ -136,8 +132,7 @@ def units_in(parts: Iterable[object]) -> list[BootUnit]:
     return [part for part in parts if isinstance(part, BootUnit)]
 
 
-@attrs.frozen
-class BootTemplate:
+class BootTemplate(NamedTuple):
     """The unit `name`.service and the file that it runs, both made from the assets of `module`.
 
     `beside` maps the path of each further file to its asset.
@@ -147,7 +142,7 @@ class BootTemplate:
     script: str
     #: The `__file__` of a module beside the assets.
     module: str
-    beside: Mapping[str, str] = attrs.field(factory=dict)
+    beside: Mapping[str, str] = {}
 
     @property
     def departure(self) -> Departure:
@@ -162,8 +157,8 @@ class BootTemplate:
         """
         shared = read_asset(__file__, "shared.sh").decode()
         text = read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
-        return _SECTION.sub(
-            lambda section: section[2] if {*wanted} & {*section[1].split()} else "", text
+        return re.sub(
+            _SECTION, lambda section: section[2] if {*wanted} & {*section[1].split()} else "", text
         )
 
     def fill(self, script: bytes, **values: str) -> BootUnit:

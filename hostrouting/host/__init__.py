@@ -17,12 +17,13 @@ import.
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
-from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import (
     Ebtables,
     FileStore,
@@ -39,18 +40,21 @@ from hostrouting.host.ports import (
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import (
-    AddressEvent,
-    DeviceEvent,
-    NetworkEvent,
-    NexthopEvent,
-    RouteEvent,
-    RuleEvent,
-    SettingEvent,
-)
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
 from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Rule
+
+if TYPE_CHECKING:
+    from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.net.events import (
+        AddressEvent,
+        DeviceEvent,
+        NetworkEvent,
+        NexthopEvent,
+        RouteEvent,
+        RuleEvent,
+        SettingEvent,
+    )
 
 __all__ = [
     "IPV4",
@@ -92,7 +96,15 @@ __all__ = [
 ]
 
 
-@attrs.frozen(kw_only=True)
+def __getattr__(name: str) -> object:
+    """Import what the ports of few tasks need."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = "host.packets.ebtables_rules" if name.startswith("Ebtables") else "net.events"
+    return getattr(import_module(f"hostrouting.{room}"), name)
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Host:
     """One machine, or one image from which machines are made.
 

@@ -26,8 +26,8 @@ _ADDS_UP = (
 )
 #: Only these count as white space, and only these end a line.
 _WHITE = " \t\n\r"
-_HEADER = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
-_LINE_END = re.compile(r"\r\n|\n\r|[\n\r\0]")
+_HEADER = r"""\[[^\x00-\x1f\x7f"'\\]*\]"""
+_LINE_END = r"\r\n|\n\r|[\n\r\0]"
 #: The units of time that make sense here; systemd has longer ones, too.
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -115,7 +115,7 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
         section = ""
         for line in _joined(text):
             if line.startswith("["):
-                if not _HEADER.fullmatch(line):
+                if not re.fullmatch(_HEADER, line):
                     return
                 section = line[1:-1]
             else:
@@ -126,7 +126,7 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
 def _joined(text: str) -> Iterator[str]:
     """Yield the lines without comments; a single backslash at the end joins the next line."""
     begun: list[str] = []
-    for raw in _LINE_END.split(text):
+    for raw in re.split(_LINE_END, text):
         line = raw.lstrip(_WHITE)
         # Also in the middle of a longer line.
         if line.startswith(("#", ";")):

@@ -15,8 +15,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import attrs
-
 from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import parse_ipv4
 
@@ -45,10 +43,7 @@ _LARGEST = 256 * 1024
 #: writes it anew.
 _READINGS = 3
 
-_NUMBER_OF_PAIRS = re.compile(rb"NUMPAIRS:([0-9]+)")
-_PAIR = re.compile(rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)")
-_AGENT_MAC = re.compile(rb"[0-9A-F]{12}")
-_IPOIB_NAME = re.compile(r"ib\w", re.ASCII)
+_PAIR = rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)"
 
 
 class _NothingError(Exception):
@@ -69,8 +64,7 @@ class FabricAddress(NamedTuple):
     address: int
 
 
-@attrs.frozen(kw_only=True)
-class Fabric:
+class Fabric(NamedTuple):
     """The networks that are going to be connected, with the source of that knowledge."""
 
     #: In the order in which the agent reads them.
@@ -229,13 +223,13 @@ def parse_pairs(data: bytes) -> list[FabricAddress | None]:
     ValueError: has another number of pairs (1) than its NUMPAIRS says
     """
     head, *words = data.split(b"|")
-    number = _NUMBER_OF_PAIRS.match(head)
+    number = re.match(rb"NUMPAIRS:([0-9]+)", head)
     if number is None:
         raise ValueError("does not begin with NUMPAIRS and a number")
     # As text: the number may have a thousand digits.
     if (number[1].lstrip(b"0") or b"0") != b"%d" % len(words):
         raise ValueError(f"has another number of pairs ({len(words)}) than its NUMPAIRS says")
-    pairs = list(map(_PAIR.match, words))
+    pairs = [re.match(_PAIR, word) for word in words]
     if None in pairs:
         raise ValueError(
             f"has no hardware address with an IPv4 address in its pair {pairs.index(None) + 1}"
@@ -250,7 +244,7 @@ def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
         return None
     # The kernel takes 0.0.0.0 and adds nothing.
     return (
-        FabricAddress(mac.decode() if _AGENT_MAC.fullmatch(mac) else "", address)
+        FabricAddress(mac.decode() if re.fullmatch(rb"[0-9A-F]{12}", mac) else "", address)
         if address
         else None
     )
@@ -265,7 +259,7 @@ def agent_mac(name: str, mac: str) -> str | None:
     ('00155D33FF1D', None)
     """
     octets = mac.upper().split(":")
-    if _IPOIB_NAME.match(name):
+    if re.match(r"ib\w", name, re.ASCII):
         # The agent's pattern wants something before the last eight octets.
         return "".join(octets[-8:-5] + octets[-3:]) if len(octets) > 8 else None
     return "".join(octets) if len(octets) == 6 else None
