@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -30,8 +30,7 @@ _BETWEEN = ",\n  "
 SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
 
 
-@attrs.frozen(kw_only=True)
-class Intent:
+class Intent(NamedTuple):
     """The config that a run puts in force; the sections `kept` stay as they are installed.
 
     >>> routes = HostRoutingConfig.from_mapping(

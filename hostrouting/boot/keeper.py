@@ -33,7 +33,7 @@ class ConfigInForce(Protocol):
         """Return the config in force, under the run lock."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Keeper(ABC):
     """Keeps one part of the node right; one thread calls it, in the order of the events."""
 

@@ -65,7 +65,7 @@ class Step(NamedTuple):
     folder: str | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Steps:
     """Compares a `FileStore` with the wanted files; changes nothing itself.
 

@@ -69,7 +69,7 @@ class Decision(NamedTuple):
     blocker: ObservedRoute | Rule | None = None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Fib:
     """The devices, rules and routes of one network namespace, with the kernel's answers to lookups.
 

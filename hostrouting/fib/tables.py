@@ -30,7 +30,7 @@ key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter(
 )
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Tables:
     """The routes of every table, of both families.
 

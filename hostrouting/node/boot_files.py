@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-import attrs
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot.intent import Intent
@@ -91,8 +89,7 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
     ]
 
 
-@attrs.frozen(kw_only=True)
-class RenderedFiles:
+class RenderedFiles(NamedTuple):
     """The files that `Configure` installs for every boot, and the links that start their units."""
 
     files: tuple[BootFile, ...]

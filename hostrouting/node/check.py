@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
@@ -53,8 +53,7 @@ _BEGAN = "InactiveExitTimestampMonotonic"
 _prefix = attrgetter("family", "network", "prefix_length")
 
 
-@attrs.frozen(kw_only=True)
-class NodeReport:
+class NodeReport(NamedTuple):
     """The proof, all findings besides, and the checks that could not be made."""
 
     overlap: OverlapReport
@@ -208,7 +207,7 @@ def check_node(
     )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the rest."""
 

@@ -58,7 +58,7 @@ def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedR
 # --- records
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class RouteAccount:
     """The changes of a run, and all routes as they were before."""
 

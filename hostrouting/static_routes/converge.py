@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-import attrs
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
@@ -152,14 +150,13 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
         ctx.record(change, undo=undo)
 
 
-@attrs.frozen(kw_only=True)
-class Repair:
+class Repair(NamedTuple):
     """The outcome of a repair."""
 
     #: The routes of the config that have a device and a gateway, by their place.
-    wanted: Mapping[Place, Route] = attrs.field(factory=dict)
+    wanted: Mapping[Place, Route] = {}
     #: The routes that cannot be in force now, with the reason.
-    waiting: Mapping[str, str] = attrs.field(factory=dict)
+    waiting: Mapping[str, str] = {}
     #: The devices by which these routes leave, or that may change which these are.
     devices: frozenset[str | None] = frozenset()
 

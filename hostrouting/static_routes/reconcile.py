@@ -51,8 +51,7 @@ class Unresolved(NamedTuple):
     reason: str
 
 
-@attrs.frozen(kw_only=True)
-class Resolution:
+class Resolution(NamedTuple):
     """The routes of the config that are complete, and the routes that are not."""
 
     routes: tuple[Route, ...]
@@ -151,7 +150,7 @@ _network: Final = itemgetter(0, 1)
 Routes: TypeAlias = "Sequence[ObservedRoute]"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Reconciliation:
     """The changes to make, and their consequences for foreign routes and the kernel's own."""
 

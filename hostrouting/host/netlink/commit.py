@@ -88,7 +88,7 @@ class Transport(Protocol):
         return missing_after(steps, self.present())
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Batch:
     """One batch of changes on its way through a transport."""
 

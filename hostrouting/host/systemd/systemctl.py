@@ -28,7 +28,7 @@ _PROPERTIES = (
 NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Systemctl:
     """The systemd that runs this machine.
 
@@ -121,7 +121,7 @@ class Systemctl:
             raise unit_error(error, advice) from error
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class OfflineUnits:
     """The units of an image, by their files; nothing is ever started.
 
