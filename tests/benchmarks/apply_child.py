@@ -8,21 +8,34 @@ import sys
 
 from hostrouting.__main__ import main as command
 from hostrouting.host import Host
+from hostrouting.host.offline import late
+from phases import Context
 
 
 def _machine(root: str) -> Host:
+    from hostrouting.boot.layout import READY_LINKS
+    from hostrouting.host import UnitState
     from hostrouting.host.files.lock import FileLock
     from hostrouting.host.files.store import RootedFiles
     from hostrouting.host.netlink import NetlinkBackend
-    from hostrouting.host.netlink.events import NetlinkEvents
     from hostrouting.host.systemd.systemctl import OfflineUnits
+
+    files = RootedFiles(root)
+
+    class Units(OfflineUnits):
+        """Those of a systemd that has read all files."""
+
+        def state(self, ctx: Context, unit: str) -> UnitState:
+            requires = frozenset(files.names(READY_LINKS))
+            return super().state(ctx, unit)._replace(requires=requires)
 
     return Host(
         routes=NetlinkBackend(),
-        services=OfflineUnits(root),
-        files=RootedFiles(root),
+        services=Units(root),
+        files=files,
         lock=FileLock(root=root),
-        events=NetlinkEvents(),
+        link_layer=late("netlink.link_layer", "NetlinkLinkLayer"),
+        events=late("netlink.events", "NetlinkEvents"),
     )
 
 

@@ -205,7 +205,7 @@ def _upstream_check(setting: Setting, cidrs: Sequence[str]) -> str:
 
 def _check(setting: Setting) -> Result:
     world.fill(world.uniform(CHECKED))
-    contenders = [program(OURS, "-m", "hostrouting", "check", _config_file(setting, 0, CIDRS))]
+    contenders = [program(OURS, "-m", "hostrouting", "check", config_file(setting, 0, CIDRS))]
     measured = contest(contenders, CHECKED, rounds=setting.rounds(CHECKED))
     return Result(CHECK, [measured], [], f"{len(CIDRS)} CIDRs", whole=True)
 
@@ -256,7 +256,7 @@ def _apply(setting: Setting) -> Result:
     if shutil.which("systemctl") is None:
         return Result(APPLY, [], [(OURS, IP)], "left out: there is no systemctl", whole=True)
     count = min(APPLIED, max(setting.sizes))
-    config = _config_file(setting, count)
+    config = config_file(setting, count)
     batch = _file(
         setting, "batch", "".join(f"route add {route}\n" for route in world.uniform(count)).encode()
     )
@@ -300,7 +300,8 @@ def _config(count: int, cidrs: Sequence[str] = ()) -> HostRoutingConfig:
     return HostRoutingConfig.from_mapping(_document(count, cidrs))
 
 
-def _config_file(setting: Setting, count: int, cidrs: Sequence[str] = ()) -> str:
+def config_file(setting: Setting, count: int, cidrs: Sequence[str] = ()) -> str:
+    """Write a config with so many routes, and return its path."""
     return _file(
         setting, "config.json", json.dumps({"hostRouting": _document(count, cidrs)}).encode()
     )

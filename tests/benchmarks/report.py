@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
+from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import Result
 from benchmarks.footprint import BARE, Imports, Memory
 from benchmarks.measure import Contest
@@ -70,7 +70,7 @@ def as_text(findings: Findings) -> Iterator[str]:
     yield from _machine(findings.machine)
     if findings.machine["cc"] is None:
         yield "No cc here: the C column is left out."
-    rooms = (one_file, fabric, families, sweep, watch, storm, fleet)
+    rooms = (one_file, start, fabric, families, sweep, watch, storm, fleet)
     own = {name for room in rooms for name in room.NAMES}
     kinds = {result.whole for name, result in findings.results.items() if name not in own}
     if False in kinds:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
+from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
-from benchmarks.footprint import Imports, Memory
+from benchmarks.footprint import BARE, Imports, Memory
 from benchmarks.measure import Contest
 
 #: Below this, opening a socket and starting a process dominate.
@@ -125,6 +125,15 @@ def targets(
         ),
         at("hostrouting.pyz --version, to that of the wheel", one_file.START, one_to_wheel, 1.3),
         at("hostrouting.pyz check, to that of the wheel", one_file.CHECK, one_to_wheel, 1.3),
+        at(
+            "imports of an agent, instructions, to bare Python", start.AGENT, _ratio(OURS, BARE), 10
+        ),
+        at(
+            "hostrouting check of an applied config, instructions, to attrs",
+            start.CHECK,
+            _ratio(OURS, start.ATTRS),
+            2.3,
+        ),
         at("boot check with 8 announced networks, to without", fabric.BOOT, announced, 1.25),
         at(
             "hostrouting check with 8 announced networks, to without", fabric.CHECK, announced, 1.15
