@@ -444,11 +444,14 @@ def _run(
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     if arguments.live:
-        state = f"the routes of CONFIG are {'' if report.ok else 'not '}in force"
+        state = "the routes of CONFIG are in force"
         for proof in results:
             state = proof.verdict.partition("\n")[0].removesuffix(":")
         word = "right" if report.ok and not report.degraded else "wrong"
         verdict = f"{word}: {state}; {_NOT_KEPT}"
+        if not report.ok and all(proof.ok for proof in results):
+            # Not the proof failed, but a change, or the run was refused.
+            verdict = f"wrong: {report.error}".partition("\n")[0].removesuffix(":")
     account = {
         "held": held,
         "released": [change.subject for change in changes if change.kind == RELEASED],

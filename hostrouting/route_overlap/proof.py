@@ -66,6 +66,10 @@ def prove_egress(
     too. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
     to answer.
     """
+    for name, devs in {"allowed_devs": allowed_devs, "expected_devs": expected_devs}.items():
+        if isinstance(devs, str):
+            # Each of its letters would be a device.
+            raise TypeError(f"{name} must be a list of device names (got {devs!r})")
     prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):

@@ -134,6 +134,11 @@ def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
     for function in prove_egress, explain_routing:
         with pytest.raises(TypeError, match=r"expected a Host .* found 'eth0'; .* Host\.live\(\)"):
             function("eth0", cidrs)  # type: ignore[arg-type]
+    for devs in "bond_ib0", "eth0 ib0":
+        with pytest.raises(TypeError, match="expected_devs must be a list of device names"):
+            prove_egress(host, cidrs, expected_devs=devs)
+        with pytest.raises(TypeError, match="allowed_devs must be a list of device names"):
+            prove_egress(host, cidrs, allowed_devs=devs)
 
 
 def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
