@@ -22,7 +22,7 @@ class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
-        names: set[str] = set()
+        names = set()
         for subtask in tasks:
             require_runnable(subtask)
             for name_inside in names_in_path(subtask):
@@ -97,8 +97,8 @@ class Parallel(_Group):
         """Execute the subtasks in threads."""
         inner = ctx.child()
         running: list[Step] = []
-        failed: list[str] = []
-        errors: list[BaseException] = []
+        failed = []
+        errors = []
         have_threads = False
 
         def run_step(step: Step) -> None:
@@ -119,10 +119,14 @@ class Parallel(_Group):
             for subtask in self.subtasks:
                 running.append(step := step_of(subtask, inner))
                 # With a copy of the context variables, in which programs bind values for log lines.
-                call, own = copy_context().run, (run_step, step)
                 # Daemons: a second Ctrl-C must be able to end the program even if a task ignores
                 # its context.
-                thread = threading.Thread(target=call, args=own, name=subtask.name, daemon=True)
+                thread = threading.Thread(
+                    target=copy_context().run,
+                    args=(run_step, step),
+                    name=subtask.name,
+                    daemon=True,
+                )
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads
@@ -153,10 +157,13 @@ class Parallel(_Group):
             is_due = any(step.report.status != "running" for step in running.copy())
             return not running or ctx.cancelled or bool(failed and not is_due)
 
-        ctx.wait(is_over, until=ctx.deadline)
+        # A clock that every wait moves must not pass the tasks.
+        moves = getattr(ctx.clock, "auto", False)
+        ctx.wait(is_over, until=None if moves else ctx.deadline)
         if failed:
             ctx.cancel(f"{failed[0]} failed")
-        if not ctx.wait(lambda: not running, until=ctx.clock.monotonic() + self._grace):
+        until = None if moves else ctx.clock.monotonic() + self._grace
+        if not ctx.wait(lambda: not running, until=until):
             names = ", ".join(step.report.name for step in running.copy())
             ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
@@ -180,7 +187,7 @@ class _Made:
 def _around(task: Task, **others: object) -> Task:
     """Return a copy of the task with `others` replaced; plans and reports show no wrapper."""
     require_runnable(task)
-    names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate")
+    names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate", "proves")
     return _Made(**{name: getattr(task, name, None) for name in names} | others)
 
 
@@ -281,6 +288,7 @@ def with_retry(
                 failures.append(last)
                 word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
                 step.report.attempts += 1
+                step.report.result, step.report.is_incomplete = None, False
                 step.notify(step.report, status="retrying", error=last)
                 log_line(ctx.logger.warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its
@@ -297,11 +305,12 @@ def task(
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Work | None = None,
     records: bool = False,
+    proves: bool = False,
 ) -> Callable[[Work], Task]:
     """Make a Task of a plain function; `run` may call `undo` once the task has completed.
 
     With `records` the function records all its changes: if it recorded none, there is nothing to
-    undo.
+    undo. If it `proves` the work of other tasks, a run that skips it is degraded.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):
@@ -317,6 +326,6 @@ def task(
 
     def make(function: Work) -> Task:
         require_plain(function, f"do of task {name!r}")
-        return _Made(name=name, do=function, plan=plan, undo=undo, records=records)
+        return _Made(name=name, do=function, plan=plan, undo=undo, records=records, proves=proves)
 
     return make

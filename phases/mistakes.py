@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from phases.context import Change, Context, Work
 
@@ -21,6 +21,20 @@ _LAZY = 0x20 | 0x80 | 0x200
 
 _PLAIN = "tasks are not awaited or iterated: write a plain function, which may use asyncio.run"
 _CHANGES = "a plan is a list of Change, [] if there is nothing to change"
+
+
+class NoTruth:
+    """A result that is neither true nor false: `if report:` would be true of a failure."""
+
+    __slots__ = ()
+    #: The attributes to read.
+    _tested: ClassVar[str] = ".ok"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.__class__.__name__} is neither true nor false: test {self._tested}, or whether "
+            "it `is None`"
+        )
 
 
 def require_task(candidate: object) -> None:
@@ -37,8 +51,7 @@ def require_task(candidate: object) -> None:
     has_do = callable(getattr(candidate, "do", None))
     if has_name and has_do and not isinstance(candidate, type):
         return
-    needs = "a task has a name (a text, not empty) and do(ctx)"
-    why = f"{candidate!r} is not a task: {needs}"
+    why = f"{candidate!r} is not a task: a task has a name (a text, not empty) and do(ctx)"
     if isinstance(candidate, type):
         why = f"{candidate.__name__} is a class, not a task: call it to make an instance"
     elif isinstance(candidate, Context):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phases.exceptions import TaskFailedError, describe
+from phases.mistakes import NoTruth
 from phases.task import Group, Task
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Event(NamedTuple):
     error: BaseException | None = None
 
 
-class Report:
+class Report(NoTruth):
     """The result of a task and of its subtasks (`children`).
 
     `status` is `ok`, `failed`, `cancelled`, `undone`, `skipped` (left out on purpose) or
@@ -47,6 +48,8 @@ class Report:
     >>> report.name, report.status, report.ok
     ('greet', 'ok', True)
     """
+
+    _tested = ".ok, .degraded"
 
     def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
         self.task = task
@@ -67,11 +70,6 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"
-
-    def __bool__(self) -> NoReturn:
-        raise TypeError(
-            "a Report is neither true nor false: test .ok, .degraded, or whether it `is None`"
-        )
 
     def find(self, path: str) -> Report:
         """Return the report of the step with this path.
@@ -109,7 +107,10 @@ class Report:
 
     @property
     def degraded(self) -> bool:
-        """True if the task is `ok`, but itself or a task inside is incomplete or not `ok`."""
+        """True if the task is `ok`, but itself or a task inside is incomplete or not `ok`.
+
+        A task that `proves` and was skipped is incomplete.
+        """
         return self.ok and any(report.is_incomplete or not report.ok for report in self.walk())
 
     @property
@@ -175,6 +176,13 @@ class Step(NamedTuple):
     observer: Callable[[Event], object] | None = None
     #: None for a run that undoes nothing: one that lasts for months must not grow.
     records: list[Record] | None = None
+    #: The report of the whole run: once it has ended, nothing is added.
+    whole: Report | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True after the end of the run."""
+        return self.whole is not None and self.whole.duration is not None
 
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
@@ -190,22 +198,28 @@ class Step(NamedTuple):
                 # stays.
                 older = [children.index(c) for c in free if c.name == task.name] or [len(children)]
                 children[older[0] : older[-1] + 1] = [report]
-            report.status, report.duration = "due", None
+            report.status = "due"
+            report.duration = None
         return self._replace(report=report)
 
     def begin(self, now: float) -> None:
         """Report that the task begins."""
         report = self.report
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
-        report.status, report.error = "running", None
+        report.status = "running"
+        report.error = None
         report.attempts += 1
-        report.result, report.is_incomplete = None, False
+        report.result = None
+        report.is_incomplete = False
         self.notify(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
         """Report that the task ended."""
-        report, task = self.report, self.report.task
-        report.status, report.error, report.duration = status, error, duration
+        report = self.report
+        task = report.task
+        report.status = status
+        report.error = error
+        report.duration = duration
         undo = getattr(task, "undo", None)
         has_recorded = getattr(task, "records", False) or any(r.undo for r in report.records)
         is_left_out = has_recorded or isinstance(task, Group) or (undo is None and report.children)
@@ -223,10 +237,14 @@ class Step(NamedTuple):
 
     def result(self, value: object, *, degraded: bool) -> None:
         """See `Account`."""
-        self.report.result, self.report.is_incomplete = value, degraded
+        if not self.is_over:
+            self.report.result = value
+            self.report.is_incomplete |= degraded
 
     def record(self, change: Change, undo: Work | None) -> None:
         """See `Account`."""
+        if self.is_over:
+            return
         with self.lock:
             newest = self.records[-1] if self.records else None
             if newest and newest.changes and newest.report is self.report and newest.undo == undo:

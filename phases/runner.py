@@ -55,6 +55,7 @@ def do_step(step: Step, ctx: Context) -> None:
     if step.skips(step.report.name):
         for report in step.report.walk():
             report.status = "skipped"
+            report.is_incomplete = getattr(report.task, "proves", False)
         log_line(ctx.logger.info, "skipped", step.report, "skipped")
     else:
         _perform(step, ctx, step.report.task.do)
@@ -80,7 +81,8 @@ def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
 
 
 def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -> None:
-    report, logger = step.report, ctx.logger
+    report = step.report
+    logger = ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
     seen = raised = None
@@ -189,7 +191,8 @@ class Plan(NamedTuple):
 def plan(task: Task, ctx: Context | None = None) -> Plan:
     """Return the forecast of a task and its subtasks; raise TaskFailedError if a plan fails."""
     ctx = context_for(task, ctx)
-    by_task, unplannable = [], []
+    by_task = []
+    unplannable = []
     for report in Report(task).walk():
         leaf = report.task
         if isinstance(leaf, Group):
@@ -254,7 +257,7 @@ def run(
     wanted = list(skip)
     if unknown := [name for name in wanted if name not in known]:
         raise UnknownTaskError(unknown, known)
-    step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None)
+    step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None, report)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             do_step(step, ctx)
@@ -267,7 +270,8 @@ def run(
 
 
 def _undo_run(outermost: Step, ctx: Context) -> None:
-    whole, failures = outermost.report, []
+    whole = outermost.report
+    failures = []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
 
     def reverse(record: Record) -> bool:

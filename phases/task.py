@@ -3,7 +3,7 @@
 A task needs a `name` and `do(ctx)`; it inherits from nothing. Its other methods are optional:
 `plan` forecasts the changes of `do`, `undo` reverses them, `tolerate` makes a failure a warning. A
 task that consists of tasks has them as `subtasks`, so that the runner plans, skips and reports
-each.
+each. Without a task that `proves` the work of others (an attribute that is true) a run is degraded.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ __all__ = ["ManualClock"]
 class ManualClock:
     """A clock that the test moves by `advance`, or that every wait moves if `auto` is set.
 
-    With `auto` each wait ends at once, for code in one thread. Without it another thread really
-    waits; `wait_for_sleepers` returns once it does.
+    With `auto` each wait ends at once, for code in one thread; only a Parallel waits for its tasks.
+    Without it another thread really waits; `wait_for_sleepers` returns once it does.
 
     >>> from phases import Context
     >>> clock = ManualClock(auto=True)
@@ -26,7 +26,7 @@ class ManualClock:
     EPOCH = 1767225600.0
 
     def __init__(self, *, auto: bool = False) -> None:
-        self._auto = auto
+        self.auto: bool = auto
         self._now = 0.0
         self._changed = Condition()
         self._sleepers: set[Lock] = set()
@@ -59,7 +59,7 @@ class ManualClock:
         """See `phases.Clock`."""
         if until is not None:
             with self._changed:
-                if self._auto:
+                if self.auto:
                     self._now = max(self._now, until)
                 if self._now >= until:
                     return

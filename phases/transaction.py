@@ -31,7 +31,8 @@ class Transaction:
 
     def __init__(self, ctx: Context) -> None:
         run = ctx.account if isinstance(ctx.account, Step) else Step(Report(Serial()), Lock())
-        self._of_run, self._records = run.records, list[Record]()
+        self._of_run = run.records
+        self._records = list[Record]()
         self._step = run._replace(records=self._records)
         #: The context for the work: for `execute`, or for `record`.
         self.ctx: Context = ctx.within(self._step)

@@ -2,6 +2,7 @@ import logging
 from typing import Any
 
 import pytest
+from support.patience import in_time
 from support.tasks import FailingTask, RecordingTask
 
 from phases import (
@@ -25,7 +26,7 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records]
+    return caplog.messages
 
 
 def _extra(record: Any) -> tuple[str, str, str, float | None, str | None]:
@@ -133,7 +134,7 @@ def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(
         TaskFailedError, match=r"^all: deadline exceeded: not done within 5 s$"
     ) as caught:
-        execute(with_timeout(Serial(nap, name="all"), 5), Context(clock=ManualClock(auto=True)))
+        execute(with_timeout(Serial(nap, name="all"), 5), in_time())
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     statuses = [
         (record.__dict__["task"], record.__dict__["status"]) for record in caplog.records[2:]

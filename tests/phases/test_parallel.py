@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.tasks import FailingTask
 
 from phases import (
     CancelledError,
@@ -57,15 +58,28 @@ def test_no_failure_is_lost() -> None:
         ctx.wait(lambda: ctx.cancelled)
         raise second
 
-    def sooner(_: Context) -> None:
-        raise first
-
     with pytest.raises(
         TaskFailedError, match=r"^both/sooner: first; both/later: second$"
     ) as caught:
-        execute(Parallel(task("later")(later), task("sooner")(sooner), name="both"))
+        execute(Parallel(task("later")(later), FailingTask("sooner", first), name="both"))
     assert caught.value.failures == (first, second)
     assert caught.value.__cause__ is first
+
+
+def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In an agent's test the group ends by a failure after 5 s, not by its deadline, and names no
+    task that is about to end.
+    """
+
+    def fail(ctx: Context) -> None:
+        ctx.sleep(5)
+        raise OSError("x")
+
+    group = Parallel(task("a")(lambda ctx: ctx.wait(lambda: ctx.cancelled)), task("b")(fail))
+    ctx = Context(timeout=60, clock=ManualClock(auto=True))
+    assert (run(group, ctx).status, "still waiting" in caplog.text) == ("failed", False)
 
 
 def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
@@ -91,11 +105,10 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     logger.addHandler(handler)
     release = threading.Event()
 
-    def fail(_: Context) -> None:
-        raise OSError("x")
-
     group = Parallel(
-        task("stubborn")(lambda _: _discard(release.wait(10))), task("fail")(fail), grace=5
+        task("stubborn")(lambda _: _discard(release.wait(10))),
+        FailingTask("fail", OSError("x")),
+        grace=5,
     )
     running = threads.submit(execute, group, Context(clock=clock), logger=logger)
     clock.wait_for_sleepers()
@@ -156,28 +169,23 @@ def test_all_begin_though_one_has_failed_before() -> None:
     began: list[str] = []
     reasons: list[str | None] = []
 
-    def fail(_: Context) -> None:
-        raise OSError("x")
-
     def do(ctx: Context) -> None:
         began.append("b")
         ctx.wait(lambda: ctx.cancelled)
         reasons.append(ctx.reason)
 
     with pytest.raises(TaskFailedError, match=r"^a: x$") as caught:
-        execute(Parallel(task("a")(fail), task("b")(do)), logger=logger)
+        execute(Parallel(FailingTask("a", OSError("x")), task("b")(do)), logger=logger)
     assert (began, reasons) == (["b"], ["a failed"])
     assert len(caught.value.failures) == 1
 
 
 def test_a_skipped_task_is_not_waited_for() -> None:
     """A failure cancels the others also if one of the group never begins, as it is left out."""
-
-    def fail(_: Context) -> None:
-        raise OSError("x")
-
     group = Parallel(
-        task("a")(fail), task("b")(lambda ctx: ctx.sleep(3600)), task("c")(lambda _: None)
+        FailingTask("a", OSError("x")),
+        task("b")(lambda ctx: ctx.sleep(3600)),
+        task("c")(lambda _: None),
     )
     report = run(group, skip=["c"])
     assert [child.status for child in report.children] == ["failed", "cancelled", "skipped"]
@@ -219,13 +227,10 @@ def test_a_name_twice_in_a_group_is_a_mistake(group: type[Serial | Parallel]) ->
 def test_an_interrupt_in_a_subtask_weighs_more_than_a_failure() -> None:
     """SystemExit in one thread is raised as it is, though another task has failed before it."""
 
-    def fail(_: Context) -> None:
-        raise OSError("disk full")
-
     def leave(ctx: Context) -> None:
         ctx.wait(lambda: ctx.cancelled)
         raise SystemExit(7)
 
     with pytest.raises(SystemExit) as raised:
-        Parallel(task("fails")(fail), task("leaves")(leave)).do(Context())
+        Parallel(FailingTask("fails", OSError("disk full")), task("leaves")(leave)).do(Context())
     assert raised.value.code == 7

@@ -34,7 +34,7 @@ def test_retry_until_it_works(clock: ManualClock, caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         execute(with_retry(flaky, attempts=5, backoff=1), Context(clock=clock))
     assert flaky.calls == 3
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "attempt 1 of 5 failed, next in 1 s task=flaky error='busy'",
         "attempt 2 of 5 failed, next in 2 s task=flaky error='busy'",
     ]
@@ -62,6 +62,20 @@ def test_all_attempts_are_reached(clock: ManualClock) -> None:
         execute(Serial(with_retry(fail, attempts=3), name="all"), Context(clock=clock))
     assert caught.value.__cause__ is errors[2]
     assert set(caught.value.failures) == set(errors)
+
+
+def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
+    """The result is that of the last attempt, none if it leaves none."""
+    errors = [OSError("busy")]
+
+    @task("a")
+    def fail_first(ctx: Context) -> None:
+        if errors:
+            ctx.result(41, degraded=True)
+            raise errors.pop()
+
+    report = run(with_retry(fail_first, attempts=2), Context(clock=clock))
+    assert (report.degraded, report.result) == (False, None)
 
 
 def test_group_is_tried_again(clock: ManualClock) -> None:

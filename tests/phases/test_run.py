@@ -5,13 +5,13 @@ import textwrap
 import threading
 
 import pytest
-from support.tasks import FailingTask, RecordingTask
+from support.patience import in_time
+from support.tasks import FailingTask, RecordingTask, statuses
 
 from phases import (
     Change,
     Context,
     DeadlineExceededError,
-    Report,
     Serial,
     Task,
     TaskFailedError,
@@ -25,10 +25,6 @@ from phases import (
     with_timeout,
 )
 from phases.testing import ManualClock
-
-
-def _statuses(report: Report) -> dict[str, str]:
-    return {each.name: each.status for each in report.walk()}
 
 
 def _entry(
@@ -90,6 +86,22 @@ def test_degraded() -> None:
     failed = run(Serial(optional, FailingTask("a", OSError("x")), name="all"))
     assert (failed.ok, failed.degraded) == (False, False)
     assert not run(Serial(RecordingTask("a", []), name="all"), skip=["a"]).degraded
+    assert run(task("a", proves=True)(print), skip=["a"]).degraded
+
+    def leave_two(ctx: Context) -> None:
+        ctx.result("overlap", degraded=True)
+        ctx.result("mine")
+
+    assert run(task("a")(leave_two)).degraded
+
+
+def test_a_context_that_is_kept_does_not_change_the_finished_report() -> None:
+    """A thread may outlive the run: a change or a result after its end is not reported."""
+    kept: list[Context] = []
+    report = run(task("a")(kept.append))
+    kept[0].result(3, degraded=True)
+    kept[0].record(Change("+", "/etc/hosts"))
+    assert (report.result, report.degraded, report.changes) == (None, False, ())
 
 
 def test_a_result_is_found_by_the_path_of_its_step() -> None:
@@ -145,7 +157,7 @@ def test_skip_leaves_tasks_out() -> None:
     a, b, c = (RecordingTask(name, journal) for name in "abc")
     report = run(Serial(a, Serial(b, name="inner"), c, name="all"), skip=["a", "inner"])
     assert [entry for entry in journal if entry.startswith("do")] == ["do c"]
-    assert _statuses(report) == {
+    assert statuses(report) == {
         "all": "ok",
         "a": "skipped",
         "inner": "skipped",
@@ -167,22 +179,10 @@ def test_a_group_knows_which_tasks_will_be_skipped() -> None:
 
     tasks = RecordingTask("a", []), with_timeout(RecordingTask("b", []), 5)
     report = run(Serial(Asking(*tasks, name="inner"), name="outer"), skip=["b"])
-    assert _statuses(report) == {"a": "ok", "b": "skipped", "inner": "ok", "outer": "ok"}
+    assert statuses(report) == {"a": "ok", "b": "skipped", "inner": "ok", "outer": "ok"}
     assert [child.name for child in report.children[0].children] == ["a", "b"]
     execute(Asking(*tasks, name="inner"))
     assert seen == [{"a": False, "b": True}, {"a": False, "b": False}]
-
-
-def test_asking_for_skipped_tasks_adds_nothing_to_the_report() -> None:
-    """The question may name a task that never runs and is in no group."""
-    inner = RecordingTask("a", [])
-    whole = task("whole")(lambda ctx: _discard(ctx.skips(inner)))
-    report = run(Serial(whole, inner), skip=["a"])
-    assert report.children[0].children == []
-
-
-def _discard(_: object) -> None:
-    pass
 
 
 def test_skip_reaches_into_wrappers() -> None:
@@ -221,9 +221,9 @@ def test_timeout() -> None:
     report = run(
         Serial(nap, RecordingTask("b", []), name="all"),
         timeout=5,
-        ctx=Context(clock=ManualClock(auto=True)),
+        ctx=in_time(),
     )
-    assert _statuses(report) == {"nap": "cancelled", "b": "not-reached", "all": "cancelled"}
+    assert statuses(report) == {"nap": "cancelled", "b": "not-reached", "all": "cancelled"}
     assert isinstance(report.error, DeadlineExceededError)
 
 
@@ -232,9 +232,9 @@ def test_undo_after_a_timeout_has_time() -> None:
     journal: list[str] = []
     nap = task("nap")(lambda ctx: ctx.sleep(60))
     group = Serial(RecordingTask("a", journal), nap)
-    report = run(group, timeout=5, undo_on_failure=True, ctx=Context(clock=ManualClock(auto=True)))
+    report = run(group, timeout=5, undo_on_failure=True, ctx=in_time())
     assert journal[-1] == "undo a"
-    assert _statuses(report)["a"] == "undone"
+    assert statuses(report)["a"] == "undone"
 
 
 def test_undo_that_fails_is_told() -> None:
@@ -249,7 +249,7 @@ def test_undo_that_fails_is_told() -> None:
     inner = Serial(RecordingTask("a", journal), task("b", undo=stuck)(lambda _: None), name="inner")
     report = run(Serial(inner, FailingTask("c", OSError("x")), name="all"), undo_on_failure=True)
     assert journal[-1] == "undo a"
-    assert _statuses(report) == {
+    assert statuses(report) == {
         "a": "undone",
         "b": "failed",
         "inner": "failed",
@@ -266,8 +266,8 @@ def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture)
     report = run(
         Serial(task("a")(lambda _: None), FailingTask("b", OSError("x"))), undo_on_failure=True
     )
-    assert _statuses(report)["a"] == "ok"
-    assert "cannot undo task=a" in [record.getMessage() for record in caplog.records]
+    assert statuses(report)["a"] == "ok"
+    assert "cannot undo task=a" in caplog.messages
 
 
 class _Composite:
@@ -309,7 +309,7 @@ def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
         undo_on_failure=True,
     )
     assert journal[-2:] == ["do a", "undo whole"]
-    assert {"composite": "undone", "a": "undone"}.items() <= _statuses(report).items()
+    assert {"composite": "undone", "a": "undone"}.items() <= statuses(report).items()
 
 
 def test_a_loop_of_tasks_keeps_the_latest_report() -> None:
@@ -332,7 +332,7 @@ def test_retried_tasks_report_the_last_attempt() -> None:
         backoff=0,
     )
     report = run(Serial(group, FailingTask("c", OSError("x"))), undo_on_failure=True)
-    assert _statuses(report) | {"b": "ok", "a": "undone", "c": "failed"} == _statuses(report)
+    assert statuses(report) | {"b": "ok", "a": "undone", "c": "failed"} == statuses(report)
     assert journal.count("undo a") == 1
 
 

@@ -2,7 +2,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from support.tasks import FailingTask, RecordingTask
+from support.patience import in_time
+from support.tasks import FailingTask, RecordingTask, statuses
 
 from phases import (
     CancelledError,
@@ -45,7 +46,7 @@ def test_a_tolerated_failure_is_a_warning(
         ctx=Context(clock=ManualClock()),
     )
     assert [entry for entry in journal if entry.startswith("do")] == ["do routes"]
-    assert {each.name: each.status for each in report.walk()} == {
+    assert statuses(report) == {
         "probes": "failed",
         "routes": "ok",
         "all": "ok",
@@ -90,7 +91,7 @@ def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
     report = run(
         group(tolerate(probes, on_failure=note), name="all"), ctx=Context(clock=ManualClock())
     )
-    assert {each.name: each.status for each in report.walk()} == {
+    assert statuses(report) == {
         "probes": "failed",
         "all": "failed",
     }
@@ -139,7 +140,7 @@ def test_the_end_of_the_context_is_not_tolerated() -> None:
     report = run(
         tolerate(task("nap")(lambda ctx: ctx.sleep(60))),
         timeout=5,
-        ctx=Context(clock=ManualClock(auto=True)),
+        ctx=in_time(),
     )
     assert report.status == "cancelled"
 
@@ -156,9 +157,9 @@ def test_the_end_of_the_context_is_not_tolerated() -> None:
 def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
     """A tolerated task with a deadline or with retries is tolerated, and tried as often."""
     nap = task("nap")(lambda ctx: ctx.sleep(60))
-    execute(wrap(nap), Context(clock=ManualClock(auto=True)))
+    execute(wrap(nap), in_time())
     probes = _probes()
-    execute(wrap(probes), Context(clock=ManualClock(auto=True)))
+    execute(wrap(probes), in_time())
     assert probes.calls in {1, 2}
 
 
@@ -208,8 +209,7 @@ def test_a_tolerated_failure_has_not_completed() -> None:
     inner = Serial(RecordingTask("a", journal), tolerate(Half("half", journal)), name="inner")
     report = run(Serial(inner, FailingTask("last", OSError("x")), name="all"), undo_on_failure=True)
     assert [entry for entry in journal if entry.startswith("undo")] == ["undo a"]
-    statuses = {each.name: each.status for each in report.walk()}
-    assert statuses == {
+    assert statuses(report) == {
         "a": "undone",
         "half": "failed",
         "inner": "undone",

@@ -5,9 +5,9 @@ committed.
 from collections.abc import Callable
 
 import pytest
+from support.patience import in_time
 
 from phases import Change, Context, Serial, Transaction, execute, run, task
-from phases.testing import ManualClock
 
 FIRST, SECOND, THIRD = (Change("+", f"/etc/{name}") for name in ("first", "second", "third"))
 
@@ -86,7 +86,7 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
     """A rollback has a time of its own, and each inverse gets half of the rest: the context of the
     work may be over.
     """
-    ctx = Context(timeout=0, clock=ManualClock(auto=True))
+    ctx = in_time(0)
     transaction = Transaction(ctx)
     left: list[float | None] = []
     transaction.ctx.record(FIRST, undo=lambda own: left.append(own.remaining()))

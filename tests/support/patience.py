@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from phases import Context
+from phases.testing import ManualClock
+
 _LONGEST: Final = 300.0
 _PAUSE: Final = 0.02
 
@@ -16,3 +19,8 @@ def wait_until(is_met: Callable[[], object], missing: str) -> None:
     while not is_met():
         assert time.monotonic() < end, missing
         time.sleep(_PAUSE)
+
+
+def in_time(timeout: float | None = None) -> Context:
+    """Return a context whose clock needs no waiting."""
+    return Context(timeout=timeout, clock=ManualClock(auto=True))

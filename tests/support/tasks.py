@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from phases import Change, Context
+from phases import Change, Context, Report
 
 
 class RecordingTask:
@@ -54,3 +54,8 @@ class FailingTask:
         self.calls += 1
         if self.times is None or self.calls <= self.times:
             raise self.error
+
+
+def statuses(report: Report) -> dict[str, str]:
+    """Return the status of each task by its name."""
+    return {each.name: each.status for each in report.walk()}

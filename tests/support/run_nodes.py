@@ -1,0 +1,44 @@
+"""A node in memory for tests of runs: what it is before them, and its troubles."""
+
+from support.kernel import uplink
+
+from hostrouting.exceptions import ToolNotFoundError
+from hostrouting.host import RouteChange
+from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.testing import FakeHost
+
+PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+
+
+def gpu_node() -> FakeHost:
+    """A node with a default route by eth0, and a fabric."""
+    host = FakeHost()
+    uplink(host.routes, ib0="172.16.1.4/16")
+    return host
+
+
+def crowd(host: FakeHost) -> None:
+    """Add what the siblings look at: IPv6, and the bridge of an azure-vnet that was removed."""
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
+    host.link_layer.add_address("eth0", "2001:db8::4/64")
+    host.routes.add_route("::/0", dev="eth0")
+    host.link_layer.add_device("azure0", kind="bridge")
+
+
+def lose_our_routes(host: FakeHost) -> None:
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
+
+
+def lose_the_default_route(host: FakeHost) -> None:
+    host.routes.apply(
+        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
+    )
+
+
+def lose_nft(host: FakeHost) -> None:
+    for number in range(1, 9):
+        host.nftables.fail_at(
+            number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules")
+        )
