@@ -177,19 +177,15 @@ class RouteRejectedError(BackendError):
     """
 
     def __init__(
-        self,
-        refusals: list[Refusal],
-        *,
-        rolled_back: bool,
-        left_behind: Iterable[str] = (),
+        self, refusals: list[Refusal], *, rolled_back: bool, left_behind: Iterable[str] = ()
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind: list[str] = list(left_behind)
-        heading = (
-            f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:"
+        super().__init__(
+            f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:",
+            errno=refusals[0].errno if refusals else None,
         )
-        super().__init__(heading, errno=refusals[0].errno if refusals else None)
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]

@@ -8,7 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: Exit statuses.
-FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
+FINE = 0
+BAD = 1
+USAGE = 2
+FAILED = 3
+DIFFERS = 4
 
 #: The journal's entries of all runs that may have changed a node: see `hostrouting.node.history`.
 MESSAGE_ID: Final = "4d4566596fe6490da4e61f5e01268c80"
@@ -62,10 +66,9 @@ def quoted(*words: str) -> str:
 
 
 def _in_ansi_c(word: str) -> str:
-    octets = word.encode(errors="surrogateescape")
     return "".join(
         chr(octet) if 32 <= octet < 127 and octet not in b"\\'" else f"\\x{octet:02x}"
-        for octet in octets
+        for octet in word.encode(errors="surrogateescape")
     )
 
 

@@ -10,9 +10,13 @@ from phases import Change
 
 Severity = Literal["error", "warning", "note"]
 
-#: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it
-#: waits for a lease.
-REFUSED, LEFT, AWAITED = "refused", "left", "awaited"
+# The kinds of planned changes.
+#: An apply fails.
+REFUSED = "refused"
+#: It leaves an optional part that cannot be done.
+LEFT = "left"
+#: It waits for a lease.
+AWAITED = "awaited"
 #: The state where an apply would make a change, by its action.
 STATES: Final = {
     "+": "is missing",
@@ -34,9 +38,10 @@ class NodeFinding:
 
     #: `not-applied`, `lost-route`, `lost-rule`, `hides-connected`, `boot-file`, `gate-open`,
     #: `gate-missing` and other gate troubles, `held`, `gate-down`, `failed-unit`, `disabled`,
-    #: `exposed`, `fabric`, `nothing-proven`, `idle-device`, `silent-gateway`, `several-exits`,
-    #: `fallback-by-fabric`, `foreign-source`, `will-vanish`, `networkd`, `policy-rule`,
-    #: `no-program`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
+    #: `exposed`, `fabric`, `late-unit`, `spared-unit`, `nothing-proven`, `idle-device`,
+    #: `silent-gateway`, `several-exits`, `chosen-exit`, `fallback-by-fabric`, `foreign-source`,
+    #: `will-vanish`, `networkd`, `policy-rule`, `no-program`; or a sibling's: `probe-snat`,
+    #: `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str

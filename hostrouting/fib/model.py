@@ -42,18 +42,6 @@ _ROUTE_ERRORS = {
 }
 _RULE_ERRORS = {**_ROUTE_ERRORS, "unreachable": errno.ENETUNREACH}
 
-_PARTED = (
-    "the table local has a route for the address, and main a longer one: "
-    "the second decides if no rule was ever changed"
-)
-_BYPASSED = (
-    "a built-in rule of IPv6 is missing: the kernel searches the tables local and main all the "
-    "same until a first rule is added"
-)
-_LOOPING = (
-    "a route has `scope host`: the kernel may choose the source 127.0.0.1 and refuse the packet"
-)
-
 
 class UnknownDecisionError(BackendError):
     """The kernel's decision depends on more than the model holds; the message names the gap."""
@@ -101,10 +89,10 @@ class Fib:
         rules: Iterable[Rule] = FIRST_RULES,
     ) -> Fib:
         """Return the model of a node, from one reading of it."""
-        tables = Tables.of(routes)
         policy = Policy(rules)
         is_first = policy.of(IPV4) == [rule for rule in FIRST_RULES if rule.family == IPV4]
-        return cls(tables, policy, {link.name: link for link in links}, None if is_first else False)
+        devices = {link.name: link for link in links}
+        return cls(Tables.of(routes), policy, devices, None if is_first else False)
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
@@ -132,8 +120,10 @@ class Fib:
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
         if sources is not None and len(sources) != len(destinations):
-            counts = f"{len(sources)} sources for {len(destinations)} destinations"
-            raise ValueError(f"{counts}: give one for each, or none")
+            raise ValueError(
+                f"{len(sources)} sources for {len(destinations)} destinations: "
+                "give one for each, or none"
+            )
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
         # The kernel answers an IPv4 lookup that names no protocol for UDP.
         protocol = _UDP if family == IPV4 else 0
@@ -149,14 +139,15 @@ class Fib:
         """Try the rules in order; `scope` and the packet's `oif` narrow the search in a table."""
         is_bound = packet.oif or packet.iif != LOOPBACK
         if is_bound and any(device.kind == "vrf" for device in self.devices.values()):
-            return Decision(
-                None, unknown="the model cannot decide which packets are of the node's VRF"
-            )
+            return _undecided("the model cannot decide which packets are of the node's VRF")
         decision = self._by(self.policy, packet, scope)
-        if packet.family == IPV6 and self.policy.may_be_bypassed:
-            # A rule may have been added and removed.
-            is_certain = decision == self._by(_FIRST_POLICY, packet, scope)
-            return decision if is_certain else Decision(None, unknown=_BYPASSED)
+        is_in_doubt = packet.family == IPV6 and self.policy.may_be_bypassed
+        # A rule may have been added and removed.
+        if is_in_doubt and decision != self._by(_FIRST_POLICY, packet, scope):
+            return _undecided(
+                "a built-in rule of IPv6 is missing: the kernel searches the tables local and main "
+                "all the same until a first rule is added"
+            )
         return decision
 
     def egress(self, packet: Packet) -> Decision:
@@ -174,13 +165,15 @@ class Fib:
         route = decision.route
         looping = "unicast", SCOPE_HOST, None, 0
         if route and (route.kind, route.scope, route.source, packet.source) == looping:
-            return Decision(None, unknown=_LOOPING)
+            return _undecided(
+                "a route has `scope host`: the kernel may choose the source 127.0.0.1 and refuse "
+                "the packet"
+            )
         if packet.oif and decision.errno:
             # Without a route the kernel expects the destination on the link of the socket's device.
-            on_link = ObservedRoute(
-                packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK
+            return Decision(
+                ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK)
             )
-            return Decision(on_link)
         return decision
 
     def search(
@@ -274,7 +267,10 @@ class Fib:
         unparted = self.merged is not False and packet.family == IPV4
         may_be_parted = unparted and self.merged is None and route.table == MAIN_TABLE
         if may_be_parted and self.tables.search((LOCAL_TABLE,), packet, scope):
-            return Decision(None, unknown=_PARTED)
+            return _undecided(
+                "the table local has a route for the address, and main a longer one: the second "
+                "decides if no rule was ever changed"
+            )
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
         most = rule.suppress_prefix_length
@@ -286,7 +282,7 @@ class Fib:
             groups = {self.devices[dev].group if dev in self.devices else None for dev in devs}
             if None in groups or len(groups) > 1:
                 # A device was added after the devices were read.
-                return Decision(None, unknown=f"the model lacks the group of {' or '.join(devs)}")
+                return _undecided(f"the model lacks the group of {' or '.join(devs)}")
             if rule.suppress_group in groups:
                 return None
         # While the local and the main table are one, the kernel calls it main.
@@ -344,9 +340,13 @@ def _is_on_link(route: ObservedRoute | None) -> bool:
     return route is not None and bool(route.hops) and not any(hop.gateway for hop in route.hops)
 
 
+def _undecided(reason: str) -> Decision:
+    return Decision(None, unknown=reason)
+
+
 def _unknown(rule: Rule) -> Decision:
     reason = ", ".join(sorted(rule.selectors)) or rule.action
-    return Decision(None, unknown=f"the model cannot apply rule {rule.priority}: {reason}")
+    return _undecided(f"the model cannot apply rule {rule.priority}: {reason}")
 
 
 def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:

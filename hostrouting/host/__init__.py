@@ -156,8 +156,10 @@ class Host:
     def given_or_live(cls, host: object) -> Host:
         """Return the host of a task, this machine for None; raise TypeError for another type."""
         if host is not None and not isinstance(host, Host):
-            step = "pass host=FakeHost(routes) in a test, host=Host(routes=..., ...), or nothing"
-            raise TypeError(f"expected a Host, not {host!r}; {step}")
+            raise TypeError(
+                f"expected a Host, not {host!r}; pass host=FakeHost(routes) in a test, "
+                "host=Host(routes=..., ...), or nothing"
+            )
         return host or cls.live()
 
     @classmethod

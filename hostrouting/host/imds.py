@@ -14,7 +14,6 @@ from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     import socket
-    from http.client import HTTPConnection
 
 
 _logger = logging.getLogger(__name__)
@@ -97,12 +96,11 @@ class InstanceMetadataClient:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as error:
-            what = (
+            raise self._error(
                 f"text that is not JSON and begins with {answer.start}"
                 if answer.body.strip()
                 else "nothing"
-            )
-            raise self._error(what) from error
+            ) from error
 
     def _error(self, what: str, *, guess: str = "is something else there? ") -> BackendError:
         return BackendError(
@@ -151,7 +149,7 @@ class _Exchange:
         from concurrent.futures import Future
         from http.client import HTTPConnection  # with all that it needs 30 ms
 
-        self._connection: HTTPConnection = HTTPConnection(server, timeout=timeout)
+        self._connection = HTTPConnection(server, timeout=timeout)
         self._timeout = timeout
         self._socket: socket.socket | None = None
         self._is_abandoned = False

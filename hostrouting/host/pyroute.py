@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-__all__ = [
-    "Pyroute2Backend",
-]
+__all__ = ["Pyroute2Backend"]
 
 
 class Pyroute2Backend(NetlinkBackend):
@@ -49,9 +47,9 @@ class Pyroute2Backend(NetlinkBackend):
     def __init__(self, ipr: Any) -> None:
         super().__init__()
         if find_spec("pyroute2") is None:
-            step = "install pyroute2, or use NetlinkBackend, which needs no package"
             raise BackendError(
-                f"Pyroute2Backend needs pyroute2, which is not installed for this Python; {step}"
+                "Pyroute2Backend needs pyroute2, which is not installed for this Python; "
+                "install pyroute2, or use NetlinkBackend, which needs no package"
             )
         self._ipr = ipr
         # The socket belongs to the caller: one request at a time.

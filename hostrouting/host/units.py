@@ -125,7 +125,7 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
 
 def _joined(text: str) -> Iterator[str]:
     """Yield the lines without comments; a single backslash at the end joins the next line."""
-    begun: list[str] = []
+    begun = []
     for raw in re.split(_LINE_END, text):
         line = raw.lstrip(_WHITE)
         # Also in the middle of a longer line.

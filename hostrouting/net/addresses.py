@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
         >>> Address.parse("10.0.0.0/8")
         Traceback (most recent call last):
-        ValueError: '10.0.0.0/8' is not an IPv4 address
+        ValueError: '10.0.0.0/8' is not an IPv4 address such as '10.224.0.1'
         """
         return cls(IPV6, _parse_ipv6(text)) if ":" in text else cls(IPV4, parse_ipv4(text))
 
@@ -115,6 +115,11 @@ class Prefix(NamedTuple):
         return f"{format_address(self.family, self.network)}/{self.length}"
 
 
+def is_network(text: str) -> bool:
+    """Return True for a network where a device may be named: no device has a slash in its name."""
+    return "/" in text
+
+
 def parse_address(text: str) -> Address | None:
     """Read an address; return None for anything else.
 
@@ -169,16 +174,16 @@ def parse_ipv4(text: str) -> int:
     True
     >>> parse_ipv4("010.0.0.1")
     Traceback (most recent call last):
-    ValueError: '010.0.0.1' is not an IPv4 address
+    ValueError: '010.0.0.1' is not an IPv4 address such as '10.224.0.1'
     """
     try:
         packed = inet_pton(AF_INET, text)
     # Python refuses a NUL or a lone surrogate by a ValueError.
     except (OSError, ValueError):
-        raise ValueError(f"{text!r} is not an IPv4 address") from None
+        raise ValueError(f"{text!r} is not an IPv4 address such as '10.224.0.1'") from None
     # glibc's inet_pton is strict, musl's less so: only the canonical text passes.
     if inet_ntop(AF_INET, packed) != text:
-        raise ValueError(f"{text!r} is not an IPv4 address")
+        raise ValueError(f"{text!r} is not an IPv4 address such as '10.224.0.1'")
     return int.from_bytes(packed, "big")
 
 
@@ -222,7 +227,7 @@ def _parse_ipv6(text: str) -> int:
         return int.from_bytes(inet_pton(AF_INET6, text), "big")
     # See `parse_ipv4`.
     except (OSError, ValueError):
-        raise ValueError(f"{text!r} is not an IPv6 address") from None
+        raise ValueError(f"{text!r} is not an IPv6 address such as 'fd00::1'") from None
 
 
 def check_device_name(name: str) -> str:
@@ -232,11 +237,11 @@ def check_device_name(name: str) -> str:
     ('bond0.100', 'a+b')
     >>> check_device_name("eth0; rm -rf /")
     Traceback (most recent call last):
-    ValueError: 'eth0; rm -rf /' is not a device name: ';' is not allowed in it
+    ValueError: 'eth0; rm -rf /' is not a device name: ';' is not allowed in it; see: ip link
     """
     problem = _device_name_problem(name)
     if problem:
-        raise ValueError(f"{name!r} is not a device name: {problem}")
+        raise ValueError(f"{name!r} is not a device name: {problem}; see: ip link")
     return name
 
 

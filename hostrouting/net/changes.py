@@ -47,15 +47,18 @@ class RouteChange:
         if self.after is None:
             return
         if self.after.family == IPV6 and self.verb == "prepend":
-            reason = "cannot be prepended: a new IPv6 route is the last of its place"
-            raise ValueError(f"'{self.after}' {reason}")
+            raise ValueError(
+                f"'{self.after}' cannot be prepended: a new IPv6 route is the last of its place"
+            )
         if self.after.family == IPV6 and self.verb == "append" and may_merge(self.after):
-            reason = "can only be added to an empty place: the kernel merges such routes"
-            raise ValueError(f"'{self.after}' {reason}")
+            raise ValueError(
+                f"'{self.after}' can only be added to an empty place: the kernel merges such routes"
+            )
         if self.before is not None and place(self.before) != place(self.after):
-            reason = "destination, tos, metric and table must be the same"
-            step = "add the first, then remove the second"
-            raise ValueError(f"'{self.after}' cannot replace '{self.before}': {reason}; {step}")
+            raise ValueError(
+                f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and "
+                "table must be the same; add the first, then remove the second"
+            )
 
     @classmethod
     def add(cls, route: Route) -> RouteChange:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+#: The kinds of devices that lead to a wire; hardware has none, a node in a container has a veth.
+_WIRED = frozenset({"", "bond", "team", "vlan", "veth"})
+
+
 class DeviceAddress(NamedTuple):
     """An address of a device; `peer` is the far end of a point-to-point link, or the address.
 
@@ -67,6 +71,14 @@ class Device(NamedTuple):
     neighbours: tuple[int, ...] = ()
     #: The group of `ip link set group`, by which rules suppress routes.
     group: int = 0
+
+    @property
+    def may_stand_for_network(self) -> bool:
+        """True for a device that a network in `expectedDevs` may stand for.
+
+        It is neither InfiniBand nor virtual: hardware, or of a kind that leads to a wire.
+        """
+        return self.kind in _WIRED and not (self.loopback or self.is_infiniband)
 
     @property
     def is_infiniband(self) -> bool:

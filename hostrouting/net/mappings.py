@@ -178,7 +178,8 @@ class Form(Generic[T]):
     def read(self, value: Any) -> T:
         """Read an object; raise ValueError, with the path, for an invalid or unknown part."""
         values: dict[str, Any] = self._optional.copy()
-        name, readers = "", self._readers
+        name = ""
+        readers = self._readers
         try:
             for name, part in typed(value, dict).items():
                 values[name] = readers[name](part)

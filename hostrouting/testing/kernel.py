@@ -161,7 +161,8 @@ def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
         if route.scope >= SCOPE_LINK or (owner and owner.kind in {"local", "broadcast"}):
             raise unknown(f"if it takes {gateway} as an on-link gateway")
         return
-    packet, scope = Packet(gateway.number, oif=hop.dev), max(route.scope + 1, SCOPE_LINK)
+    packet = Packet(gateway.number, oif=hop.dev)
+    scope = max(route.scope + 1, SCOPE_LINK)
     # First the route's own table, then the policy rules.
     on_link = fib.search(route.table, packet, scope=scope) if route.table != MAIN_TABLE else None
     decision = Decision(on_link) if on_link else fib.decide(packet, scope=scope)
@@ -198,10 +199,16 @@ def own_routes(device: Device) -> list[ObservedRoute]:
     for address in device.addresses:
         routes += (_ipv4_routes if address.family == IPV4 else _ipv6_routes)(device, address)
     if device.up and not device.loopback:
-        multicast = ObservedRoute.parse(
-            "ff00::/8", device.name, metric=_CONNECTED, table=LOCAL_TABLE, kind="multicast"
+        routes.append(
+            ObservedRoute.parse(
+                "ff00::/8",
+                device.name,
+                metric=_CONNECTED,
+                table=LOCAL_TABLE,
+                protocol=KERNEL_PROTOCOL,
+                kind="multicast",
+            )
         )
-        routes.append(multicast._replace(protocol=KERNEL_PROTOCOL))
     return routes
 
 

@@ -7,7 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
+from hostrouting.host.netlink.neighbours import (
+    NeighbourChanges,
+    Verb,
+    check_changes,
+    refuse_impossible,
+)
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 from hostrouting.testing.faults import Faulty, Operations, Refused
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-class MemoryLinkLayer(Faulty):
+class MemoryLinkLayer(Faulty, NeighbourChanges):
     """The neighbours of a node, and the stations on the links of its devices.
 
     By default, `fail_at` reports missing privilege. A `FakeHost` shares the node of its routes.
@@ -53,23 +58,15 @@ class MemoryLinkLayer(Faulty):
         #: The changes of neighbours, one by one.
         self.steps: Operations = Operations()
 
-    def add_device(
-        self,
-        name: str,
-        *,
-        addresses: Sequence[str] = (),
-        **options: Any,
-    ) -> None:
+    def add_device(self, name: str, *, addresses: Sequence[str] = (), **options: Any) -> None:
         """Add a device to the node, see `MemoryBackend.add_link` for the options."""
         self.node.add_link(name, **options)
         for address in addresses:
             self.add_address(name, address)
 
-    def add_pod(
-        self, dev: str, *addresses: str, master: str | None = None, up: bool = True
-    ) -> None:
-        """Add a veth of a pod that has these addresses, and answers for them."""
-        self.add_device(dev, kind="veth", master=master, up=up)
+    def add_pod(self, dev: str, *addresses: str, **options: Any) -> None:
+        """Add a veth of a pod that has these addresses, and answers for them; see `add_device`."""
+        self.add_device(dev, kind="veth", **options)
         self.alive.update((dev, address) for address in addresses)
 
     def silence(self, dev: str, address: str) -> None:
@@ -155,19 +152,12 @@ class MemoryLinkLayer(Faulty):
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in addresses))
         resolved = {(neighbour.dev, neighbour.address) for neighbour in self._table}
-        mute, wired = self.mute - resolved, self._wired()
+        mute = self.mute - resolved
+        wired = self._wired()
         return frozenset(pair for pair in addresses if pair in mute and pair[0] in wired)
 
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}
-
-    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """See `LinkLayer.remove_neighbours`."""
-        self._change("remove", neighbours)
-
-    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """See `LinkLayer.add_neighbours`."""
-        self._change("add", neighbours)
 
     def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
         self.operations.record(f"{verb}_neighbours", *map(str, neighbours))

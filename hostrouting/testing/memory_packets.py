@@ -234,8 +234,10 @@ class MemoryEbtables(Faulty):
         self._begin_change(ctx, "insert", rules)
         for rule in rules:
             if rule.chain not in self._chains[rule.backend]:
-                words = "No chain/target/match by that name."
-                raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
+                raise BackendError(
+                    f"not inserted: {rule.line}: No chain/target/match by that name.\n"
+                    "nothing was inserted"
+                )
         for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
             is_inside = 1 <= rule.position <= len(chain)

@@ -157,10 +157,9 @@ class MemoryServices(Faulty):
         now = self._unit_files.texts(instance)
         masked = self._unit_files.is_masked(instance)
         texts = unit.texts if self._is_live else ()
-        load_state = "masked" if masked else "loaded" if unit.texts else "not-found"
         return UnitState(
             name,
-            load_state,
+            "masked" if masked else "loaded" if unit.texts else "not-found",
             *unit.outcome,
             unit.main_pid,
             # Like systemd, compare the files that were read, and ignore new files.

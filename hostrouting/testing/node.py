@@ -114,7 +114,7 @@ class KernelNode(Node):
             # No link-local addresses, which come some time after their link.
             settings = "/proc/sys/net/ipv6/conf/default"
             node.run("bash", "-c", f"cd {settings} || exit 0; echo 1 > addr_gen_mode")
-            node.ip("link", "set", "lo", "up")
+            node.ip("link set lo up")
             yield node
         finally:
             _run("ip", "netns", "delete", node.name)
@@ -130,41 +130,40 @@ class KernelNode(Node):
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         """Add a device without addresses; without carrier it is an unused tunnel."""
         if carrier:
-            self.ip("link", "add", name, "type", "ifb")
+            self.ip("link add", name, "type ifb")
         else:
-            self.ip("tuntap", "add", name, "mode", "tun")
+            self.ip("tuntap add", name, "mode tun")
         if up:
             self.set_up(name)
 
     def remove_link(self, name: str) -> None:
         """Run `ip link delete`."""
-        self.ip("link", "delete", name)
+        self.ip("link delete", name)
 
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Run `ip link set up` or `down`."""
-        self.ip("link", "set", name, "up" if up else "down")
+        self.ip("link set", name, "up" if up else "down")
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """Run `ip address add`; wait for the route of an IPv6 address."""
-        words = [*_address_words(address, peer), "dev", dev]
+        words = f"{_with_peer(address, peer)} dev {dev}"
         if ":" not in address:
-            self.ip("address", "add", *words)
+            self.ip("address add", words)
             return
         # Usable at once, and its route comes a moment later.
-        self.ip("address", "add", *words, "nodad")
-        local = ("-6", "route", "show", "table", "local", "dev", dev, words[0].partition("/")[0])
+        self.ip("address add", words, "nodad")
+        local = f"-6 route show table local dev {dev} {address.partition('/')[0]}"
         ctx = Context(timeout=10)
-        while not self.ip(*local):
+        while not self.ip(local):
             ctx.sleep(0.001)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """Run `ip address delete`."""
-        self.ip("address", "delete", *_address_words(address, peer), "dev", dev)
+        self.ip("address delete", _with_peer(address, peer), "dev", dev)
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """Run `ip neigh add`."""
-        lladdr = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")
-        self.ip("neigh", "add", address, *lladdr, "dev", dev)
+        self.ip("neigh add", address, "lladdr 02:00:00:00:00:01 nud permanent dev", dev)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """Run `ip route delete` with every field; without next hops for a multipath IPv6 route."""
@@ -175,19 +174,21 @@ class KernelNode(Node):
         """Run `ip route` with every field."""
         wanted = resting(route)
         # Without these words `ip` would choose the table and scope by the type.
-        words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
-        # A deletion without a device would take any route.
-        words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
-        words += str(wanted).split()
-        self.ip(_family(wanted), "route", verb, "table", str(wanted.table), *words)
+        words = f"table {wanted.table}"
+        if wanted.family == IPV4:
+            words += f" scope {wanted.scope}"
+        elif wanted.kind in DEVICELESS_KINDS:
+            # A deletion without a device would take any route.
+            words += " dev lo"
+        self.ip(_family(wanted), "route", verb, words, str(wanted))
 
     def add_rule(self, rule: Rule) -> None:
         """Run `ip rule add`."""
-        self.ip(_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+        self.ip(_family(rule), "rule add", *_rule_words(rule), f"protocol {rule.protocol}")
 
     def remove_rule(self, rule: Rule) -> None:
         """Run `ip rule delete`."""
-        self.ip(_family(rule), "rule", "delete", *_rule_words(rule))
+        self.ip(_family(rule), "rule delete", *_rule_words(rule))
 
 
 def _run(*argv: str) -> str:
@@ -197,9 +198,9 @@ def _run(*argv: str) -> str:
         raise BackendError(f"{' '.join(argv)}: {error.stderr.strip()}") from error
 
 
-def _address_words(address: str, peer: str | None) -> list[str]:
+def _with_peer(address: str, peer: str | None) -> str:
     local, _, length = address.partition("/")
-    return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
+    return address if peer is None else f"{local} peer {peer}/{length}"
 
 
 def _family(item: Route | ObservedRoute | Rule) -> str:
@@ -211,9 +212,9 @@ def _rule_words(rule: Rule) -> list[str]:
     if rule.l3mdev:
         words = [*words[:-2], "l3mdev"]
     # A deletion takes a rule of any mask unless it names one.
-    words += ["fwmark", f"{rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
+    words += [f"fwmark {rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
     if rule.suppress_prefix_length is not None:
-        words += ["suppress_prefixlength", str(rule.suppress_prefix_length)]
+        words.append(f"suppress_prefixlength {rule.suppress_prefix_length}")
     if rule.suppress_group is not None:
-        words += ["suppress_ifgroup", str(rule.suppress_group)]
-    return ["priority", str(rule.priority), *words]
+        words.append(f"suppress_ifgroup {rule.suppress_group}")
+    return [f"priority {rule.priority}", *words]

@@ -154,7 +154,7 @@ def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
         expected=_tuples(st.sampled_from(presets)),
         mode=st.sampled_from(OverlapMode),
         allowed_devs=_tuples(device_patterns()),
-        expected_devs=_tuples(device_names()),
+        expected_devs=_tuples(device_names() | destinations(IPV4)),
         fabric=st.sampled_from(["auto", "off"]) | _tuples(cidrs(IPV4)),
     )
 
@@ -173,11 +173,10 @@ def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
 
 def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
     """Sections of `staleCni`, with pod networks of both families."""
-    pod_cidrs = st.lists(cidrs(min_length=1), min_size=1, max_size=3).map(tuple)
     return st.just(StaleCNIConfig()) | st.builds(
         StaleCNIConfig,
         enabled=st.booleans(),
-        pod_cidrs=pod_cidrs,
+        pod_cidrs=st.lists(cidrs(min_length=1), min_size=1, max_size=3).map(tuple),
         bridge=device_names(),
         confirmations=st.integers(1, 10),
         backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
@@ -210,6 +209,7 @@ def configs(*families: int) -> SearchStrategy[HostRoutingConfig]:
         stale_cni=stale_cni_configs(),
         watch=watch_configs(),
         gates=st.just(DEFAULT_GATES) | st.lists(gate_names(), max_size=3, unique=True).map(tuple),
+        after=_tuples(st.sampled_from(["fabric.service", "sys-class-net-ib0.device"])),
     )
 
 

@@ -10,10 +10,8 @@ from support.small_world import places
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import ObservedRoute, Route
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.testing import MemoryBackend
-
-NINE = Route.parse("9.0.0.0/8", dev="eth0")
 
 
 def fresh(node: MemoryBackend) -> Fib:

@@ -5,10 +5,9 @@ with the kernel.
 from typing import Any
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.links import Device
 from hostrouting.net.routes import NextHop, ObservedRoute
@@ -102,8 +101,7 @@ def test_a_default_route_by_source_hides_no_other() -> None:
                 world.add_route(text, dev="e0")
             world.add_route("2001::/16", dev="e0")
         answers = [
-            world.lookup(asked, sources=source, family=IPV6)
-            for world in (memory, NetlinkBackend(netns=node.name))
+            world.lookup(asked, sources=source, family=IPV6) for world in (memory, kernel_of(node))
         ]
     shown = [[str(answer.route) for answer in answered] for answered in answers]
     assert shown[0] == shown[1]

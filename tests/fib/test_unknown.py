@@ -3,10 +3,9 @@
 import errno
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel, uplink
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.links import Device
 from hostrouting.net.routes import ObservedRoute
@@ -108,7 +107,7 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
         kernel.add_rule(
             BLOCKING._replace(source_ports=Range(1000, 1000), destination_ports=Range(53, 53))
         )
-        read = NetlinkBackend(netns=kernel.name).rules()
+        read = kernel_of(kernel).rules()
     node = Fib.of([ETH0], [DEFAULT], read)
     assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
     assert node.decide(Packet(NINE, source_port=1000)).route == DEFAULT
@@ -121,7 +120,7 @@ def test_a_lookup_is_made_for_udp(protocol: int) -> None:
     model.
     """
     with KernelNode.made() as kernel:
-        backend = NetlinkBackend(netns=kernel.name)
+        backend = kernel_of(kernel)
         kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
         node = Fib.of(backend.links(), backend.routes(), backend.rules())
         assert node.lookup([NINE]) == backend.lookup([NINE])
@@ -134,14 +133,13 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
     one was.
     """
     with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "192.168.7.1/24")
+        connect(node, eth0="192.168.7.1/24")
         node.ip("route add local 10.0.0.0/8 dev lo table local")
         node.ip("route add 10.1.0.0/16 dev eth0")
         if was_changed:
             node.add_rule(BLOCKING)
             node.remove_rule(BLOCKING)
-        backend = NetlinkBackend(netns=node.name)
+        backend = kernel_of(node)
         [answer] = backend.lookup([10 << 24 | 1 << 16])
         assert answer.route is not None
         assert answer.route.destination == ("10.0.0.0/8" if was_changed else "10.1.0.0/16")
@@ -165,10 +163,8 @@ def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
     the model.
     """
     with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
-        backend = NetlinkBackend(netns=node.name)
+        uplink(node)
+        backend = kernel_of(node)
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
         asked = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
         sources = [parse_ipv4(source) if source else None] * len(asked)
@@ -184,7 +180,7 @@ def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
     with KernelNode.made() as node:
         node.add_link("e0")
         node.ip("route add 9.0.0.0/8 dev e0 scope host table local")
-        kernel = NetlinkBackend(netns=node.name)
+        kernel = kernel_of(node)
 
         def model() -> Fib:
             return Fib.of(kernel.links(), kernel.routes(), kernel.rules())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import needs_kernel, uplink
 from support.overlap_worlds import run_script
 
 from hostrouting.testing import KernelNode
@@ -45,10 +45,7 @@ with IPRoute() as ipr:
 def node(request: pytest.FixtureRequest) -> Iterator[KernelNode]:
     """A node whose rules lead one user's packets into the fabric."""
     with KernelNode.made() as node:
-        for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16"):
-            node.add_link(dev)
-            node.add_address(dev, address)
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        uplink(node, ib0="172.16.1.4/16")
         node.add_route("10.96.0.0/16", dev="ib0", table=101)
         user = 0 if request.param == "root" else 65534
         node.ip(f"rule add uidrange {user}-{user} lookup 101 priority 50")

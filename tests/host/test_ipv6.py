@@ -28,8 +28,6 @@ from hostrouting.net.routes import DEVICELESS_KINDS, KINDS, Lookup, ObservedRout
 from hostrouting.testing import KernelNode
 from phases import Context
 
-OURS = "fd00:7::/64 via fd00:1::7 dev eth0 proto 142 metric 1"
-
 # --- only the kernel
 
 

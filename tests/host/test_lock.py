@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support.contracts.lock import RunLockContract
 from support.needs import needs
+from support.patience import in_time
 
 from hostrouting.exceptions import HostFileError, LockHeldError
 from hostrouting.host import RunLock
 from hostrouting.host.files import lock as module
 from hostrouting.host.files.lock import FileLock
 from phases import Context
-from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -103,7 +103,7 @@ class TestFileLock(RunLockContract):
             another_run(tmp_path) as holder,
             caplog.at_level("INFO"),
             pytest.raises(LockHeldError) as caught,
-            FileLock(root=str(tmp_path)).hold(Context(timeout=10, clock=ManualClock(auto=True))),
+            FileLock(root=str(tmp_path)).hold(in_time(10)),
         ):
             pytest.fail("two runs at a time")
         assert str(caught.value) == (
@@ -153,7 +153,7 @@ class TestFileLock(RunLockContract):
             holder.send_signal(signal.SIGKILL)
             holder.wait()
         assert (tmp_path / "run/hostrouting.lock").read_text() == f"{holder.pid}\n"
-        with FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True))):
+        with FileLock(root=str(tmp_path)).hold(in_time(1)):
             assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
 
     @needs("root")
@@ -178,9 +178,7 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path)).hold(Context()):
             daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
         try:
-            with FileLock(root=str(tmp_path)).hold(
-                Context(timeout=1, clock=ManualClock(auto=True))
-            ):
+            with FileLock(root=str(tmp_path)).hold(in_time(1)):
                 pass
         finally:
             daemon.kill()
@@ -221,9 +219,7 @@ class TestFileLock(RunLockContract):
                     held.enter_context(FileLock(root=str(tmp_path)).hold(Context()))
                 if not was_interrupted:
                     break
-            with FileLock(root=str(tmp_path)).hold(
-                Context(timeout=1, clock=ManualClock(auto=True))
-            ):
+            with FileLock(root=str(tmp_path)).hold(in_time(1)):
                 pass
         assert line > 20
 
@@ -231,7 +227,7 @@ class TestFileLock(RunLockContract):
         """If another program cleans up /run, the run still succeeds, and leaves the lock of another
         run alone.
         """
-        third = FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True)))
+        third = FileLock(root=str(tmp_path)).hold(in_time(1))
         with FileLock(root=str(tmp_path)).hold(Context()):
             (tmp_path / "run/hostrouting.lock").unlink()
             second = FileLock(root=str(tmp_path)).hold(Context())
@@ -249,7 +245,7 @@ class TestFileLock(RunLockContract):
             pytest.fail("that is no lock")
         assert (
             str(caught.value)
-            == f"cannot open the lock {tmp_path}{LOCK}: Too many levels of symbolic links"
+            == f"cannot open the lock {tmp_path}{LOCK}: Too many levels of symbolic links; remove this link"
         )
         assert (tmp_path / "precious").read_text() == "precious"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kernel import needs_kernel, powerless
+from support.kernel import connect, kernel_of, needs_kernel, powerless
 from support.unmeasured import unmeasured
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -32,15 +32,14 @@ GATEWAY = Address.parse("10.224.0.1")
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as made:
-        made.add_link("eth0")
-        made.add_address("eth0", "10.224.0.4/16")
+        connect(made, eth0="10.224.0.4/16")
         made.add_link("ib0")
         yield made
 
 
 @pytest.fixture
 def backend(node: KernelNode) -> NetlinkBackend:
-    return NetlinkBackend(netns=node.name)
+    return kernel_of(node)
 
 
 @pytest.fixture
@@ -302,7 +301,7 @@ def test_tables_that_change_while_they_are_read_are_read(
     stop = threading.Event()
 
     def disturb() -> None:
-        other = NetlinkBackend(netns=node.name)
+        other = kernel_of(node)
         change = RouteChange.add(Route.parse("9.0.0.0/8", dev="eth0"))
         while not stop.is_set():
             other.apply([change], verify=False)

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 from support.contracts.network_events import KernelEventsContract, NetworkEventsContract
-from support.kernel import needs_kernel, powerless
+from support.kernel import connect, kernel_of, needs_kernel, powerless
 
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import NetworkEvents, RouteBackend
@@ -63,7 +63,7 @@ class TestNetlinkEvents(KernelEventsContract):
 
     @pytest.fixture
     def backend(self, node: KernelNode) -> RouteBackend:
-        return NetlinkBackend(netns=node.name)
+        return kernel_of(node)
 
     @pytest.fixture
     def events(self, node: KernelNode) -> NetworkEvents:
@@ -86,14 +86,13 @@ class TestNetlinkEvents(KernelEventsContract):
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as made:
-        made.add_link("eth0")
-        made.add_address("eth0", "10.224.0.4/16")
+        connect(made, eth0="10.224.0.4/16")
         yield made
 
 
 @pytest.fixture
 def backend(node: KernelNode) -> NetlinkBackend:
-    return NetlinkBackend(netns=node.name)
+    return kernel_of(node)
 
 
 @pytest.fixture

@@ -123,8 +123,8 @@ class TestErrors:
         with pytest.raises(UnitError) as caught:
             unbooted.daemon_reload(Context(timeout=60))
         assert str(caught.value) == (
-            "this machine was not booted with systemd; to change its routes until the next boot, "
-            "use --live; to prepare an image, use --root and its folder (Host.offline)"
+            "this machine was not booted with systemd; for its files alone, use --root and its folder "
+            "(Host.offline); for its routes until the next boot, run: hostrouting apply --live CONFIG"
         )
         assert isinstance(caught.value.__cause__, CommandFailedError)
 

@@ -5,6 +5,7 @@ import struct
 
 import attrs
 import pytest
+from support.kernel import connect
 
 from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
 from hostrouting.net.changes import RouteChange
@@ -30,8 +31,7 @@ def node() -> MemoryBackend:
 
 
 def with_eth0(backend: MemoryBackend) -> MemoryBackend:
-    backend.add_link("eth0")
-    backend.add_address("eth0", "10.224.0.4/16")
+    connect(backend, eth0="10.224.0.4/16")
     return backend
 
 

@@ -107,7 +107,7 @@ def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None
     """NUL, surrogates, zones, other families and other notations are refused with the one message."""
     with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
         parse_ipv4(text)
-    assert str(caught.value) == f"{text!r} is not an IPv4 address"
+    assert str(caught.value) == f"{text!r} is not an IPv4 address such as '10.224.0.1'"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_device_names_are_refused_with_the_reason(name: str, problem: str) -> No
     """A name that the kernel refuses, or that a shell or `ip` could misread, is no device name."""
     with pytest.raises(ValueError, match="is not a device name") as caught:
         check_device_name(name)
-    assert str(caught.value) == f"{name!r} is not a device name: {problem}"
+    assert str(caught.value) == f"{name!r} is not a device name: {problem}; see: ip link"
 
 
 def _kernel_accepts(name: bytes) -> bool:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import run_script
 from support.patience import wait_until
 from support.static_route_worlds import boot
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
-from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.static_routes import resolve
 from hostrouting.testing import KernelNode
 
@@ -67,6 +66,10 @@ def two_legs(odd: str) -> list[str]:
     return f"nexthop via {VIA['eth0']} dev {odd} nexthop via {VIA['eth1']} dev eth1".split()
 
 
+def proof(node: KernelNode) -> OverlapReport:
+    return prove_egress(kernel_of(node), [CIDR])
+
+
 def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
     status, _ = boot(node, route)
     lines = node.ip("route show proto 142").splitlines()
@@ -74,7 +77,7 @@ def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[st
 
 
 def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
-    found = resolve([route], NetlinkBackend(netns=node.name).routes()).routes
+    found = resolve([route], kernel_of(node).routes()).routes
     return [str(one).replace(" proto 142", "") for one in found]
 
 
@@ -115,7 +118,7 @@ def test_all_use_the_default_route_that_the_kernel_uses(
     """
     arrange(node, commands)
     assert any(f" dev {dev} " in node.ip("route get 10.96.0.1") for dev in expected)
-    report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+    report = proof(node)
     # The kernel still sends flows to a leg without carrier, where they end.
     ends = "linkdown" in node.ip("route show default") and "dead" not in node.ip(
         "route show default"
@@ -156,7 +159,7 @@ def test_all_ignore_routes_that_are_no_default_route(
 ) -> None:
     """A route that is ours, is for few packets, or sends nothing anywhere is no default route."""
     arrange(node, commands)
-    assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).expected_devs == ()
+    assert proof(node).expected_devs == ()
     ran = run_script(node, tmp_path, [CIDR])
     assert ran.status == 1
     assert ran.output.startswith("the node has no IPv4 default route")
@@ -186,10 +189,10 @@ def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode, tmp_path:
     rule = "ip rule add from 10.221.0.4 lookup 101 priority 50"
     arrange(node, f"{default('eth1', 'eth0')}; ip route add unreachable default table 101; {rule}")
     ran = run_script(node, tmp_path, [CIDR])
-    assert not prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+    assert not proof(node).ok
     assert ran.status == 1
     arrange(node, "ip link set eth1 down")
-    assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+    assert proof(node).ok
     assert run_script(node, tmp_path, [CIDR]).status == 0
 
 
@@ -206,7 +209,7 @@ def odd(node: KernelNode, name: str) -> str:
 @pytest.mark.parametrize("name", ["a\\b", "a\\", 'a"b', "'", "#x", "a#"])
 def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, odd: str) -> None:
     """Task and proof take such a device; both scripts refuse the node, and change nothing."""
-    assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+    assert proof(node).ok
     assert routes_of_task(node, OPEN) == [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"]
     assert routes_of_script(node, OPEN) == (1, [])
     reason = "a device has a quote, a backslash or a # in its name, which ip cannot read; rename it"
@@ -225,7 +228,7 @@ class TestNames:
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
         """Task, proof and scripts find it alike; a second run of the script has nothing to do."""
-        report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+        report = proof(node)
         assert (report.expected_devs, report.ok) == ((odd,), True)
         ran = run_script(node, tmp_path, [CIDR])
         assert (ran.status, ran.output) == (0, f"{CIDR} leaves by {odd}\n")
@@ -247,7 +250,7 @@ class TestNames:
         node.ip("route replace default", *two_legs(odd))
         node.ip("route add 10.96.0.0/24 dev eth2 table 101")
         node.ip("rule add from 10.220.0.4 lookup 101")
-        report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+        report = proof(node)
         lines = [
             f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link)"
         ]
@@ -267,16 +270,16 @@ class TestNames:
         assert (
             f"\nexpected: dev {odd} via 10.220.0.1; " in run_script(node, tmp_path, [CIDR]).output
         )
-        [proposed] = pasted(str(prove_egress(NetlinkBackend(netns=node.name), [CIDR])))
+        [proposed] = pasted(str(proof(node)))
         [route] = HostRoutingConfig.from_mapping(proposed).static_routes.routes
         assert routes_of_script(node, route) == (0, [f"10.96.0.0/16 via 10.220.0.1 dev {odd}"])
-        assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+        assert proof(node).ok
 
     def test_such_a_device_is_not_offered_to_be_allowed(self, node: KernelNode, odd: str) -> None:
         """A config names such devices by a pattern of somebody who knows which others that matches."""
         node.ip("route replace default via", VIA["eth1"], "dev eth1")
         node.ip(f"route add {CIDR} dev {odd}")
-        report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+        report = proof(node)
         assert (report.ok, report.allowance) == (False, "")
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from hostrouting.host import Host, RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.testing.node import Node
 
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
@@ -64,8 +66,20 @@ def kernel_of(node: KernelNode) -> NetlinkBackend:
     return NetlinkBackend(netns=node.name)
 
 
+def host_of(routes: RouteBackend, fake: FakeHost | None = None, **ports: Any) -> Host:
+    """Return a host with these routes; the rest of it is in memory."""
+    fake = fake or FakeHost()
+    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, **ports)
+
+
 def connect(node: Node, **addresses: str) -> None:
     """Add devices, each with an address."""
     for dev, address in addresses.items():
         node.add_link(dev)
         node.add_address(dev, address)
+
+
+def uplink(node: Node, **addresses: str) -> None:
+    """Add eth0 with 10.224.0.4/16 and the default route by 10.224.0.1, and more devices."""
+    connect(node, eth0="10.224.0.4/16", **addresses)
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")

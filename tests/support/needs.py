@@ -40,6 +40,7 @@ PACKAGES: Final = {
     "systemd-analyze": "systemd",
     "systemd-path": "systemd",
     "tc": "iproute2",
+    "valgrind": "valgrind",
 }
 #: What `make fleet-tools` gets, and no package installs.
 _FLEET_TOOLS: Final = frozenset(

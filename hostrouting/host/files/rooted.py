@@ -74,7 +74,11 @@ def open_parent(
                 return
             else:
                 if create:
-                    _make_folder(part, folders[-1])
+                    with suppress(FileExistsError):
+                        os.mkdir(part, _FOLDER_MODE, dir_fd=folders[-1])
+                        # A strict umask must not make a folder that other daemons cannot look into.
+                        os.chmod(part, _FOLDER_MODE, dir_fd=folders[-1])
+                        sync_folder(folders[-1])
                 folders.append(opened.enter_context(open_file(folders[-1], part, _PASS)))
                 passing(folders[-1])
 
@@ -95,9 +99,10 @@ def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = (
-            "; are you root?" if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
-        )
+        steps = {errno.EISDIR: "; move this folder away", errno.ELOOP: "; remove this link"}
+        advice = steps.get(error.errno or 0, "")
+        if isinstance(error, PermissionError) and os.geteuid() != 0:
+            advice = "; are you root?"
         raise HostFileError(
             f"cannot {verb} {shown_path(root, path)}: {error.strerror}{advice}"
         ) from error
@@ -143,14 +148,6 @@ def link_text(folder: int, name: str) -> str | None:
         if error.errno not in {errno.ENOENT, errno.EINVAL}:  # EINVAL: anything but a link
             raise
         return None
-
-
-def _make_folder(name: str, parent: int) -> None:
-    with suppress(FileExistsError):
-        os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
-        # A strict umask must not make a folder that other daemons cannot look into.
-        os.chmod(name, _FOLDER_MODE, dir_fd=parent)
-        sync_folder(parent)
 
 
 def sync_folder(folder: int) -> None:

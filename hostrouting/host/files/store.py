@@ -96,7 +96,7 @@ class RootedFiles:
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
-        passed: list[tuple[str, os.stat_result]] = []
+        passed = []
 
         def look(folder: int) -> None:
             path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - pathlib is slow to import
@@ -141,7 +141,7 @@ class RootedFiles:
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
-        obstacles: list[int | None] = []
+        obstacles = []
         with file_errors("write below", self.root, path):
             # The walk ends at the last folder that exists; with a name after it, `path` itself is
             # part of the walk.

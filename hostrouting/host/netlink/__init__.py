@@ -1,7 +1,5 @@
 """The kernel over rtnetlink, in packed messages: routes, rules, devices, neighbours, events."""
 
-from __future__ import annotations
-
 from hostrouting.host.netlink.backend import NetlinkBackend
 
 __all__ = ["NetlinkBackend"]

@@ -162,8 +162,7 @@ class _KernelTransport(Transport):
 
     def send(self, steps: Steps) -> Failures:
         self._echoes = {}
-        batches = self._writer.batches(steps, echoes=self._echoes)
-        return self._kernel.deliver(batches, len(steps))
+        return self._kernel.deliver(self._writer.batches(steps, echoes=self._echoes), len(steps))
 
     def present(self) -> list[ObservedRoute]:
         return [route for family in self._families for route in _routes(self._kernel, family)]

@@ -19,21 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _GETTFILTER = 46
-_TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
+_TCA_KIND = 1
+_TCA_OPTIONS = 2
+_TCA_BPF_NAME = 7
 #: The directions of the qdisc clsact.
-_INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+_INGRESS = 0xFFFFFFF2
+_EGRESS = 0xFFFFFFF3
 
 #: The number of bpf(2); on other machines only the filters of tc are seen.
 _BPF = {"x86_64": 321, "aarch64": 280}
-_PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16
-_TCX_INGRESS, _TCX_EGRESS = 46, 47
+_PROG_GET_FD_BY_ID = 13
+_OBJ_GET_INFO_BY_FD = 15
+_PROG_QUERY = 16
+_TCX_INGRESS = 46
+_TCX_EGRESS = 47
 #: The kernel takes no more for one device and direction.
 _MOST_PROGRAMS = 64
 #: Ids, revision and links of attached programs: `union bpf_attr` for BPF_PROG_QUERY.
 _query = struct.Struct("=IIIIQIIQQQQ")
-#: The length of the part of `struct bpf_prog_info` that has the name, and the position and length
-#: of the name.
-_INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
+#: The length of the part of `struct bpf_prog_info` that has the name.
+_INFO_LENGTH = 80
+#: The position and length of the name.
+_NAME_AT = 64
+_NAME_LENGTH = 16
 #: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
 _NOTHING_THERE = frozenset(
     {errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP}
@@ -59,10 +67,9 @@ def _programs(index: int, direction: int) -> list[int]:
     import ctypes
 
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
-    packed = _query.pack(
-        index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0
+    request = ctypes.create_string_buffer(
+        _query.pack(index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0)
     )
-    request = ctypes.create_string_buffer(packed)
     try:
         _bpf(_PROG_QUERY, request, _query.size)
     except OSError as error:

@@ -74,11 +74,9 @@ class Transport(Protocol):
 
         A removal takes the route of its full description and no other.
         """
-        ...
 
     def present(self) -> Iterable[AnyRoute]:
         """Return everything that exists now."""
-        ...
 
     def unfulfilled(self, steps: Steps) -> Failures:
         """Return `missing_after` of a fresh reading, or the same answer found faster.
@@ -166,11 +164,7 @@ class Batch:
 
 
 def commit_routes(
-    transport: Transport,
-    changes: Sequence[RouteChange],
-    *,
-    devices: Collection[str],
-    verify: bool,
+    transport: Transport, changes: Sequence[RouteChange], *, devices: Collection[str], verify: bool
 ) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for the errors."""
     # Before anything is sent.

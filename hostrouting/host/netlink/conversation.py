@@ -88,9 +88,12 @@ def call_libc(name: str, *arguments: object) -> int:
 BATCH: Final = 200
 
 _SOL_NETLINK = 270
-#: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter
-#: by table.
-_CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
+#: Refusals come without the request that they refuse.
+_CAP_ACK = 10
+#: They have the kernel's sentence.
+_EXT_ACK = 11
+#: Dumps filter by table.
+_STRICT_CHECK = 12
 
 _RECEIVE_BYTES = 1 << 17
 #: The barrier's sequence number; those of a batch's messages start at 1.

@@ -18,13 +18,7 @@ from hostrouting.host.netlink.frames import (
     parsed,
     word,
 )
-from hostrouting.host.netlink.route_codec import (
-    Names,
-    device_of,
-    ifinfomsg,
-    link_name,
-    parse_names,
-)
+from hostrouting.host.netlink.route_codec import Names, device_of, ifinfomsg, link_name, parse_names
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 
@@ -35,20 +29,27 @@ if TYPE_CHECKING:
 _ifaddrmsg = struct.Struct("=BBBBI")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
-_IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
-_IFLA_ADDRESS, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = (
-    1,
-    10,
-    18,
-    27,
-    1,
-)
+_IFF_UP = 0x1
+_IFF_LOOPBACK = 0x8
+_IFF_LOWER_UP = 0x10000
+_IFLA_ADDRESS = 1
+_IFLA_MASTER = 10
+_IFLA_LINKINFO = 18
+_IFLA_GROUP = 27
+_IFLA_INFO_KIND = 1
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE = (4, 16)
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
+_IFA_ADDRESS = 1
+_IFA_LOCAL = 2
+_IFA_BROADCAST = 4
+_IFA_CACHEINFO = 6
 #: The ticks in a second of the times in `ifa_cacheinfo`.
 _TICKS = 100
-_SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08, 0x20, 0x40
+_SECONDARY = 0x01
+_OPTIMISTIC = 0x04
+_DADFAILED = 0x08
+_DEPRECATED = 0x20
+_TENTATIVE = 0x40
 
 
 def parse_devices(
@@ -58,12 +59,12 @@ def parse_devices(
 
     The links and addresses are payloads: messages without their headers.
     """
-    known: dict[str, list[int]] = defaultdict(list)
+    known = defaultdict(list)
     for neighbour in neighbours:
         address = Address.parse(neighbour.address)
         if address.family == IPV4:
             known[neighbour.dev].append(address.number)
-    own: dict[int, list[DeviceAddress]] = defaultdict(list)
+    own = defaultdict(list)
     for payload in addresses:
         if payload[0] in {IPV4, IPV6}:
             index, assigned = parse_address(payload)
@@ -132,7 +133,8 @@ def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> f
     return min(ages, default=None)
 
 
-NEWNEIGH, DELNEIGH = 28, 29
+NEWNEIGH = 28
+DELNEIGH = 29
 _AF_BRIDGE = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
@@ -140,8 +142,17 @@ _ndmsg = struct.Struct("=BxxxiHBB")
 NEIGHBOURS: Final = Request(30, bytes(_ndmsg.size), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
-_NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
-_NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
+_NDA_DST = 1
+_NDA_LLADDR = 2
+_NDA_VLAN = 5
+_NDA_MASTER = 9
+_NDA_PROTOCOL = 12
+_NDA_FLAGS_EXT = 15
+_NUD_INCOMPLETE = 0x1
+_NUD_STALE = 0x4
+_NUD_FAILED = 0x20
+_NUD_NOARP = 0x40
+_NUD_PERMANENT = 0x80
 #: Reachable, stale, delay, probe, permanent: only these states have a hardware address.
 KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 #: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
@@ -162,7 +173,8 @@ def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
         (family, index, state, flags, _), fields = parsed(payload, _ndmsg)
         if family not in {IPV4, IPV6}:
             continue
-        address, dev = socket.inet_ntop(family, fields[_NDA_DST]), device_of(index, names)
+        address = socket.inet_ntop(family, fields[_NDA_DST])
+        dev = device_of(index, names)
         if state & KNOWN_NEIGHBOUR and _NDA_LLADDR in fields:
             table.known.append(
                 Neighbour(

@@ -55,7 +55,11 @@ GROUPS: Final = {
     IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000,
 }
 
-_NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
+_NEWLINK = 16
+_NEWADDR = 20
+_NEWRULE = 32
+_NEWNETCONF = 80
+_NEWNEXTHOP = 104
 #: The families of each kind of message about something new; the number of its removal is one more.
 #: Left out are links of the family AF_BRIDGE, whose removal means that a port left its bridge.
 _FAMILIES = {
@@ -64,7 +68,9 @@ _FAMILIES = {
 }
 _nhmsg = struct.Struct("=8x")
 _netconfmsg = struct.Struct("=4x")
-_NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
+_NHA_ID = 1
+_NETCONFA_FORWARDING = 2
+_NETCONFA_IGNORE_LINKDOWN = 6
 _kind_and_family = struct.Struct("=4xH10xB").unpack_from
 
 _Placing = Literal["add", "prepend", "append", "replace"]
@@ -101,7 +107,8 @@ class EventReader:
         length, kind, flags = message_start(datagram)
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
-        new, is_gone = kind & ~1, bool(kind & 1)
+        new = kind & ~1
+        is_gone = bool(kind & 1)
         if new == NEWROUTE:
             verb = "remove" if is_gone else _placed(flags, family=datagram[HEADER_LENGTH])
             # Half of the time that a NamedTuple takes: a storm has ten thousand a second.
@@ -240,8 +247,11 @@ class NetlinkListener(Adapter):
             with collector_paused():
                 return [event for event in map(self._reader.read, announced) if event is not None]
         except (UnknownDeviceError, *UNREADABLE) as error:
-            why = f"an event cannot be read, so it and those after it are lost: {error}"
-            raise EventsLostError(f"{why}; read everything anew", errno=errno.EBADMSG) from error
+            raise EventsLostError(
+                f"an event cannot be read, so it and those after it are lost: {error}; read "
+                "everything anew",
+                errno=errno.EBADMSG,
+            ) from error
 
     def _new_reader(self) -> EventReader:
         with self._open() as kernel:
@@ -249,7 +259,8 @@ class NetlinkListener(Adapter):
 
     def empty(self, end: int, notify: Callable[[], None]) -> None:
         """Store announcements, and call `notify` for them, until `end` (an eventfd) is written."""
-        any_of_both, the_end = select.poll(), select.poll()
+        any_of_both = select.poll()
+        the_end = select.poll()
         any_of_both.register(self._socket, select.POLLIN)
         for poll in any_of_both, the_end:
             poll.register(end, select.POLLIN)
@@ -289,7 +300,9 @@ class NetlinkListener(Adapter):
     def _lose(self, loss: EventsLostError) -> None:
         """Forget all that is stored, and store nothing more until `take` has raised the error."""
         with self._lock:
-            self._stored, self._size, self._loss = [], 0, loss
+            self._stored = []
+            self._size = 0
+            self._loss = loss
 
 
 def _too_many(where: str) -> EventsLostError:

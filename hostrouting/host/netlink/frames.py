@@ -18,9 +18,17 @@ from hostrouting.net.addresses import address_bits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-REQUEST, ACK, DUMP_INTERRUPTED, DUMP = 0x1, 0x4, 0x10, 0x300
-REPLACE, EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
-NOOP, ERROR, DONE = 1, 2, 3
+REQUEST = 0x1
+ACK = 0x4
+DUMP_INTERRUPTED = 0x10
+DUMP = 0x300
+REPLACE = 0x100
+EXCLUSIVE = 0x200
+_CREATE = 0x400
+_APPEND = 0x800
+NOOP = 1
+ERROR = 2
+DONE = 3
 
 #: The errors that decoding raises for bytes that no kernel writes.
 UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
@@ -123,7 +131,8 @@ def checked_message_length(length: int, *, left: int) -> int:
 
 def messages(received: memoryview) -> Iterator[memoryview]:
     """Yield the messages that were received together."""
-    offset, end = 0, len(received)
+    offset = 0
+    end = len(received)
     while offset < end:
         length = checked_message_length(message_start(received, offset)[0], left=end - offset)
         yield received[offset : offset + length]

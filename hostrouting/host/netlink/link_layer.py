@@ -13,7 +13,12 @@ from hostrouting.host.netlink import classifiers, device_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failures
 from hostrouting.host.netlink.conversation import BATCH, Adapter, errors_of, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
-from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
+from hostrouting.host.netlink.neighbours import (
+    NeighbourChanges,
+    Verb,
+    check_changes,
+    refuse_impossible,
+)
 from hostrouting.host.netlink.route_codec import LINKS
 
 if TYPE_CHECKING:
@@ -26,13 +31,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 #: The kernel sends three requests, a second apart.
-_SECONDS_TO_RESOLVE, _SECONDS_BETWEEN_READINGS = 2.5, 0.05
+_SECONDS_TO_RESOLVE = 2.5
+_SECONDS_BETWEEN_READINGS = 0.05
 _SECONDS_BETWEEN_DATAGRAMS = 1.25
 #: The length of a hardware address as text.
 _ETHERNET = len("02:00:00:00:00:01")
 
 
-class NetlinkLinkLayer(Adapter):
+class NetlinkLinkLayer(Adapter, NeighbourChanges):
     """The link layer of this process's network namespace, or of `netns` (a name, or a path).
 
     >>> NetlinkLinkLayer().stations("no-such-bridge")
@@ -134,14 +140,6 @@ class NetlinkLinkLayer(Adapter):
                     )
                 self._has_logged_tcx = True
         return tuple(sorted(names))
-
-    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """Remove neighbours, each by its full description."""
-        self._change("remove", neighbours)
-
-    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """Add neighbours to empty places."""
-        self._change("add", neighbours)
 
     def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
         if not neighbours:

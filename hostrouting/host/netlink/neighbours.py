@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError, Refusal
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import Failure
 
 Verb = Literal["remove", "add"]
+
+
+class NeighbourChanges(ABC):
+    """The changes of a `LinkLayer`, which a subclass makes."""
+
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """See `LinkLayer.remove_neighbours`."""
+        self._change("remove", neighbours)
+
+    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """See `LinkLayer.add_neighbours`."""
+        self._change("add", neighbours)
+
+    @abstractmethod
+    def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
+        """Make the changes, or raise."""
 
 
 def refuse_impossible(
@@ -52,7 +69,7 @@ def refuse_impossible(
             number, reason = errno.ENOENT, os.strerror(errno.ENOENT)
         refusals.append(Refusal(_change(verb, neighbour), number, reason))
     if refusals:
-        raise NeighbourRejectedError(refusals, ())
+        raise NeighbourRejectedError(refusals)
 
 
 def check_changes(

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 #: Seconds to wait for answers to the first request, and to the second, which is sent because a
 #: frame may be lost.
 _PATIENCE = (0.3, 0.7)
-#: Seconds between two checks of the context while waiting; seconds until a failed send is tried
-#: again.
-_STEP, _BREATH = 0.05, 0.005
+#: Seconds between two checks of the context while waiting.
+_STEP = 0.05
+#: Seconds until a failed send is tried again.
+_BREATH = 0.005
 #: A request that cannot be sent in this time is an error: silence means nothing if the request was
 #: never sent.
 _SENDING_PATIENCE = 1.0
@@ -37,7 +38,9 @@ _RECEIVE_BYTES = 8 << 20
 _LONGEST_FRAME = 2048
 
 _DISCARD_PORT = 9
-_ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
+_ETH_P_ALL = 0x0003
+_ETH_P_ARP = 0x0806
+_ETH_P_IPV6 = 0x86DD
 _SO_ATTACH_FILTER = 26
 _GONE = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 _FULL = frozenset({errno.EAGAIN, errno.ENOBUFS})
@@ -47,11 +50,13 @@ _ethernet = struct.Struct("!6s6sH")
 #: and of the target.
 _arp = struct.Struct("!HHBBH6s4s6s4s")
 _arp_kinds = (1, 0x0800, 6, 4)
-_ARP_REQUEST, _ARP_REPLY = 1, 2
+_ARP_REQUEST = 1
+_ARP_REPLY = 2
 _ipv6 = struct.Struct("!IHBB16s16s")
 #: Type, code, checksum, flags, target; options follow.
 _discovery = struct.Struct("!BBHI16s")
-_SOLICITATION, _ADVERTISEMENT = 135, 136
+_SOLICITATION = 135
+_ADVERTISEMENT = 136
 _IPV6_START = _ethernet.size
 _DISCOVERY_START = _IPV6_START + _ipv6.size
 _OPTIONS_START = _DISCOVERY_START + _discovery.size
@@ -116,11 +121,7 @@ def answered_address(frame: bytes) -> bytes | None:
     if protocol == _ETH_P_ARP and len(frame) >= _ethernet.size + _arp.size:
         *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
         return address if tuple(kinds) == _arp_kinds and operation == _ARP_REPLY else None
-    return _advertised(frame) if protocol == _ETH_P_IPV6 else None
-
-
-def _advertised(frame: bytes) -> bytes | None:
-    if len(frame) < _OPTIONS_START:
+    if protocol != _ETH_P_IPV6 or len(frame) < _OPTIONS_START:
         return None
     first, length, protocol, hops, _, _ = _ipv6.unpack_from(frame, _IPV6_START)
     kind, code, _, _, address = _discovery.unpack_from(frame, _DISCOVERY_START)
@@ -293,7 +294,10 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
 
 # Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if
 # not, operand).
-_BYTE, _HALF, _IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06
+_BYTE = 0x30
+_HALF = 0x28
+_IF_EQUAL = 0x15
+_RETURN = 0x06
 _PACKET_KIND = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
 _ANSWERS_ONLY = (
     (_BYTE, 0, 0, _PACKET_KIND),

@@ -42,28 +42,36 @@ from hostrouting.net.routes import (
     Route,
 )
 
-NEWROUTE, DELROUTE, GETROUTE = 24, 25, 26
+NEWROUTE = 24
+DELROUTE = 25
+GETROUTE = 26
 
 rtmsg: struct.Struct = struct.Struct("=8BI")
 ifinfomsg: struct.Struct = struct.Struct("=4xiI4x")
 _IFLA_IFNAME = 3
 # An ifinfomsg that leaves out the statistics, which are most of a link's message.
-_IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
+_IFLA_EXT_MASK = 29
+_SKIP_STATISTICS = 8
 LINKS: Final = Request(
     18, bytes(16) + attribute(_IFLA_EXT_MASK, word.pack(_SKIP_STATISTICS)), "ip -d link"
 )
 _next_hop = struct.Struct("=HBBI")
-RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
-_RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = (
-    9,
-    12,
-    15,
-    18,
-    20,
-    21,
-    22,
-)
-_RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30
+RTA_DST = 1
+RTA_SRC = 2
+_RTA_OIF = 4
+_RTA_GATEWAY = 5
+_RTA_PRIORITY = 6
+_RTA_PREFSRC = 7
+_RTA_MULTIPATH = 9
+_RTA_CACHEINFO = 12
+RTA_TABLE = 15
+_RTA_VIA = 18
+_RTA_PREF = 20
+_RTA_ENCAP_TYPE = 21
+_RTA_ENCAP = 22
+_RTA_EXPIRES = 23
+RTA_UID = 25
+_RTA_NH_ID = 30
 #: Attributes that have a field, and those that only answers carry (requested source, incoming
 #: device, cache info, mark, expiry, user). The rest are `extra`.
 _NOT_EXTRA = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 30})

@@ -26,24 +26,24 @@ RULES: Final = {
     for family in (IPV4, IPV6)
 }
 
-_FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    10,
-    12,
-)
-_FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
-_FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = (
-    19,
-    20,
-    21,
-    22,
-    23,
-    24,
-)
+_FRA_DST = 1
+_FRA_SRC = 2
+_FRA_IIF = 3
+_FRA_GOTO = 4
+_FRA_PRIORITY = 6
+_FRA_MARK = 10
+_FRA_TUN_ID = 12
+_FRA_SUPPRESS_GROUP = 13
+_FRA_SUPPRESS_LENGTH = 14
+_FRA_TABLE = 15
+_FRA_MARK_MASK = 16
+_FRA_OIF = 17
+_FRA_L3MDEV = 19
+_FRA_UIDS = 20
+_FRA_PROTOCOL = 21
+_FRA_IP_PROTOCOL = 22
+_FRA_SPORTS = 23
+_FRA_DPORTS = 24
 #: The rest are attributes that hostrouting does not understand, and that may select.
 KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
 _RULE_INVERTED = 0x2
@@ -69,10 +69,7 @@ def parse_rule(payload: bytes) -> Rule:
         action=RULE_ACTIONS.get(action, f"action {action}"),
         table=number_of(fields, _FRA_TABLE) or table,
         source=(address_of(fields, _FRA_SRC, family) or 0, checked_length(from_length, family)),
-        destination=(
-            address_of(fields, _FRA_DST, family) or 0,
-            checked_length(to_length, family),
-        ),
+        destination=(address_of(fields, _FRA_DST, family) or 0, checked_length(to_length, family)),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields, _FRA_GOTO) if _FRA_GOTO in fields else None,
         tos=tos,

@@ -229,9 +229,9 @@ class EbtablesCommand:
 
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
-        rules: list[EbtablesRule] = []
-        notes: list[str] = []
-        texts: list[tuple[str, str]] = []
+        rules = []
+        notes = []
+        texts = []
         denied = False
         for backend in BACKENDS:
             if backend == "legacy" and not legacy_may_have_rules():
@@ -315,8 +315,10 @@ class EbtablesCommand:
             if times[identity(rule)] < 0:
                 undone.append(rule)
         if undone:
-            words = f"{titles(undone)} was {word}, and at once it was not"
-            raise BackendError(f"{words}: something alive undoes it; find and stop that first")
+            raise BackendError(
+                f"{titles(undone)} was {word}, and at once it was not: something alive undoes it; "
+                "find and stop that first"
+            )
 
 
 def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
@@ -336,7 +338,7 @@ def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -
     ):
         layout = layouts.setdefault((rule.backend, rule.chain), [])
         layout.insert(rule.position - 1 if 1 <= rule.position <= len(layout) else len(layout), rule)
-    commands: list[Command] = []
+    commands = []
     for layout in layouts.values():
         there = layout.count(None)
         end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)

@@ -144,8 +144,8 @@ def listing_to_save(text: str) -> str:
     -A OUTPUT -j DROP
     <BLANKLINE>
     """
-    head: list[str] = []
-    rules: list[str] = []
+    head = []
+    rules = []
     chain = ""
     for line in text.split("\n"):
         if line.startswith("Bridge table: "):
@@ -196,8 +196,10 @@ def why_unsafe(rule: EbtablesRule) -> str | None:
         if not word or not word.isprintable() or "\ufffd" in word:
             return f"the word {word!r} has characters that cannot be printed"
         if '"' in inner or ("\\" in inner and inner != word):
-            reason = "has a quote or backslash that the tool would not read as it printed it"
-            return f"the word {word} {reason}"
+            return (
+                f"the word {word} has a quote or backslash that the tool would not read as it "
+                "printed it"
+            )
     return None
 
 
@@ -218,8 +220,8 @@ def _inside(word: str) -> str:
 
 def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return the options with their values; `!` stands before the value or before the option."""
-    pairs: list[list[str]] = []
-    inversion: list[str] = []
+    pairs = []
+    inversion = []
     for word, after in pairwise([*words, ""]):
         if word == "!" and _is_option(after):
             inversion = ["!"]
@@ -302,7 +304,6 @@ _SPELLINGS: Final[Mapping[str, Callable[[str], str]]] = {
         _mac,
     ),
     **dict.fromkeys(
-        ("--ip-src", "--ip-dst", "--ip6-src", "--ip6-dst", "--arp-ip-src", "--arp-ip-dst"),
-        _address,
+        ("--ip-src", "--ip-dst", "--ip6-src", "--ip6-dst", "--arp-ip-src", "--arp-ip-dst"), _address
     ),
 }

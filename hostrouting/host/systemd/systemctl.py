@@ -178,13 +178,14 @@ def is_there() -> bool:
     return any(os.access(f"{folder}/systemctl", os.X_OK) for folder in os.get_exec_path())
 
 
-def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
+def unit_error(error: CommandFailedError, advice: str) -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
     # systemctl's status names no reason; only its words do.
     if "has not been booted with systemd" in error.stderr:
         return UnitError(
-            "this machine was not booted with systemd; to change its routes until the next boot, "
-            "use --live; to prepare an image, use --root and its folder (Host.offline)"
+            "this machine was not booted with systemd; for its files alone, use --root and its "
+            "folder (Host.offline); for its routes until the next boot, run: hostrouting apply "
+            "--live CONFIG"
         )
     steps = (
         (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()

@@ -22,8 +22,6 @@ Derive a class from the contract and override its fixtures:
             return NetlinkBackend(netns="absent")
 """
 
-from __future__ import annotations
-
 try:
     import pytest
 except ImportError as error:

@@ -124,8 +124,8 @@ _ORDERED = {
 }
 
 
-def route(text: str) -> Route:
-    """Read a route as `str` and `ip route` write it; its scope is the usual one."""
+def route(text: str, **fields: Any) -> Route:
+    """Read a route as `str` and `ip route` write it, with further fields; its scope is usual."""
     words = text.split()
     kind = words.pop(0) if words[0] in KINDS else "unicast"
     given = dict(zip(words[1::2], words[2::2], strict=True))
@@ -141,13 +141,12 @@ def route(text: str) -> Route:
         protocol=_PROTOCOLS.get(protocol) or int(protocol),
         kind=kind,
         source=given.get("src"),
+        **fields,
     )
 
 
 #: Only packets from the uplink's network take it.
-BY_SOURCE: Final = attrs.evolve(
-    route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64")
-)
+BY_SOURCE: Final = route("fd00:9::/32 dev ib0 metric 5", from_prefix=Prefix.parse("fd00:1::/64"))
 
 
 def arrange(node: Node, *texts: str) -> None:
@@ -398,7 +397,8 @@ class RouteReadingContract:
         self, world: Node, family: int, backend: RouteBackend
     ) -> None:
         """Rules of one priority keep their order of insertion, their selectors and action."""
-        rule, rest = partial(Rule, family=family), address_bits(family) - 32
+        rule = partial(Rule, family=family)
+        rest = address_bits(family) - 32
         added = [
             rule(100, table=88, source=(parse_ipv4("10.224.0.4") << rest, 32)),
             rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0") << rest, 16)),

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Final
 
 import pytest
+from support.kernel import connect
 
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import Listener, NetworkEvents
@@ -56,8 +57,7 @@ class ListeningContract:
     @pytest.fixture
     def eth0(self, node: Node) -> Node:
         """The same node with two devices that are up; eth0 has an address."""
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
+        connect(node, eth0="10.224.0.4/16")
         node.add_link("ib0")
         return node
 
