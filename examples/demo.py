@@ -130,7 +130,7 @@ def show(host: Host, connect: Callable[[], None]) -> None:
     logging.getLogger("phases").disabled = True
 
     act("A node with eight InfiniBand devices boots. The cluster's services live in 172.16.8.0/22.")
-    look(host.routes, "172.16.0.0/16")
+    look(host.routes, as_config(), "172.16.0.0/16")
     print("   All is well, now. The devices lack addresses: the cloud's agent adds them later.")
 
     act("hostrouting check, which reads the plans of the agent")
@@ -152,7 +152,7 @@ def show(host: Host, connect: Callable[[], None]) -> None:
 
     act("The agent adds the addresses and so /16 routes; the cluster still leaves by eth0.")
     connect()
-    look(host.routes, "172.16.0.0/16")
+    look(host.routes, config, "172.16.0.0/16")
     check(host, config)
 
     act("And the fabric's peers leave by the fabric.")
@@ -176,9 +176,9 @@ def indented(text: str) -> str:
     return "\n".join(f"   {line}" for line in text.splitlines())
 
 
-def look(routes: RouteBackend, network: str) -> None:
+def look(routes: RouteBackend, config: HostRoutingConfig, network: str) -> None:
     """Print the explanation, as `hostrouting explain` does."""
-    (explanation,) = explain_routing(routes, [network])
+    (explanation,) = explain_routing(routes, [network], overlap=config.route_overlap)
     for line in explanation.lines(picture=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
         print(f"   {line}")
 

@@ -98,6 +98,18 @@ OF_THE_NODE: Final = (
         "name the devices that are meant",
     ),
     Kind(
+        "late-unit",
+        "error; warning under WARN",
+        "a unit of `after` is neither active nor ended with success in this boot",
+        "see `systemctl status` of it; once it is up, held units start by themselves",
+    ),
+    Kind(
+        "spared-unit",
+        "warning",
+        "a unit of `after` is unknown, masked or skipped by its condition, and holds nothing",
+        "correct `after`, or install or unmask the unit",
+    ),
+    Kind(
         "failed-unit",
         "error; warning if optional",
         "the last run of a unit of hostrouting failed",
@@ -150,8 +162,14 @@ OF_THE_NODE: Final = (
     Kind(
         "several-exits",
         "warning",
-        "several IPv4 default routes decide alike",
+        "several IPv4 default routes decide alike, or several devices are in an expected network",
         "name the right devices in `expectedDevs`",
+    ),
+    Kind(
+        "chosen-exit",
+        "note",
+        "of IPv4 default routes by several devices one decides by its metric, and nothing names it",
+        "name the right device in `expectedDevs`",
     ),
     Kind(
         "fallback-by-fabric",

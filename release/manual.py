@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import shtab
 
 from hostrouting import __version__
-from hostrouting.cli.parser import parser
+from hostrouting.cli.parser import CHANGING, HEADINGS, parser
 
 if TYPE_CHECKING:
     import argparse
@@ -54,8 +54,7 @@ def page() -> str:
         ".SH SYNOPSIS",
         *(line for usage in usages for line in (usage, ".br")),
         r"\fBhostrouting \-\-version\fR",
-        ".SH COMMANDS",
-        *(line for item in commands(command).items() for line in _section(*item)),
+        *(line for group in groups(command) for line in _group(*group)),
         ".SH EXIT STATUS",
         troff((command.epilog or "").removeprefix("Exit status: ")),
         ".SH FILES",
@@ -64,6 +63,12 @@ def page() -> str:
         r"\fBhostrouting.json\fR(5), \fBip-route\fR(8), \fBsystemd.unit\fR(5)",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _group(heading: str, members: dict[str, argparse.ArgumentParser]) -> Iterator[str]:
+    yield f".SH COMMANDS THAT {heading.upper()}"
+    for name, command in members.items():
+        yield from _section(name, command)
 
 
 def _section(name: str, command: argparse.ArgumentParser) -> Iterator[str]:
@@ -95,6 +100,15 @@ def commands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     """Return the parser of each command by its name."""
     choices = (action.choices for action in command._actions)  # noqa: SLF001
     return next(parsers for parsers in choices if isinstance(parsers, dict))
+
+
+def groups(
+    command: argparse.ArgumentParser,
+) -> Iterator[tuple[str, dict[str, argparse.ArgumentParser]]]:
+    """Yield the heading and the commands of each group, as `hostrouting --help` does."""
+    for changes, heading in enumerate(HEADINGS):
+        members = commands(command).items()
+        yield heading, {name: each for name, each in members if (name in CHANGING) == changes}
 
 
 def _actions(command: argparse.ArgumentParser) -> Iterator[argparse.Action]:

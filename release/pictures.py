@@ -30,7 +30,9 @@ text { font: 13px ui-monospace, monospace; fill: #1f2328 }
 .title { font-weight: bold }
 .wrong { fill: #cf222e } .right { fill: #1a7f37 } .fabric { fill: #6e7781 }
 .box { fill: none; stroke: #8c959f }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 } text.wrong { fill: #ff7b72 } text.right { fill: #3fb950 }
+}
 text.inside { fill: #ffffff }
 </style>"""
 #: The cluster's addresses, and those around them.
@@ -38,7 +40,9 @@ _RANGES: Final = ("172.16.0.0/21", "172.16.8.0/22", "172.16.12.0/22")
 
 
 def _svg(title: str, height: int, lines: Iterable[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">'
+    # With a size of its own it is not stretched to the width of a page.
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     return "\n".join([head, f"<title>{title}</title>", _STYLE, *lines, "</svg>\n"])
 
 

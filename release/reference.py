@@ -17,7 +17,7 @@ from hostrouting import __version__
 from hostrouting.base.commands import MESSAGE_ID
 from hostrouting.cli.parser import parser
 from hostrouting.config import HostRoutingConfig
-from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
+from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,8 +52,12 @@ def page() -> str:
     """Return docs/reference.md."""
     commands = (
         line
-        for name, command in manual.commands(parser()).items()
-        for line in _command(name, command)
+        for heading, members in manual.groups(parser())
+        for line in (
+            f"### Commands that {heading}",
+            "",
+            *(line for item in members.items() for line in _command(*item)),
+        )
     )
     parts = {
         "commands": commands,
@@ -91,7 +95,7 @@ def config_page() -> str:
             lines += [
                 ".TP",
                 rf"\fB{name}\fR: {manual.troff(values)}",
-                manual.troff(field.metadata["text"]),
+                manual.troff(field.text),
             ]
     example = json.dumps(_EXAMPLE, indent=2).replace("\\", r"\e").replace("-", r"\-")
     lines += [".SH EXAMPLE", ".nf", example, ".fi", ".SH SEE ALSO", r"\fBhostrouting\fR(1)"]
@@ -100,7 +104,7 @@ def config_page() -> str:
 
 def _command(name: str, command: Any) -> Iterator[str]:
     text = command.description[0].upper() + command.description[1:]
-    yield from (f"### {name}", "", f"{text}.", "", "```", manual.plain_usage(command), "```", "")
+    yield from (f"#### {name}", "", f"{text}.", "", "```", manual.plain_usage(command), "```", "")
     rows = [
         (f"`{_words(action)}`", action.help or "")
         for action in command._actions  # noqa: SLF001 - as manual
@@ -122,7 +126,7 @@ def _sections() -> Iterator[tuple[str, type[WireValue]]]:
         path, cls = waiting.pop(0)
         yield path, cls
         for name, field in wire_fields(cls).items():
-            if inner := _class_in(schema_of(field.metadata["rule"])):
+            if inner := _class_in(schema_of(field.rule)):
                 waiting.append((f"{path}.{name}".lstrip("."), inner))
 
 
@@ -134,14 +138,14 @@ def _class_in(schema: Any) -> type[Any] | None:
 def _section(path: str, cls: type[WireValue]) -> Iterator[str]:
     yield from (f"### {path or 'hostRouting'}", "", sentence_of(cls), "")
     rows = (
-        (f"`{name}`", _type(field), _default(field), field.metadata["text"])
+        (f"`{name}`", _type(field), _default(field), field.text)
         for name, field in wire_fields(cls).items()
     )
     yield from _table(("Field", "Type", "Default", "Meaning"), rows)
 
 
-def _type(field: attrs.Attribute[Any]) -> str:
-    return _kind(schema_of(field.metadata["read"]) or schema_of(field.metadata["rule"]))
+def _type(field: WireField) -> str:
+    return _kind(schema_of(field.read) or schema_of(field.rule))
 
 
 def _kind(schema: Any) -> str:
@@ -159,12 +163,12 @@ def _kind(schema: Any) -> str:
     )
 
 
-def _default(field: attrs.Attribute[Any]) -> str:
+def _default(field: WireField) -> str:
     if field.default is attrs.NOTHING:
         return _REQUIRED
     if isinstance(field.default, WireValue) or field.default is None or field.default == ():
         return ""
-    return json.dumps(field.metadata["write"](field.default))
+    return json.dumps(field.write(field.default))
 
 
 def _findings(kinds: Iterable[Kind]) -> list[str]:

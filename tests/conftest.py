@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from support.needs import require
+from support.patience import in_time
 
 from phases import Context
-from phases.testing import ManualClock
 
 # pytest rewrites the asserts of these modules, as it does those of test files.
 pytest.register_assert_rewrite("support.contracts")
@@ -83,7 +83,7 @@ def needs_kernel() -> None:
 @pytest.fixture
 def ctx() -> Context:
     """A context whose clock needs no waiting."""
-    return Context(clock=ManualClock(auto=True))
+    return in_time()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

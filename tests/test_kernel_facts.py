@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.needs import needs
 
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
 from hostrouting.net.addresses import IPV6
 from hostrouting.testing import KernelNode
@@ -211,11 +210,7 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode,
     def dump(*steps: tuple[str, str]) -> list[str]:
         for words in steps:
             node.ip("-6 route", *" ".join(words).split())
-        return [
-            str(route)
-            for route in NetlinkBackend(netns=node.name).routes(IPV6)
-            if route.prefix_length == 32
-        ]
+        return [str(route) for route in kernel_of(node).routes(IPV6) if route.prefix_length == 32]
 
     assert dump(("add", plain), (verb, one), (verb, two)) == [plain, merged]
     assert dump(("delete", plain), ("delete", two), (verb, plain)) == [one, plain]

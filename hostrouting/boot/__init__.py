@@ -28,10 +28,8 @@ the user stopped stays down.
 No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """
 
-from __future__ import annotations
-
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.deployment import Deployment, deploying
+from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, deploying
 from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
 from hostrouting.boot.intent import (
     NOT_INSTALLED,
@@ -75,6 +73,7 @@ __all__ = [
     "RESTARTS",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
+    "SECONDS_TO_UNDO",
     "UNIT_DIRECTORY",
     "WAITED",
     "WAIT_SECONDS",

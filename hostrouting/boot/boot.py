@@ -57,12 +57,6 @@ _logger = logging.getLogger(__name__)
 #: The plan for a disk that is right, if systemd has not read all of it.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 _BLOCK = 4096
-_UNGUARDED = (
-    "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed "
-    "later, correct hostRouting.gates"
-)
-_UNREAD = "the files are back, but systemd has not read them; run: systemctl daemon-reload"
-_NEW_GATE = "keeps running; its gate checks routing from its next start on"
 
 
 class UnreadFilesError(UnitError):
@@ -79,12 +73,13 @@ class Boot:
     """
 
     def __init__(
-        self, host: Host, *, gates: Sequence[str], logger: logging.Logger | None = None
+        self, host: Host, *, gates: Sequence[str] = (), logger: logging.Logger | None = None
     ) -> None:
         self._host = host
         self._gates = tuple(gates)
         self._logger = logger or _logger
-        self._files, self._services = host.files, host.services
+        self._files = host.files
+        self._services = host.services
         self._disk = Survey(host.files)
 
     @property
@@ -155,12 +150,13 @@ class Boot:
     def refuse_exposed(self, *parts: Part) -> None:
         """Raise HostFileError if users other than root could change what root will run."""
         if reasons := self.exposed(*parts):
-            text = f"root would run what others can change; nothing was changed: {reasons}"
-            raise HostFileError(text)
+            raise HostFileError(
+                f"root would run what others can change; nothing was changed: {reasons}"
+            )
 
-    def refuse_unwritable(self, *parts: Part) -> None:
-        """Raise HostFileError if `install` would write to a read-only or full file system."""
-        states = [state for step in self._steps(parts) for state in step.after.values()]
+    def refuse_unwritable(self, steps: Sequence[Step]) -> None:
+        """Raise HostFileError if these steps would write to a read-only or full file system."""
+        states = [state for step in steps for state in step.after.values()]
         if not states:
             return
         contents = [state[0] for state in states if isinstance(state, tuple)]
@@ -170,8 +166,9 @@ class Boot:
             try:
                 self._files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
-                text = f"{error}; nothing was changed, live or for the next boot"
-                raise HostFileError(text) from error
+                raise HostFileError(
+                    f"{error}; nothing was changed, live or for the next boot"
+                ) from error
 
     def is_right(self, *parts: Part) -> bool:
         """Return True if `install` would change nothing on the disk."""
@@ -215,8 +212,7 @@ class Boot:
             # outdated scripts may wait 30 s for routing that the new scripts do not need; gates
             # check again.
             waits = {"activating"} if steps else ()
-            states = [self._services.state(ctx, unit.name) for unit in units]
-            for state in states:
+            for state in [self._services.state(ctx, unit.name) for unit in units]:
                 if state.sub_state == "exited" or state.active_state in waits:
                     changed = True
                     self._stop(ctx, state.name)
@@ -232,7 +228,11 @@ class Boot:
         for gate in absent:
             # Most nodes have only one of the default gates.
             if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
-                yield NodeFinding("gate-missing", gate, _UNGUARDED, "warning")
+                reason = (
+                    "no unit file matches it, so nothing waits for routing there yet; if it is not "
+                    "to be installed later, correct hostRouting.gates"
+                )
+                yield NodeFinding("gate-missing", gate, reason, "warning")
 
     def down(self, ctx: Context) -> Iterator[NodeFinding]:
         """Yield a finding for each unit with a gate that is down but wanted; needs no root."""
@@ -248,7 +248,8 @@ class Boot:
             if self._disk.differs(gate_drop_in(gate)):
                 states = self._services.loaded(ctx, gate)
                 running = [state.name for state in states if state.is_running]
-                findings += [NodeFinding("gate-new", name, _NEW_GATE, "note") for name in running]
+                reason = "keeps running; its gate checks routing from its next start on"
+                findings += [NodeFinding("gate-new", name, reason, "note") for name in running]
         return findings
 
     def held(self, ctx: Context) -> list[str]:
@@ -264,16 +265,17 @@ class Boot:
         `before` are the units that were held before this run. Failures of hostrouting's units date
         from an earlier check, and are reset.
         """
-        held = self.held(ctx)
+        wakes = is_right and self._host.is_live and self.is_installed
+        if wakes:
+            for name in self.installed_units():
+                if self._services.state(ctx, name).active_state == "failed":
+                    self._services.stop(ctx, name)
+        # Queried once: a gate may pass by itself at any time.
+        held = release(ctx, self._host) if wakes else self.held(ctx)
         passed = [name for name in before if name not in held]
         # Units that do not start were stopped, masked or disabled meanwhile.
         released = [name for name in passed if is_starting(ctx, self._services, name)]
-        if not (is_right and self._host.is_live and self.is_installed):
-            return held, released
-        for name in self.installed_units():
-            if self._services.state(ctx, name).active_state == "failed":
-                self._services.stop(ctx, name)
-        return [], [*released, *release(ctx, self._host)]
+        return ([], [*released, *held]) if wakes else (held, released)
 
     def installed_units(self) -> list[str]:
         """Return the units of hostrouting on the disk, without the template of held units."""
@@ -288,8 +290,7 @@ class Boot:
         self.refuse_exposed(*units)
         # The order of units takes several calls of systemctl for each gate: only for changes.
         if steps and units:
-            installed = self._disk.required_units()
-            refuse_gates(ctx, self._services, self._gates, units, installed)
+            refuse_gates(ctx, self._services, self._gates, units, self._disk.required_units())
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.
@@ -324,8 +325,9 @@ class Boot:
         try:
             for step in steps:
                 for change in step.changes:
-                    extra = {"action": change.action, "path": change.subject}
-                    self._logger.info("boot: %s", change, extra=extra)
+                    self._logger.info(
+                        "boot: %s", change, extra={"action": change.action, "path": change.subject}
+                    )
                 files.put(step.after, step.changes)
                 if step.folder is not None:
                     self._files.remove_directory_if_empty(step.folder)
@@ -341,7 +343,10 @@ class Boot:
                 try:
                     self._reload(ctx)
                 except Exception as error:
-                    raise UnreadFilesError(f"{_UNREAD}: {error}") from error
+                    raise UnreadFilesError(
+                        "the files are back, but systemd has not read them; "
+                        f"run: systemctl daemon-reload: {error}"
+                    ) from error
 
     @contextmanager
     def _noted(self, *, changes_files: bool) -> Iterator[None]:

@@ -33,9 +33,9 @@ def deploying(
     Raise, before any change, if their files cannot be installed, or if a gate could never open.
     """
     with host.lock.hold(ctx) as locked:
-        boot.refuse_gates(locked, *parts)
+        steps = boot.refuse_gates(locked, *parts)
         if boot.is_installed:
-            boot.refuse_unwritable(*parts)
+            boot.refuse_unwritable(steps)
         deployment = Deployment(locked, boot, parts, logger)
         try:
             yield deployment
@@ -92,10 +92,15 @@ class Deployment:
         self._removes = not self.is_installed
         try:
             if self.is_installed:
+                for work in live:
+                    work(ctx)
+                count = len(self.transaction.changes)
+                files(ctx)
                 # A gate that starts meanwhile runs the earlier script, which restores the earlier
                 # routes: after the files are exchanged, the routes are compared again.
-                for work in (*live, files, *live):
-                    work(ctx)
+                if len(self.transaction.changes) > count:
+                    for work in live:
+                        work(ctx)
             else:
                 state = "no route of this config is in force"
                 self.attempt(files)

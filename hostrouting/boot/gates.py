@@ -194,7 +194,7 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
 
     A fault of an instance is listed only if its template is free of it.
     """
-    faults: list[NodeFinding] = []
+    faults = []
     # Without gates, systemd is not queried.
     held = held_gates(ctx, services) if gates else []
     for gate in gates:

@@ -91,8 +91,9 @@ class Generation(NamedTuple):
     @property
     def files(self) -> list[BootFile]:
         """The files with their paths in the folder."""
+        folder = self.folder
         return [
-            BootFile(f"{self.folder}/{path.rpartition('/')[2]}", content)
+            BootFile(f"{folder}/{path.rpartition('/')[2]}", content)
             for path, content in self.contents.items()
         ]
 

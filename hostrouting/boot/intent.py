@@ -62,16 +62,19 @@ class Intent(NamedTuple):
         damaged, so that the kept sections are unknown, it stays as it is: a config without them
         would remove routes.
         """
-        whole = self.config
-        if self.kept and installed != _text(whole):
+        text = _text(self.config)
+        # The proof and the units that it waits for belong together.
+        names = self.kept - {"after"} | ({"after"} if "route_overlap" in self.kept else set())
+        if names and installed != text:
             earlier = None
             with suppress(InvalidConfigError):
                 earlier = _config_of(installed)
             if earlier is None and others:
                 return installed
-            kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in self.kept}
-            whole = attrs.evolve(whole, **kept)
-        return _text(whole) if whole.asks else None
+            kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in names}
+            whole = attrs.evolve(self.config, **kept)
+            return _text(whole) if whole.asks else None
+        return text if self.config.asks else None
 
 
 #: The intent of a run that names none.

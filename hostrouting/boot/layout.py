@@ -193,7 +193,8 @@ def gating_list(names: Collection[str]) -> BootFile:
     >>> gating_list(["check-route-overlap.service", "static-routes.service"]).content
     b'static-routes\ncheck-route-overlap\n'
     """
-    first, last = "static-routes.service", "check-route-overlap.service"
+    first = "static-routes.service"
+    last = "check-route-overlap.service"
     in_order = sorted(names, key=lambda name: (name == last, name != first))
     # Without names it has an empty line: an empty file is damaged.
     text = "\n".join(name.removesuffix(".service") for name in in_order)
@@ -239,9 +240,8 @@ def read_asset(module: str, name: str) -> bytes:
     module reads the file, from a folder or from a zip file; importlib.resources would cost 20 ms.
     """
     loader = cast("ResourceLoader", __spec__.loader)
-    text = loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}")
     return re.sub(
         rb"@hostrouting ([a-z]+)@",
         lambda match: command_line(match[1].decode(), INTENT_PATH).encode(),
-        text,
+        loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}"),
     )

@@ -49,7 +49,8 @@ class RecordedFiles:
         restoring: Callable[[Context], AbstractContextManager[object]] = lambda _: nullcontext(),
     ) -> None:
         self._ctx = ctx
-        self._files, self._lock = host.files, host.lock
+        self._files = host.files
+        self._lock = host.lock
         self._restoring = restoring
         self._is_recorded = False
         #: The states of each path, before and after; the path that changed last is the last one.
@@ -101,8 +102,9 @@ class RecordedFiles:
             now = {path: state_of(self._files, path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
-                text = "%s changed since this run; the files of this run stay"
-                _logger.warning(text, ", ".join(altered))
+                _logger.warning(
+                    "%s changed since this run; the files of this run stay", ", ".join(altered)
+                )
                 return False
             changed = [path for path, (before, _) in self._states.items() if now[path] != before]
             with self._restoring(locked) if changed else nullcontext():

@@ -99,7 +99,7 @@ class Steps:
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
         wanted = scripts | self._gating(units, present) | intent
         written, switched, discarded = self._exchange(wanted, present)
-        steps: list[Step] = []
+        steps = []
         if not intent and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
         steps += written
@@ -116,7 +116,7 @@ class Steps:
                 steps += self._put(gate_drop_in(gate))
         else:
             steps += switched
-        removed: list[str] = []
+        removed = []
         for name, paths in departures:
             removed += [*self._disk.links_to(name), unit_path(name), *paths]
         steps += self._remove(removed)
@@ -151,7 +151,8 @@ class Steps:
         self, wanted: dict[str, bytes], present: set[str]
     ) -> tuple[list[Step], list[Step], list[Step]]:
         """Return the steps that write the files, put them in force, and discard earlier ones."""
-        files, now = self._files, self._files.read_link(GENERATION_LINK)
+        files = self._files
+        now = files.read_link(GENERATION_LINK)
         in_force = contents_in_force(files)
         idle = dict.fromkeys(SCRIPT_PATHS, IDLE)
         paths = [path for path in SCRIPT_PATHS if files.read_link(path) is None]
@@ -222,7 +223,7 @@ class Steps:
 
     def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[Step]:
         """Return the steps for its files, the links to its scripts, and those of [Install]."""
-        steps: list[Step] = []
+        steps = []
         for file in unit.files:
             steps += self._put(file, is_optional=is_optional)
         for link in links_of(unit):

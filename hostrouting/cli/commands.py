@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -52,11 +52,8 @@ _logger = logging.getLogger("hostrouting")
 
 def plan(arguments: Namespace) -> int:
     """Print the changes that an apply would make, and the proof of the planned node."""
-    import attrs
-
     from hostrouting.base.findings import LEFT, REFUSED
     from hostrouting.boot.gates import broken_glass
-    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from hostrouting.node.configure import Configure
     from phases import TaskFailedError
     from phases import plan as plan_task
@@ -64,9 +61,7 @@ def plan(arguments: Namespace) -> int:
     if arguments.records:
         return _fleet(arguments)
     config, host = _config(arguments), _host(arguments)
-    lacks_systemd = isinstance(host.services, Systemctl) and not is_there()
-    if lacks_systemd:
-        host = attrs.evolve(host, services=OfflineUnits("/"))
+    live, host = host, _with_unit_files(host)
     with _context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
         by_task: list[Sequence[Change]] = []
@@ -80,9 +75,9 @@ def plan(arguments: Namespace) -> int:
                     raise error.under(task.name) from error.cause
                 unread[f"not compared: {error.cause}"] = None
         changes = _without_repeats(by_task)
-        first = (*[_NO_SYSTEMD] * lacks_systemd, *unread)
+        first = (*[_NO_SYSTEMD] * (host is not live), *unread)
         notices = _notices(ctx, config, host, *first, reads=not unread)
-        forecast, broken = task.forecast(ctx), broken_glass(host.files)
+        forecast, broken = task.forecast(ctx), None if unread else broken_glass(host.files)
     diffs = _diffs(changes, config, host) if arguments.diff else ()
     lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
     more = ({"notices": notices} if notices else {}) | forecast.to_mapping(config, broken)
@@ -93,6 +88,17 @@ def plan(arguments: Namespace) -> int:
         return FAILED
     differs = any(change.kind != LEFT for change in changes)
     return DIFFERS if arguments.exit_code and differs else FINE
+
+
+def _with_unit_files(host: Host) -> Host:
+    """Return the host, with the files of units where no systemd runs."""
+    import attrs
+
+    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
+
+    if isinstance(host.services, Systemctl) and not is_there():
+        return attrs.evolve(host, services=OfflineUnits("/"))
+    return host
 
 
 def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:
@@ -115,6 +121,7 @@ def _notices(
 ) -> list[str]:
     """Log and return the notices about the gates, after the first ones."""
     from hostrouting.boot import Boot
+    from hostrouting.config.sections import AGENT_LIST
     from hostrouting.node.boot_files import installs_units, missing_programs
     from hostrouting.node.capabilities import networkd_findings
 
@@ -124,6 +131,9 @@ def _notices(
         findings += networkd_findings(ctx, config, host)
     findings += missing_programs(config, host)
     notices = [*first, *(finding.text for finding in findings)]
+    if config.inherits_after:
+        step = "to change that, set hostRouting.after"
+        notices.append(f"after: {', '.join(config.after)}, from {AGENT_LIST}; {step}")
     for notice in notices:
         _logger.warning("%s", notice)
     return notices
@@ -147,12 +157,15 @@ def apply(arguments: Namespace) -> int:
     from hostrouting.node.configure import Configure, ConfigureLive
 
     if arguments.live and (arguments.dry_run or arguments.root is not None):
-        problem = "--live excludes --root and --dry-run; for the changes, run: hostrouting plan"
+        problem = (
+            "--live excludes --root and --dry-run; for the changes, run: hostrouting plan CONFIG"
+        )
         return refuse(arguments, problem, USAGE)
     if arguments.dry_run:
         return plan(arguments)
     config, host = _config(arguments), _host(arguments)
     if arguments.live:
+        host = _with_unit_files(host)
         return _run(arguments, ConfigureLive(config, host=host, force=arguments.force), host)
     task = Configure(config, host=host, force=arguments.force)
     # Before the gates are installed: later it is unknown which running machines were never held.
@@ -259,7 +272,9 @@ def status(arguments: Namespace) -> int:
     with _context(arguments.timeout) as ctx:
         status = node_status(ctx, _host(arguments))
     _answer(arguments, status.to_mapping(), status.lines())
-    return (FAILED if status.report.unread else FINE) if status.report.ok else BAD
+    if "error" in status.report.severities:
+        return BAD
+    return FAILED if status.report.unread else FINE
 
 
 def optional(load: Callable[[], Run], arguments: Namespace) -> int:
@@ -276,11 +291,17 @@ def explain(arguments: Namespace) -> int:
     """Print the routes that decide the addresses."""
     from hostrouting.route_overlap.explain import explain_routing
 
+    host, overlap = _host(arguments), None
+    width, picture = sys.maxsize, has_colours()
+    if picture:
+        from hostrouting.boot import require_intent
+
+        with suppress(HostFileError, InvalidConfigError):
+            overlap = require_intent(host.files).route_overlap
     try:
-        explanations = explain_routing(_host(arguments), arguments.targets)
+        explanations = explain_routing(host, arguments.targets, overlap=overlap)
     except ValueError as error:
         return refuse(arguments, error, USAGE)
-    width, picture = sys.maxsize, has_colours()
     if sys.stdout.isatty():
         from shutil import get_terminal_size
 
@@ -355,6 +376,17 @@ def schema(_arguments: Namespace) -> int:
     return FINE
 
 
+def init(arguments: Namespace) -> int:
+    """Print a first config for this node, and on stderr where its values came from."""
+    from hostrouting.node.first_config import first_config
+
+    document, lines = first_config(_host(arguments), arguments.cidr)
+    print_document(document)
+    for line in lines:
+        _logger.warning("%s", line)
+    return FINE
+
+
 # --- shared by the commands
 
 
@@ -411,7 +443,6 @@ def _run(
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     from hostrouting.boot import Boot
-    from hostrouting.node.boot_files import missing_programs
     from hostrouting.node.configure import RELEASED
     from hostrouting.node.status import verdict_now
     from phases import run
@@ -441,29 +472,26 @@ def _run(
     proofs += results
     changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
-        verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
-        held = [] if report.ok else Boot(host, gates=()).held(ctx)
+        verdict, node = verdict_now(ctx, host, installs if report.ok else None)
+        held = [] if report.ok else Boot(host).held(ctx)
     if arguments.live:
-        state = "the routes of CONFIG are in force"
-        for proof in results:
-            state = proof.verdict.partition("\n")[0].removesuffix(":")
+        state = results[-1].headline if results else "the routes of CONFIG are in force"
         word = "right" if report.ok and not report.degraded else "wrong"
         verdict = f"{word}: {state}; {_NOT_KEPT}"
         if not report.ok and all(proof.ok for proof in results):
             # Not the proof failed, but a change, or the run was refused.
-            verdict = f"wrong: {report.error}".partition("\n")[0].removesuffix(":")
+            verdict = f"wrong: {' '.join(str(report.error).split())}"
     account = {
         "held": held,
         "released": [change.subject for change in changes if change.kind == RELEASED],
-        "spared": spared,
+        "spared": () if node is None else node.spared,
     }
     # Its 10,000 changes take a while.
     tree = report.to_mapping() if arguments.json else {}
     overlap = proofs[0].to_mapping() if proofs and arguments.json else None
-    # A node can get its programs later, an image boots as it is.
-    lacking = missing_programs(installs, host) if installs and not host.is_live else ()
-    is_bootable = all(finding.severity != "error" for finding in lacking)
-    answer = {"verdict": verdict, **tree, "ok": report.ok and is_bootable, "overlap": overlap}
+    # A program is missing, or another one has changed a route since the proof.
+    is_wrong = installs is not None and node is not None and node.is_wrong
+    answer = {"verdict": verdict, **tree, "ok": report.ok and not is_wrong, "overlap": overlap}
     answer |= {name: value for name, value in account.items() if value}
     arguments.verdict = report.error or verdict
     if report.error:
@@ -472,7 +500,7 @@ def _run(
     _answer(arguments, answer, [*map(str, changes), verdict])
     if report.error:
         return status_after(report.error)
-    return FINE if is_bootable else BAD
+    return BAD if is_wrong else FINE
 
 
 def status_after(error: BaseException) -> int:

@@ -37,6 +37,9 @@ _ABSENT: Final = {
     "exit_code": False,
     "diff": False,
 }
+CHANGING: Final = run.CHANGING | {"watch"}
+#: Of the other commands, and of these.
+HEADINGS: Final = ("only read", "change the node")
 _OF_APPLY: Final = {
     "--dry-run": "the same as plan",
     "--live": "change and prove the routes until the next boot, and install nothing",
@@ -65,6 +68,20 @@ _WAYS: Final = {
 }
 
 
+class _Formatter(argparse.HelpFormatter):
+    """The help, with the commands in two groups."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse lacks these
+            super().add_argument(action)
+            return
+        for changes, heading in enumerate(HEADINGS):
+            shown = action._get_subactions()  # noqa: SLF001
+            self.start_section(heading)
+            self.add_arguments(each for each in shown if (each.dest in CHANGING) == changes)
+            self.end_section()
+
+
 def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON.
 
@@ -88,7 +105,7 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
                 end_streams()
 
     # Without a width, argparse loads shutil to find out how wide the terminal is.
-    formatter = partial(argparse.HelpFormatter, width=78)
+    formatter = partial(_Formatter, width=78)
     # They stand before the command or after it, where a default would hide the former.
     common = Parser(add_help=False, formatter_class=formatter, argument_default=argparse.SUPPRESS)
     common.switch("--json", "the answer as JSON")
@@ -108,11 +125,7 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = root.add_subparsers(
-        dest="command",
-        required=True,
-        metavar="COMMAND",
-        title="commands",
-        description="the first seven only read; apply, reset, sweep and watch change the node.",
+        dest="command", required=True, metavar="COMMAND", title="commands"
     )
 
     def command(
@@ -191,8 +204,9 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
         "--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole"
     )
     command("record", run.record, "print this node as a line of JSON, for --from; needs no root")
-    added = command("explain", run.explain, "show which route and device decide each part, and why")
-    added.add_argument(
+    command(
+        "explain", run.explain, "show which route and device decide each part, and why"
+    ).add_argument(
         "targets", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family"
     )
     added = command("render", run.render, "show the files that apply would install", config="")
@@ -207,6 +221,14 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
         run.schema,
         "print the JSON Schema of CONFIG, for editors and for programs that write one",
     )
+    command("init", run.init, "print a first CONFIG for this node, under WARN").add_argument(
+        "--cidr",
+        type=_cidr,
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="an expected CIDR; repeat it for several",
+    )
     added = command(
         "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
     )
@@ -219,8 +241,12 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
         config="any config; only the records of a sweep with a backupDir need one",
         has_root=True,
     )
-    text = "remove the stale objects of azure-vnet; `reset` restores them"
-    added = command("sweep", partial(run.optional, sweep_command), text, config=installed)
+    added = command(
+        "sweep",
+        partial(run.optional, sweep_command),
+        "remove the stale objects of azure-vnet; `reset` restores them",
+        config=installed,
+    )
     added.switch("--dry-run", "only show the objects that a sweep would remove")
     added.switch("--exit-code", "with --dry-run: exit with 4 if there is something to sweep")
     text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
@@ -263,14 +289,22 @@ def _step(
         meant = by_word.get((option and closest(option[1], by_word)) or "")
     if meant:
         return f"; did you mean {meant!r}?"
+    if "--cidr" in known:
+        return "; give --cidr once for each expected CIDR"
     return f"; for its words: {chosen.prog if chosen else 'hostrouting'} --help"
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:
     text = "of recorded nodes instead, in files with a line for each, or - for stdin"
     added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
-    text = "with --from: the number of processes; the default is 1"
-    added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
+    added.add_argument(
+        "--jobs",
+        type=int,
+        choices=range(1, 65),
+        default=1,
+        metavar="N",
+        help="with --from: the number of processes; the default is 1",
+    )
     added.set_defaults(fail_on="error")
 
 
@@ -281,6 +315,15 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(
         f"a timeout must be more than 0 seconds, such as 60 (got {text})"
     )
+
+
+def _cidr(text: str) -> str:
+    from hostrouting.config.rules import expected_cidr
+
+    try:
+        return expected_cidr(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(error) from error
 
 
 def _folder(text: str) -> str:

@@ -21,7 +21,7 @@ from hostrouting.net.addresses import (
     Prefix,
     address_bits,
     check_device_name,
-    mask_of,
+    is_network,
     parse_address,
     parse_cidr,
 )
@@ -62,15 +62,16 @@ def destination(value: object) -> str:
         )
     text = _address_text(value, "a network such as '172.16.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text)
-    family, network, length = prefix
-    if length == 0:
-        step = "name the networks that need a route"
-        raise ValueError(f"{text!r} is the default route, which cannot be set; {step}")
-    _refuse_inside(text, prefix, "no route leads there")
-    if network & ~mask_of(family, length):
+    if not prefix.length:
+        raise ValueError(
+            f"{text!r} is the default route, which cannot be set; name the networks that need a "
+            "route"
+        )
+    _refuse_inside(text, prefix, "no route leads there; remove it")
+    if prefix != prefix.masked:
         raise ValueError(f"{text!r} has host bits; the network is {str(prefix.masked)!r}")
     # An IPv4 network has one spelling only.
-    return text if family == IPV4 else str(prefix)
+    return text if prefix.family == IPV4 else str(prefix)
 
 
 @accepting({"type": "string", "pattern": f"^(?:{_IPV4}|{_IPV6})?$"})
@@ -86,15 +87,16 @@ def gateway(value: object) -> str | None:
 def _gateway(text: str) -> str:
     _refuse_zone(text)
     if "/" in text:
-        step = f"give the address alone: {text.partition('/')[0]}"
-        raise ValueError(f"{text!r} has a prefix length; {step}")
+        raise ValueError(
+            f"{text!r} has a prefix length; give the address alone: {text.partition('/')[0]}"
+        )
     address = Address.parse(text)
     # A router advertises itself by such an address.
     if not address.is_link_local:
         _refuse_inside(
             text,
             Prefix(*address, address_bits(address.family)),
-            "a gateway is one host's own address",
+            "a gateway is one host's own address; name that of the router",
         )
     return str(address)
 
@@ -154,7 +156,7 @@ def cidr(value: object) -> str:
     text = _address_text(value, "a CIDR such as '10.240.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text).masked
     if not prefix.length:
-        raise ValueError(f"{text!r} covers every address; name the range that the pods have")
+        raise ValueError(f"{text!r} covers every address; name a smaller range")
     return str(prefix)
 
 
@@ -342,6 +344,7 @@ OWN_UNITS: Final = frozenset(
         "static-routes.service",
     }
 )
+_UNIT_TYPES = "service|socket|target|device|mount|automount|swap|timer|path|slice|scope"
 _UNIT_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
 _DEVICE_PATTERN = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!"
@@ -366,6 +369,19 @@ def device(value: object) -> str:
 _device_name = lru_cache(64)(check_device_name)
 
 
+@accepting({"type": "string", "pattern": f"^(?:(?!{_IPV4}$){_DEVICE}|{_IPV4}/(?!0$){_LENGTH})$"})
+def expected_device(value: object) -> str:
+    """Return a device name, or an IPv4 network that stands for the device with an address in it.
+
+    >>> expected_device("eth0"), expected_device("10.224.0.4/16")
+    ('eth0', '10.224.0.0/16')
+    """
+    text = str(value)
+    # An address without a length is a forgotten length, though a device could have such a name.
+    is_numeric = is_network(text) or parse_address(text)
+    return destination(cidr(ipv4_cidr(value))) if is_numeric else device(value)
+
+
 @accepting({"type": "string", "pattern": f"^(?:{_DEVICE})?$"})
 def optional_device(value: object) -> str | None:
     """Return a device name, or None if it is absent or empty."""
@@ -386,24 +402,26 @@ def device_pattern(value: object) -> str:
     ('mesh*', 'veth[0-9]?')
     """
     text = string(value, "a pattern of device names such as 'mesh*'")
-    problem = _device_pattern_problem(text)
+    problem = _name_problem(text, _DEVICE_PATTERN, _LONGEST_DEVICE_PATTERN) or _class_problem(text)
     if problem:
         raise ValueError(f"{text!r} is not a pattern of device names: {problem}")
     return text
 
 
-def _device_pattern_problem(text: str) -> str | None:
+def _name_problem(text: str, allowed: frozenset[str], longest: int) -> str | None:
     if not text:
         return "it is empty"
-    if len(text) > _LONGEST_DEVICE_PATTERN:
-        return f"it has {len(text)} characters, the limit is {_LONGEST_DEVICE_PATTERN}"
+    if len(text) > longest:
+        return f"it has {len(text)} characters, the limit is {longest}"
     if text.startswith("-"):
         return "a leading '-' reads as an option"
-    if not _DEVICE_PATTERN.issuperset(text):
-        return f"{_first_outside(text, _DEVICE_PATTERN)!r} is not allowed in it"
-    rest = text
-    while "[" in rest:
-        members, closed, rest = rest.partition("[")[2].partition("]")
+    outside = [character for character in text if character not in allowed]
+    return f"{outside[0]!r} is not allowed in it" if outside else None
+
+
+def _class_problem(text: str) -> str | None:
+    while "[" in text:
+        members, closed, text = text.partition("[")[2].partition("]")
         members = members.removeprefix("!")
         # fnmatch drops a falling range and may read the next '!' as a negation, unlike bash.
         rising = all(first <= last for first, last in re.findall(r"(.)-(.)", members))
@@ -415,7 +433,7 @@ def _device_pattern_problem(text: str) -> str | None:
 @accepting(
     {
         "type": "string",
-        "pattern": r"^(?![-@]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$",
+        "pattern": r"^(?![-@.]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$",
         "maxLength": _LONGEST_GATE,
         "not": {"enum": sorted(OWN_UNITS)},
     }
@@ -423,40 +441,53 @@ def _device_pattern_problem(text: str) -> str | None:
 def gate(value: object) -> str:
     """Return the name of a service unit, template or instance; refuse `OWN_UNITS`."""
     text = string(value, "the name of a .service unit such as 'kubelet.service'")
-    problem = _gate_problem(text)
+    problem = _unit_problem(text)
+    if not text.endswith(".service"):
+        problem = "it does not end in '.service'"
+    elif re.match(r"[^@]*-(@|\.service$)", text):
+        # foo-.service.d applies to foo-bar.service, too: hostrouting could wait for itself.
+        problem = (
+            "systemd reads a name that ends in '-' as all units that begin so; name each of them"
+        )
     if problem:
         raise ValueError(
             f"{text!r} is not the name of a .service unit that can be a gate: {problem}"
         )
-    prefix, at, _ = text.partition("@")
-    if text in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
-        reason = "is installed by hostrouting and cannot wait for itself"
-        raise ValueError(f"{text!r} {reason}; name the unit that must wait")
     return text
 
 
-def _gate_problem(text: str) -> str | None:
-    prefix = text.removesuffix(".service").partition("@")[0]
-    if not text.endswith(".service"):
-        return "it does not end in '.service'"
-    if not _UNIT_NAME.issuperset(text):
-        return f"{_first_outside(text, _UNIT_NAME)!r} is not allowed in it"
-    if len(text) > _LONGEST_GATE:
-        return (
-            f"it has {len(text)} characters, and its drop-in folder leaves room for {_LONGEST_GATE}"
-        )
-    if not prefix:
-        return "nothing stands before '@' or '.service'"
-    if text.startswith("-"):
-        return "a leading '-' reads as an option"
-    if prefix.endswith("-"):
-        # foo-.service.d applies to foo-bar.service, too: hostrouting could wait for itself.
-        return "systemd reads a name that ends in '-' as all units that begin so; name each of them"
-    return None
+@accepting(
+    {
+        "type": "string",
+        "pattern": r"^(?![-@.]|.*@\.)[A-Za-z0-9:_.\\@-]+$",
+        "maxLength": _LONGEST_GATE,
+        "not": {"enum": sorted(OWN_UNITS)},
+    }
+)
+def awaited_unit(value: object) -> str:
+    """Return the name of a unit, no template; without a suffix it is a service, as for systemctl.
+
+    >>> awaited_unit("ib_rdma_configure"), awaited_unit("ib.setup"), awaited_unit("a.target")
+    ('ib_rdma_configure.service', 'ib.setup.service', 'a.target')
+    """
+    text = string(value, "the name of a unit such as 'ib_rdma_configure.service'")
+    name = text if re.search(rf"\.({_UNIT_TYPES})$", text) else f"{text}.service"
+    problem = _unit_problem(name)
+    if "@." in name:
+        problem = "it is a template; name an instance of it, such as 'ib@1.service'"
+    if problem:
+        raise ValueError(f"{text!r} is not a unit that routing can wait for: {problem}")
+    return name
 
 
-def _first_outside(text: str, allowed: frozenset[str]) -> str:
-    return next(character for character in text if character not in allowed)
+def _unit_problem(name: str) -> str | None:
+    prefix, at, _ = name.partition("@")
+    # systemd loads no hidden file.
+    if name.startswith(("@", ".")):
+        return "nothing stands before '@' or '.'"
+    if name in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
+        return "it is installed by hostrouting and cannot wait for itself; name another unit"
+    return _name_problem(name, _UNIT_NAME, _LONGEST_GATE)
 
 
 @accepting({"type": "string", "pattern": r"^(?!.*/\.\.(?:/|$))/[^\u0000-\u001f]*$"})

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from hostrouting.config.sections import SCHEMA, HostRoutingConfig
-from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
+from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _KEY = "hostRouting"
@@ -54,17 +54,14 @@ def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
         schema["required"] = required
 
 
-def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str, Any]:
-    metadata = field.metadata
-    schema: dict[str, Any] = _resolved(
-        schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections
-    )
+def _property(field: WireField, sections: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = _resolved(schema_of(field.read) or schema_of(field.rule), sections)
     if field.default is attrs.NOTHING:
-        return {**schema, "description": metadata["text"]}
+        return {**schema, "description": field.text}
     # Null is read as absent.
-    schema = {"anyOf": [schema, {"type": "null"}], "description": metadata["text"]}
+    schema = {"anyOf": [schema, {"type": "null"}], "description": field.text}
     if not isinstance(field.default, WireValue):
-        schema["default"] = metadata["write"](field.default)
+        schema["default"] = field.write(field.default)
     return schema
 
 

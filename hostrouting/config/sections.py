@@ -30,6 +30,7 @@ from hostrouting.config.wire import (
     accepting,
     closest,
     describe,
+    errors_under,
     read_json,
     repeated_keys,
     schema_of,
@@ -100,6 +101,8 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     TimeoutError: "write the config into it and close it, or allow more time",
 }
 _KEY = "hostRouting"
+#: The only foreign key that is read: the agent starts these units before the node joins.
+AGENT_LIST: Final = "bootstrap.additionalRequiredServices"
 #: The key by which editors find the schema of a file.
 SCHEMA: Final = "$schema"
 #: Why a section installs nothing, for the names that agents do not use for other keys.
@@ -258,7 +261,7 @@ _cloud = rules.one_of(*PRESETS)
 # Go writes an unset text as an empty one.
 @accepting({"anyOf": [schema_of(_mode_word), {"type": "string", "maxLength": 0}]})
 def _mode(value: object) -> OverlapMode:
-    return OverlapMode(_mode_word(value or "WARN"))
+    return OverlapMode(_mode_word("WARN" if value == "" else value))
 
 
 @accepting({"anyOf": [schema_of(_fabric_word), schema_of(_cidrs)]})
@@ -324,8 +327,9 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
         default=(),
     )
     expected_devs: tuple[str, ...] = setting(
-        "The devices for expected networks. Without it: those of the default route.",
-        rules.list_of(rules.device),
+        "The devices for expected networks, or IPv4 networks in which they have an address. "
+        "Without it: those of the default route.",
+        rules.list_of(rules.expected_device),
         default=(),
     )
     fabric: str | tuple[str, ...] = setting(
@@ -357,6 +361,15 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
 _gates = rules.list_of(
     rules.gate, clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them"
 )
+_after = rules.list_of(rules.awaited_unit)
+
+
+def _why_gates_clash(after: Iterable[str], gates: Iterable[str]) -> Iterator[ConfigMistake]:
+    for index, unit in enumerate(after):
+        if not {unit, f"{unit.partition('@')[0]}@.service"}.isdisjoint(gates):
+            step = "remove it from one of them"
+            reason = f"{unit!r} is one of {_KEY}.gates, and would wait for itself; {step}"
+            yield ConfigMistake(f"[{index}]", reason)
 
 
 @attrs.frozen(kw_only=True)
@@ -384,6 +397,14 @@ class HostRoutingConfig(WireValue):
         _gates,
         default=DEFAULT_GATES,
     )
+    after: tuple[str, ...] = setting(
+        "Units that connect networks: routing is proven once each is active or has succeeded. "
+        f"Without it: {AGENT_LIST} of an agent's config.",
+        _after,
+        default=(),
+    )
+    #: True if `after` is the agent's list.
+    inherits_after: bool = attrs.field(default=False, init=False, eq=False, repr=False)
     #: The keys of the document that it was read from; None for an agent's config without it.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
     #: The address families of its routes and expected CIDRs; IPv4 in any case.
@@ -394,6 +415,12 @@ class HostRoutingConfig(WireValue):
         destinations = (route.destination for route in self.static_routes.routes)
         if any(":" in text for text in (*destinations, *self.route_overlap.cidrs)):
             object.__setattr__(self, "families", (IPV4, IPV6))
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:
+        if any(path.startswith(("after", "gates")) for path in broken):
+            return ()
+        clashes = [*_why_gates_clash(self.after, self.gates)]
+        return errors_under("after", InvalidConfigError(clashes)) if clashes else ()
 
     @classmethod
     def from_file(
@@ -424,7 +451,8 @@ class HostRoutingConfig(WireValue):
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
         The object may have `$schema`, for editors. Further keys of a whole config are ignored, but
-        four names of sections are refused there. A mapping that has neither the key nor a section
+        four names of sections are refused there, and `bootstrap.additionalRequiredServices` stands
+        for a missing `after`. A mapping that has neither the key nor a section
         (nor a misspelled one) is a whole config, too. As with null under the key, `given` is
         None then: `Configure` changes nothing, and everything that an earlier config installed
         stays.
@@ -465,6 +493,10 @@ did you mean 'staticRoutes'?
         )
         given = None if is_absent else tuple(key for key in content if key not in ignored)
         object.__setattr__(config, "given", given)
+        if whole is document and config.route_overlap.cidrs and content.get("after") is None:
+            units = _agent_list(whole, config.gates)
+            object.__setattr__(config, "after", units)
+            object.__setattr__(config, "inherits_after", bool(units))
         return config
 
     @property
@@ -496,6 +528,22 @@ did you mean 'staticRoutes'?
             for key in self.given or self.to_mapping()
         ]
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
+
+
+def _agent_list(whole: Mapping[str, Any], gates: Iterable[str]) -> tuple[str, ...]:
+    bootstrap, _, key = AGENT_LIST.partition(".")
+    section = whole.get(bootstrap)
+    given = section.get(key) if isinstance(section, Mapping) else None
+    try:
+        units = _after(given or ())
+        if clashes := [*_why_gates_clash(units, gates)]:
+            raise InvalidConfigError(clashes)
+    except ValueError as error:
+        mistakes = errors_under(AGENT_LIST, error)
+        step = f"or name the units in {_KEY}.after, which precedes this list"
+        mistakes = [ConfigMistake(path, f"{message}; {step}") for path, message in mistakes]
+        raise InvalidConfigError(mistakes) from error
+    return units
 
 
 def require_config(config: object) -> HostRoutingConfig:

@@ -33,7 +33,7 @@ class ProbeSNATConfig(WireValue):
     )
     address: str = setting(
         "The global address that pods see instead.",
-        rules.ipv6_address(1, 3, "a global unicast IPv6 address (2000::/3)"),
+        rules.ipv6_address(1, 3, "a global unicast IPv6 address such as '2001:db8::1'"),
         default="2603:1062:0:1:fe80:1234:5678:9abc",
     )
     detect: Literal["imds", "address", "always"] = setting(

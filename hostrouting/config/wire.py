@@ -13,7 +13,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import attrs
 
@@ -43,7 +43,7 @@ _LONGEST_GUESSED = 40
 
 
 class _JSONObject(dict[str, object]):
-    """A JSON object; `repeated` names the keys that were given more than once."""
+    """A JSON object with repeated keys: the last of each counts, and `repeated` names them."""
 
     repeated: Collection[str] = ()
 
@@ -96,6 +96,17 @@ def wire(
     return {"text": text, "rule": rule, "read": read, "write": write}
 
 
+class WireField(NamedTuple):
+    """A field of a `WireValue`: its name in Python, its default, and what `wire` has of it."""
+
+    name: str
+    default: Any
+    text: str
+    rule: Rule
+    read: Rule
+    write: Rule
+
+
 class WireValue:
     """A frozen attrs class with a wire form: camelCase names, defaults left out, null is absent.
 
@@ -122,9 +133,9 @@ class WireValue:
 
     def __new__(cls: type[V], **given: object) -> V:
         """Refuse an unknown field, with the name that was probably meant."""
-        known = _field_names(cls)
-        if not given.keys() <= known:
-            unknown = min(given.keys() - known)
+        known = _defaults(cls)
+        if not given.keys() <= known.keys():
+            unknown = min(given.keys() - known.keys())
             raise TypeError(f"{cls.__name__}: {_unknown_key(unknown, [*known])}")
         return object.__new__(cls)
 
@@ -135,13 +146,14 @@ class WireValue:
             if given is field.default:
                 continue
             try:
-                value = field.metadata["rule"](given)
+                value = field.rule(given)
             except ValueError as error:
                 errors += errors_under(name, error)
             else:
                 if value is not given:
                     object.__setattr__(self, field.name, value)
-        errors += self._cross_field_errors(frozenset(error.path for error in errors))
+        broken = frozenset(error.path for error in errors) if errors else frozenset()
+        errors += self._cross_field_errors(broken)
         if errors:
             raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
 
@@ -160,7 +172,7 @@ class WireValue:
         for name, field in wire_fields(type(self)).items():
             value = getattr(self, field.name)
             if value != field.default:
-                mapping[name] = field.metadata["write"](value)
+                mapping[name] = field.write(value)
         return mapping
 
 
@@ -207,10 +219,7 @@ def structured(
         reason = f"expected an object, found {describe(mapping)}"
         raise InvalidConfigError([ConfigMistake(cls._path, reason)])
     fields = wire_fields(cls)
-    # An absent required field is None, for which its rule names the expected value.
-    values: dict[str, object] = {
-        field.name: None for field in fields.values() if field.default is attrs.NOTHING
-    }
+    values: dict[str, object] = _defaults(cls).copy()
     reason = "is given more than once, and readers of JSON differ on which one counts; keep one"
     errors = [ConfigMistake(_key(name), reason) for name in repeated_keys(mapping)]
     for name, value in mapping.items():
@@ -219,7 +228,7 @@ def structured(
             errors.append(_unknown_key(name, [*fields, *also_known]))
         elif field and value is not None:
             try:
-                values[field.name] = field.metadata["read"](value)
+                values[field.name] = field.read(value)
             except ValueError as error:
                 errors += errors_under(name, error)
     errors = [*more_errors, *(errors and errors_under(cls._path, InvalidConfigError(errors)))]
@@ -237,11 +246,15 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
     return mapping.repeated if isinstance(mapping, _JSONObject) else ()
 
 
-def _read_names(cls: type[Any]) -> frozenset[str]:
-    return frozenset(field.name for field in wire_fields(cls).values())
+def _read_defaults(cls: type[Any]) -> dict[str, Any]:
+    """Return the default of each field by its name in Python; None for a required one."""
+    return {
+        field.name: None if field.default is attrs.NOTHING else field.default
+        for field in wire_fields(cls).values()
+    }
 
 
-def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
+def _read_fields(cls: type[Any]) -> dict[str, WireField]:
     """Return the fields of a class by their names in JSON; one without metadata has a section."""
     fields = {}
     for field in filter(attrgetter("init"), attrs.fields(cls)):
@@ -249,7 +262,7 @@ def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
         metadata = field.metadata or wire(sentence_of(kind), section(kind))
         # `opens_at` is `opensAt` there.
         name = field.name[0] + field.name.title().replace("_", "")[1:]
-        fields[name] = field.evolve(metadata=metadata)
+        fields[name] = WireField(field.name, field.default, **metadata)
     return fields
 
 
@@ -259,8 +272,8 @@ def sentence_of(cls: type[Any]) -> str:
 
 
 #: Read once for a class.
-wire_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
-_field_names: Callable[[type[Any]], frozenset[str]] = functools.cache(_read_names)  # type: ignore[assignment] # likewise
+wire_fields: Callable[[type[Any]], dict[str, WireField]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
+_defaults: Callable[[type[Any]], dict[str, Any]] = functools.cache(_read_defaults)  # type: ignore[assignment] # likewise
 
 
 def errors_under(path: str, error: ValueError) -> list[ConfigMistake]:
@@ -353,7 +366,7 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     >>> read_json('{"metric": 1} x')
     Traceback (most recent call last):
     hostrouting.exceptions.InvalidConfigError: the config is not JSON: line 1, column 15: \
-Extra data; correct it there
+Extra data at 'x'; correct it there
     """
     import json  # 8 ms that `import hostrouting` does not need
 
@@ -407,17 +420,18 @@ def _mistake_at(text: str, place: int, usual: str) -> tuple[int, str]:
     for pattern, reason in _TYPED:
         if re.compile(pattern).match(text, place):
             return place, reason
-    return place, f"{usual}; correct it there"
+    return place, f"{usual.removesuffix(' at')} at {text[place : place + 20]!r}; correct it there"
 
 
 def _refuse_constant(name: str) -> object:
     raise _NotJSONError(f"{name} is not a JSON number; write a number, or remove the key")
 
 
-def _json_object(pairs: list[tuple[str, object]]) -> _JSONObject:
-    result = _JSONObject(pairs)
-    if len(result) < len(pairs):
-        result.repeated = [
-            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
-        ]
+def _json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    mapping = dict(pairs)
+    if len(mapping) == len(pairs):
+        return mapping
+    result = _JSONObject(mapping)
+    counts = Counter(name for name, _ in pairs)
+    result.repeated = [name for name, count in counts.items() if count > 1]
     return result

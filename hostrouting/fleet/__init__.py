@@ -6,8 +6,6 @@ stream      lines of files in, verdicts and their summary out, in one process or
 metrics     the report of `check` for Prometheus
 """
 
-from __future__ import annotations
-
 from hostrouting.fleet.record import NodeRecord, take_record
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 

@@ -21,7 +21,7 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     >>> from hostrouting.node.check import NodeReport
     >>> from hostrouting.config import HostRoutingConfig, OverlapMode
     >>> from hostrouting.route_overlap import OverlapReport
-    >>> overlap = OverlapReport(expected_devs=(), cidrs=())
+    >>> overlap = OverlapReport()
     >>> report = NodeReport(overlap=overlap, mode=OverlapMode.WARN)
     >>> metrics = exposition(report, HostRoutingConfig(gates=("kubelet.service",)), now=1.5)
     >>> 'hostrouting_gate{unit="kubelet.service",state="open"} 1' in metrics.splitlines()
@@ -33,7 +33,8 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
         for cidr in report.overlap.cidrs
         for finding in cidr.findings
     )
-    wanted, lost = len(config.static_routes.routes), report.lost_routes(config)
+    wanted = len(config.static_routes.routes)
+    lost = report.lost_routes(config)
     routes = {
         ("in_force",): wanted - lost,
         ("lost",): lost,

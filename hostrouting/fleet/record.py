@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a line. A node with 64,000 routes has fewer.
 LONGEST: Final = 16 << 20
-#: Of the format; another one for another meaning of a field, or for one more.
+#: Of the format. After a release another one is needed for another meaning of a field, or one more.
 _VERSION = 1
 #: Each device has these, and no static route and no expected CIDR is there.
 _OF_A_LINK = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
@@ -100,7 +100,8 @@ class NodeRecord:
     @property
     def host(self) -> Host:
         """The node for the proof; its routes are a model."""
-        fib, files = Fib.of(self.devices, self.routes, self.rules), _Files(self.lines)
+        fib = Fib.of(self.devices, self.routes, self.rules)
+        files = _Files(self.lines)
         # The kernel parts the tables with the first change of a rule.
         model = attrs.evolve(fib, merged=fib.merged is None and self.merged)
         return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))  # type: ignore[arg-type]
@@ -130,7 +131,8 @@ class _Files:
 
 def take_record(ctx: Context, host: Host) -> NodeRecord:
     """Return the record of a live node; it needs no privilege."""
-    routing, families = host.routes, host.routes.families
+    routing = host.routes
+    families = routing.families
     routes = tuple(
         route
         for family in families

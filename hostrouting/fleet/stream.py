@@ -129,9 +129,10 @@ class Summary:
 
     def add(self, verdict: NodeVerdict) -> bool:
         """Count a verdict; return True if it is to be printed."""
-        state, report = "unknown" if verdict.is_record else "refused", verdict.report
+        state = "unknown" if verdict.is_record else "refused"
+        report = verdict.report
         reasons = {state}
-        if report:
+        if report is not None:
             state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
             reasons = {
                 f"{cidr} {finding.kind} {re.sub('[0-9]+', '*', finding.dev or '')}".rstrip()
@@ -169,7 +170,8 @@ class Summary:
 
     def lines(self, *, planned: bool) -> Iterator[str]:
         """Yield the summary as text lines."""
-        mapping, counts = self.to_mapping(), self.counts
+        mapping = self.to_mapping()
+        counts = self.counts
         for group in mapping["groups"]:
             shown = _some(group["nodes"], group["examples"])
             yield f"{group['nodes']:,} x {group['reason']}: {shown}"
@@ -178,11 +180,9 @@ class Summary:
         if not counts["nodes"]:
             yield "no node was proven"
             return
-        nodes, after, unknown = (
-            f"of {counts['nodes']:,} nodes",
-            counts["overlap"],
-            counts["unknown"],
-        )
+        nodes = f"of {counts['nodes']:,} nodes"
+        after = counts["overlap"]
+        unknown = counts["unknown"]
         if not planned:
             yield f"{nodes} {counts['bad']:,} are bad"
             return

@@ -48,11 +48,11 @@ class NodeVerdict:
     def to_mapping(self) -> dict[str, Any]:
         """Return the verdict for JSON: as of `check --json`, and more."""
         fields = attrs.asdict(self, filter=lambda field, _: field.name != "report")
-        return fields | (self.report.to_mapping() if self.report else {"ok": False})
+        return fields | ({"ok": False} if self.report is None else self.report.to_mapping())
 
     def __str__(self) -> str:
         reasons = [self.undecided]
-        if report := self.report:
+        if (report := self.report) is not None:
             serious = (finding.text for finding in report.findings if finding.severity != "note")
             reasons = [*report.overlap.lines(), *serious]
         return f"{self.hostname}: {'; '.join(reasons) or 'right'}"
@@ -65,15 +65,17 @@ def prove_record(
 
     Without `config` the node is proven under the config in its record.
     """
-    used, verdict = config or record.config, partial(NodeVerdict, hostname=record.hostname)
+    used = config or record.config
+    verdict = partial(NodeVerdict, hostname=record.hostname)
     if used is None:
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
         finding = NodeFinding("not-applied", "hostRouting", reason)
-        nothing = OverlapReport(expected_devs=(), cidrs=())
         return verdict(
-            report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,))
+            report=NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
         )
-    host, section, ctx = record.host, used.route_overlap, Context()
+    host = record.host
+    section = used.route_overlap
+    ctx = Context()
     fabric = record.fabric
     if section.fabric != "auto":
         fabric = announced_fabric(ctx, section.fabric, host)

@@ -16,6 +16,7 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
+from hostrouting.config import require_config
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.node.capabilities import PROBE_UNIT, probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
@@ -116,7 +117,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     >>> rendered.paths[-1]
     '/etc/systemd/system/multi-user.target.wants/hostrouting-ready.service'
     """
-    static, check = boot_parts(config)
+    static, check = boot_parts(require_config(config))
     units = units_in([static, *probe_units(config, host), check, *watch_units(config, host)])
     if not units:
         return RenderedFiles(files=(), links={})

@@ -1,10 +1,8 @@
 """The optional capabilities of a node: the sweep, the probes and the watch.
 
 This file and `node/watch.py` alone import their rooms, and late: a node without one of them loads
-none of its code. A new capability has a section in `config/` and a room with its task, boot files,
-findings and keeper. Add functions here that load these, and call them in `configure.py` (the task),
-`boot_files.py` (the units), `check.py` (the findings) and `cli/parser.py` (the command); a keeper
-needs no more than its line in `node/watch.py`.
+none of its code. Functions here load what `configure.py` (the task), `boot_files.py` (the units),
+`check.py` (the findings) and `cli/parser.py` (the command) call; CONTRIBUTING.md has all steps.
 """
 
 from __future__ import annotations

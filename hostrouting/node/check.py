@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
@@ -26,21 +26,22 @@ from hostrouting.config import (
     ProbeSNATConfig,
     RouteOverlapConfig,
     StaleCNIConfig,
+    require_config,
 )
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
+from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
+from hostrouting.host import Host
 from hostrouting.host.units import template_of
-from hostrouting.net.addresses import IPV6
+from hostrouting.net.addresses import IPV6, is_network
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.node import capabilities
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Change, Context, DeadlineExceededError
+from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from hostrouting.host import Host
 
     _Findings: TypeAlias = Iterable[NodeFinding]
     _Looker: TypeAlias = Callable[[Context], _Findings]
@@ -53,7 +54,8 @@ _BEGAN = "InactiveExitTimestampMonotonic"
 _prefix = attrgetter("family", "network", "prefix_length")
 
 
-class NodeReport(NamedTuple):
+@attrs.frozen
+class NodeReport(NoTruth):
     """The proof, all findings besides, and the checks that could not be made."""
 
     overlap: OverlapReport
@@ -82,8 +84,15 @@ class NodeReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """True if all findings are less severe than an error."""
-        return "error" not in self.severities
+        """True if all was looked at in time, and all findings are less severe than an error."""
+        return not self.unread and "error" not in self.severities
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if an apply has not reached its aim, now or for the next boot."""
+        kinds = {finding.kind for finding in self.findings if finding.severity == "error"}
+        is_lost = not kinds.isdisjoint(("lost-route", "no-program"))
+        return is_lost or (self.severity == "error" and not self.overlap.ok)
 
     @property
     def left_routes(self) -> int:
@@ -127,12 +136,13 @@ class NodeReport(NamedTuple):
             "unread": list(self.unread),
             "spared": list(self.spared),
         }
-        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok and not self.unread}
+        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
         return answer | {name: value for name, value in more.items() if value}
 
     def lines(self, *, verbose: bool = False) -> list[str]:
         """Return the report as text lines; `verbose` offers to silence findings, too."""
-        proof = (str(self.overlap), self.overlap.allowance if verbose else "")
+        overlap = self.overlap
+        proof = (overlap.verdict, overlap.advice, overlap.allowance if verbose else "")
         notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
         return [*filter(None, proof), *map(str, self.findings), *notes] or ["no findings"]
 
@@ -168,17 +178,18 @@ def check_node(
     >>> report.ok, report.overlap.ok, [finding.kind for finding in report.findings]
     (True, False, ['not-applied'])
     """
-    nothing = OverlapReport(expected_devs=(), cidrs=())
+    require_config(config)
+    host = Host.given_or_live(host)
     # After an apply of a config that expects no addresses there is nothing to prove, and many
     # routes to read.
     is_needed = host.is_live and (config.route_overlap.cidrs or not is_applied)
-    overlap = check_now(ctx.child(timeout=seconds), config, host) if is_needed else nothing
+    overlap = check_now(ctx, config, host, seconds=seconds) if is_needed else OverlapReport()
     if not overlap.ok:
         accepted = ConfigureStaticRoutes(config, host=host).accepted()
         if accepted != config.static_routes:
             # An apply must accept the section that the report suggests.
             without_refused = attrs.evolve(config, static_routes=accepted)
-            overlap = check_now(ctx.child(timeout=0), without_refused, host)
+            overlap = check_now(ctx, without_refused, host, seconds=0)
     look = _Look(
         ctx.child(timeout=_LONGEST_LOOK),
         config,
@@ -225,9 +236,13 @@ class _Look:
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
-        config, is_live, has_traces = self.config, self.host.is_live, self.boot.has_traces
+        config, is_live = self.config, self.host.is_live
+        # Where that cannot be read it is unknown, and each look names what it lacks.
+        has_traces = True
+        with suppress(HostFileError):
+            has_traces = self.boot.has_traces
         if waiting := not has_traces and installs_units(self.ctx, config, self.host):
-            place = ", live or for the next boot" if is_live else " in the image"
+            place = " for the next boot" if is_live else " in the image"
             severity: Severity = "warning" if is_live else "error"
             reason = f"nothing of this config is installed{place}"
             yield NodeFinding("not-applied", "hostRouting", reason, severity, apply="now")
@@ -249,6 +264,11 @@ class _Look:
                 step = command_line("check", INTENT_PATH)
                 reason = f"an image has no routes to be checked; on a node made of it, run: {step}"
                 self.not_asked.append(reason)
+            self.not_asked += [
+                f"the device with an address in {dev} (expectedDevs): each boot finds it"
+                for dev in config.route_overlap.expected_devs
+                if is_network(dev)
+            ]
             return
         if config.static_routes.routes:
             yield from self._make(
@@ -259,7 +279,7 @@ class _Look:
             yield from self._make(
                 routers=lambda ctx: silent_routers(ctx, self.host, devs) if queries else ()
             )
-        elif config.route_overlap != RouteOverlapConfig():
+        elif config.after or config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot"
             step = "give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)

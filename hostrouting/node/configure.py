@@ -8,8 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+import attrs
+
 from hostrouting.boot import (
     INTENT_PATH,
+    SECONDS_TO_UNDO,
     Boot,
     Deployment,
     Intent,
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
 #: A sibling of the routing pair may take this long, and never more than half of the time that is
 #: left.
 _SIBLING_SECONDS = 60.0
+#: The keys that a live try needs.
+_LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 #: The kind of the change of a unit that its gate held before the run.
 RELEASED: Final = "released"
 
@@ -85,7 +90,7 @@ class _Pipeline(NamedTask, ABC):
             "install-boot-files",
             plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
             records=True,
-        )(self._install)
+        )(lambda ctx: self._run.install(ctx))  # noqa: PLW0108 - only a run has `_run`
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -101,14 +106,14 @@ class _Pipeline(NamedTask, ABC):
                 self._do_all(*works)
             except (CancelledError, DeadlineExceededError):
                 if run.is_committed:
-                    self._log.warning(
-                        "the config is changed, live and for the next boot; "
-                        "the rest was interrupted"
-                    )
+                    self._log.warning("the config is changed; the rest was interrupted")
                 if not run.failures:
                     raise
             finally:
                 self._current = None
+            if run.failures:
+                # The deadline may have passed, and would hide the causes.
+                ctx = ctx.shielded().child(SECONDS_TO_UNDO)
             still, released = self._boot.release(ctx, before, is_right=not run.failures)
             for unit in released:
                 ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
@@ -127,14 +132,16 @@ class _Pipeline(NamedTask, ABC):
     def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap) -> Task:
         """Return a task of the pair without its boot files."""
 
-        @task(whole.name, plan=whole.plan_act, records=True)
+        @task(whole.name, plan=whole.plan_act, records=True, proves=getattr(whole, "proves", False))
         def act(ctx: Context) -> None:
-            whole.act(ctx, seconds=max(0.0, self._run.until - ctx.clock.monotonic()))
+            part = whole
+            if part is self._check and self._run.failures:
+                # An apply must accept the section that the report suggests.
+                accepted = attrs.evolve(self._config, static_routes=self._routes.accepted())
+                part = CheckRouteOverlap(accepted, host=self._host, logger=self._log)
+            part.act(ctx, seconds=max(0.0, self._run.until - ctx.clock.monotonic()))
 
         return act
-
-    def _install(self, ctx: Context) -> None:
-        self._run.install(ctx)
 
     @property
     def _run(self) -> Deployment:
@@ -196,15 +203,19 @@ class Configure(_Pipeline):
     ) -> None:
         super().__init__(require_config(config), host, logger)
         self._force = force
+        self.subtasks = self._arranged()
+        if config.void:
+            self.subtasks = tuple(map(self._idle, self.subtasks))
+
+    def _arranged(self) -> tuple[Task, ...]:
+        config = self._config
         sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
         probes = self._sibling(self._make(probe_task()), required=config.probe_snat.required)
         check = self._live_half(self._check)
         # Stale objects may shadow routes.
         last = (sweep, probes, check) if config.stale_cni.enabled else (check, sweep, probes)
         watch = self._sibling(self._make(watch_task()), required=False)
-        self.subtasks = (self._files, self._live_half(self._routes), *last, watch)
-        if config.void:
-            self.subtasks = tuple(map(self._idle, self.subtasks))
+        return self._files, self._live_half(self._routes), *last, watch
 
     def _idle(self, subtask: Task) -> Task:
         """Return a stand-in for a task of an empty config; the first plan raises as `do` would."""
@@ -222,8 +233,6 @@ class Configure(_Pipeline):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        if self._config.route_overlap.cidrs and ctx.skips(self._check):
-            ctx.result(None, degraded=True)
         super().do(ctx)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
@@ -245,10 +254,13 @@ class Configure(_Pipeline):
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run, (routes, *last) = self._run, others
-        self._boot.refuse_exposed(*watch_units(self._config, self._host))
+        # Without boot files that of the watch is not installed either.
+        if self._files in self.subtasks:
+            self._boot.refuse_exposed(*watch_units(self._config, self._host))
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
-        if run.is_installed:
+        installed = self._host.files.read(INTENT_PATH)
+        if run.is_installed and installed != Intent(config=self._config).file.content:
             # One that is damaged is replaced.
             with suppress(InvalidConfigError):
                 for warning in dropped(read_intent(self._host.files) or self._config, self._config):
@@ -302,33 +314,21 @@ class ConfigureLive(Configure):
 
     name = "configure-live"
 
-    def __init__(
-        self,
-        config: HostRoutingConfig,
-        *,
-        host: Host | None = None,
-        logger: logging.Logger | None = None,
-        force: bool = False,
-    ) -> None:
-        super().__init__(config, host=host, logger=logger, force=force)
-        self._boot = Boot(self._host, gates=(), logger=self._log)
-        if not config.void:
-            self.subtasks = (self._live_half(self._routes), self._live_half(self._check))
+    def _arranged(self) -> tuple[Task, ...]:
+        return self._live_half(self._routes), self._live_half(self._check)
 
     def _parts(self, ctx: Context) -> list[Part]:
         ctx.check()
         return []
 
-    def _do_all(self, files: _Work, *others: _Work) -> None:
-        run, routes = self._run, files
-        if run.is_installed or self._host.files.exists(INTENT_PATH):
+    def _do_all(self, *works: _Work) -> None:
+        if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
+            self._log.warning("--live leaves these sections out: %s", left)
+        if self._run.is_installed or self._host.files.exists(INTENT_PATH):
             step = "apply this one without --live, or run: hostrouting reset"
             mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
             raise InvalidConfigError([mistake])
-        self._routes.refuse_own_gateways()
-        prove = self._prove_before(run.transaction.ctx)
-        if run.carry_out(lambda _: None, routes, prove=prove):
-            run.attempt(*others)
+        super()._do_all(lambda _: None, *works)
 
 
 class Reset(_Pipeline):
@@ -381,6 +381,7 @@ def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[s
         ("the static routes to", *destinations),
         ("the proof of", *(each.route_overlap.cidrs for each in both)),
         ("the gates", earlier.gates, config.gates),
+        ("the units of after,", earlier.after, config.after),
     ):
         # A search of lists would take half a second for 10,000 routes.
         kept = {*new}

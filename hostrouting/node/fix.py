@@ -27,7 +27,7 @@ def fixed(
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
-    if not check_now(ctx.child(timeout=seconds), config, host).ok:
+    if not check_now(ctx, config, host, seconds=seconds).is_proven:
         accepted = ConfigureStaticRoutes(config, host=host).accepted()
         config = attrs.evolve(config, static_routes=accepted)
     reason = ""

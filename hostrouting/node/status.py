@@ -21,11 +21,13 @@ from hostrouting.boot import (
 from hostrouting.boot.layout import drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
+from hostrouting.net.changes import is_merged
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
+from hostrouting.static_routes.account import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
+from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +41,10 @@ _AHEAD = "unknown, since its time is later than that of this clock"
 
 
 @attrs.frozen
-class NodeStatus:
+class NodeStatus(NoTruth):
     """The state of a node under the installed config."""
+
+    _tested = ".report.ok, .sentence"
 
     report: NodeReport
     #: The state of the routes, the proof and the gates; empty for an image.
@@ -55,7 +59,9 @@ class NodeStatus:
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
-        causes = self.report.overlap.lines()
+        overlap = self.report.overlap
+        causes = [f"{rule.subject} {rule.reason}" for rule in overlap.lost_rules]
+        causes += overlap.lines()
         causes += [
             f"{finding.subject}: {finding.reason}"
             for finding in self.report.findings
@@ -63,7 +69,7 @@ class NodeStatus:
             or finding.kind == "not-applied"
         ]
         # Without causes the errors are held units.
-        word = "wrong" if causes else "waiting" if not self.report.ok else "right"
+        word = "wrong" if causes else "waiting" if "error" in self.report.severities else "right"
         parts = list(self.live.values())
         if causes:
             parts[:2] = [_first(causes)]
@@ -81,6 +87,8 @@ class NodeStatus:
         overlap = self.report.overlap
         if not self.live or (overlap.ok and not self._severe and not self.report.not_asked):
             return None
+        for rule in overlap.lost_rules:
+            return rule.step.removeprefix("run: ")
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
         if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):
@@ -98,18 +106,14 @@ class NodeStatus:
 
     @property
     def _named(self) -> list[NodeFinding]:
-        """The warnings that the sentence names: what an apply repairs, and probes' rules.
-
-        Only root can read those rules: without root the failed unit is named.
-        """
-        probes = [finding for finding in self._severe if finding.kind == "probe-snat"]
-        failed = [finding for finding in self._severe if finding.subject == PROBE_UNIT]
-        return self._repairable or probes or failed
+        """The warnings that the sentence names: what an apply repairs, or else all."""
+        # Of gates that are open the state of the gates has the reason.
+        rest = [finding for finding in self._severe if finding.kind != "disabled"]
+        return self._repairable or rest
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
-        ok = self.report.ok and not self.report.unread
-        verdict = {"ok": ok, "verdict": self.sentence, "next": self.next}
+        verdict = {"ok": self.report.ok, "verdict": self.sentence, "next": self.next}
         return {**verdict, **self.facts, **self.live, "units": self.gates}
 
     def lines(self) -> list[str]:
@@ -173,7 +177,7 @@ def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = 
     ]
     unit = f"hostrouting-watch.{config.watch.mode}"
     # A run that repairs a unit or a gate leaves the config as it is.
-    boot = Boot(host, gates=())
+    boot = Boot(host)
     paths = [INTENT_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
     age = ctx.clock.time() - max(host.files.modified(path) or 0 for path in paths)
     changed = f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
@@ -187,7 +191,7 @@ def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = 
         "watch": f"{unit} ({state(unit)})" if config.watch.enabled else "not enabled",
     }
     in_force = f"{routes - lost} of {routes} routes are in force"
-    proof = report.overlap.verdict.partition("\n")[0].removesuffix(":")
+    proof = report.overlap.headline
     live = {
         "routes": known("routes", in_force if routes else "no route is wanted"),
         "proof": proof or "no CIDR is expected",
@@ -198,32 +202,34 @@ def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = 
 
 def verdict_now(
     ctx: Context, host: Host, config: HostRoutingConfig | None = None
-) -> tuple[str, Sequence[Mapping[str, object]]]:
-    """Return the sentence of `status`, or why it is unknown, and what a sweep would spare."""
+) -> tuple[str, NodeReport | None]:
+    """Return the sentence of `status`, or why it is unknown, and the report behind it."""
     try:
         is_installed = host.files.exists(INTENT_PATH)
         # A config with nothing but a sweep installs nothing.
         status = node_status(ctx, host, config=config) if is_installed or config else None
-        sentence = status.sentence if status and is_installed else _absence(ctx, host)
+        sentence = status.sentence if status is not None and is_installed else _absence(ctx, host)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
         unknown = f"the state of the node is unknown: {reason}; run: {CHECK}"
-        return unknown if host.is_live else f"unknown: {reason}", ()
-    return sentence, status.report.spared if status else ()
+        return unknown if host.is_live else f"unknown: {reason}", None
+    return sentence, None if status is None else status.report
 
 
 def _absence(ctx: Context, host: Host) -> str:
-    """Return a sentence: no config is installed, and an earlier one has left these."""
-    boot, nothing = Boot(host, gates=()), HostRoutingConfig(gates=())
+    """Return a sentence: no config is installed, and a run has left these."""
+    boot, nothing = Boot(host), HostRoutingConfig(gates=())
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+    absence, step = f"{NOT_INSTALLED} in the image", "a reset with --root removes that"
     if host.is_live:
+        absence, step = NOT_INSTALLED, "apply a config again, or run: hostrouting reset"
         for family in host.routes.families:
-            left += map(str, host.routes.routes_of(OUR_PROTOCOL, family))
-    absence = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
-    step = "apply a config again, or run: hostrouting reset"
-    step = step if host.is_live else "a reset with --root removes that"
-    return f"{absence}, but an earlier one has left {_first(left)}; {step}" if left else absence
+            for route in host.routes.routes_of(OUR_PROTOCOL, family):
+                left.append(str(route))
+                # A reset leaves it.
+                step = why_merged(route) if is_merged(route) else step
+    return f"{absence}, but a run has left {_first(left)}; {step}" if left else absence
 
 
 def _first(texts: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Explain which route and device decide each part of a range, as values, JSON, text, and a picture.
 
-On a terminal the range is a bar, with each part in the colour of its device, and no line is wider
-than the terminal.
+On a terminal the range is a bar, with each part in the colour of its device, which is red if the
+config does not expect it, and no line is wider than the terminal.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from hostrouting.base.commands import Painted, printable
+from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
-from hostrouting.route_overlap.snapshot import RoutingSnapshot, is_same
+from hostrouting.route_overlap.proof import lost_rule_findings
+from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hostrouting.config import RouteOverlapConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
 
 _BAR_WIDTH = 64
-#: Background colours that differ clearly with black letters on them.
-_COLOURS = (42, 46, 43, 45, 44, 47, 41)
+#: Background colours that differ clearly with black letters on them, and their bright forms.
+_COLOURS = (42, 46, 43, 45, 44, 47, 102, 106, 103, 105, 104, 107)
+_RED = 41
 
 
 @attrs.frozen
@@ -39,6 +42,8 @@ class ExplainedPart:
     devs: tuple[str, ...]
     route: str | None
     reason: str | None
+    #: The background colour of its devices on a terminal.
+    colour: int = attrs.field(default=_RED, eq=False, repr=False)
 
     @property
     def by(self) -> str:
@@ -53,6 +58,7 @@ class ExplainedPart:
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
         fields = attrs.asdict(self, recurse=False)
+        del fields["colour"]
         return {**fields, "first": str(self.first), "last": str(self.last), "devs": list(self.devs)}
 
 
@@ -77,16 +83,13 @@ class Explanation:
         masked = _as_prefix(self.asked).masked
         host_bits = "" if masked == _as_prefix(self.asked) else f" has host bits; this is {masked}"
         yield from wrap(f"{self.asked}{host_bits}", width)
-        colours = dict(
-            zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False)
-        )
         spare = min(_BAR_WIDTH, width - 4) - len(self.parts)
         if picture and len(self.parts) > 1 and spare >= 0:
             # By its size each part has cells, and at least one.
             sizes = [part.last.number - part.first.number + 1 for part in self.parts]
             bars = (" " * (1 + size * spare // sum(sizes)) for size in sizes)
             painted = (
-                _painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True)
+                _painted(bar, part.colour) for part, bar in zip(self.parts, bars, strict=True)
             )
             yield Painted("  " + "".join(painted))
         wide = max(len(part.by) for part in self.parts)
@@ -99,16 +102,19 @@ class Explanation:
                 lines += fold(decider, initial_indent="    ", break_on_hyphens=False)
             if picture:
                 shown = printable(by)
-                line = printable(lines[0]).replace(shown, _painted(shown, colours[part.by]), 1)
+                line = printable(lines[0]).replace(shown, _painted(shown, part.colour), 1)
                 lines[0] = Painted(line)
             yield from lines
 
 
-def explain_routing(node: Host | Routing, ranges: Sequence[str]) -> list[Explanation]:
+def explain_routing(
+    node: Host | Routing, ranges: Sequence[str], *, overlap: RouteOverlapConfig | None = None
+) -> list[Explanation]:
     """Return the kernel's decisions on addresses and CIDRs, as `hostrouting explain` prints them.
 
-    `node` is a host, or a backend alone. Adjacent parts with the same answer are merged. Raises
-    `ValueError` for a text that is neither an address nor a CIDR.
+    `node` is a host, or a backend alone. Adjacent parts with the same answer are merged. With
+    `overlap`, each device that it neither expects nor allows is red. Raises `ValueError` for a text
+    that is neither an address nor a CIDR.
 
     >>> from hostrouting.testing import FakeHost
     >>> host = FakeHost()
@@ -123,6 +129,14 @@ def explain_routing(node: Host | Routing, ranges: Sequence[str]) -> list[Explana
         family: RoutingSnapshot(node, family)
         for family in sorted({prefix.family for prefix in prefixes})
     }
+    allowed = {}
+    if overlap and overlap.cidrs:
+        from hostrouting.route_overlap.proof import allowed_devices
+
+        patterns = (*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs)
+        for family, node_of in snapshots.items():
+            allowed[family] = allowed_devices(node_of, patterns, overlap.expected_devs or None)
+    colours: dict[tuple[str, ...], int] = {}
     explanations = []
     for text, prefix in zip(ranges, prefixes, strict=True):
         snapshot = snapshots[prefix.family]
@@ -133,7 +147,7 @@ def explain_routing(node: Host | Routing, ranges: Sequence[str]) -> list[Explana
             DecidedPart(part, part.answers[0][0], snapshot.decider(*part.answers[0]))
             for part in parts
         )
-        explained = partial(_explained, snapshot)
+        explained = partial(_explained, snapshot, allowed.get(prefix.family), colours)
         explanation = tuple(
             ExplainedPart(
                 Address(snapshot.family, group[0].part.first),
@@ -147,19 +161,25 @@ def explain_routing(node: Host | Routing, ranges: Sequence[str]) -> list[Explana
 
 
 def _explained(
-    node: RoutingSnapshot, decided: DecidedPart
-) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the devices, the deciding routes or rule, and the reason; equal routes all count."""
+    node: RoutingSnapshot,
+    allowed: AllowedDevices | None,
+    colours: dict[tuple[str, ...], int],
+    decided: DecidedPart,
+) -> tuple[tuple[str, ...], str | None, str | None, int]:
+    """Return devices, the deciding routes or rule, reason and colour; equal routes all count."""
     ways = [lookup.route for lookup in node.candidates(*decided.part.answers[0])]
     equal = [way for way in ways if way and is_same(decided.answer.route, way)]
     reasons = {
         "local": "an address of this node",
-        "no-route": "no route at all",
+        "no-route": "; ".join(["no route at all", *map(str, lost_rule_findings(node))]),
         "blocked": f"a route or rule refuses it ({os.strerror(decided.answer.errno)})",
     }
     deciders = equal or filter(None, [decided.decider])
-    devs = dict.fromkeys(dev for way in equal for dev in way.devs)
-    return (*devs,), "; ".join(map(str, deciders)) or None, reasons.get(decided.kind)
+    devs = tuple(dict.fromkeys(dev for way in equal for dev in way.devs))
+    colour = _RED
+    if allowed is None or (devs and all(map(allowed.may_carry, devs))):
+        colour = colours.setdefault(devs, _COLOURS[len(colours) % len(_COLOURS)])
+    return devs, "; ".join(map(str, deciders)) or None, reasons.get(decided.kind), colour
 
 
 def _as_prefix(text: str) -> Prefix:

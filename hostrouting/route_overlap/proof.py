@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix, format_address
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    IPV4,
+    IPV6,
+    Prefix,
+    format_address,
+    is_network,
+)
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     TABLE_NAMES,
@@ -28,6 +35,7 @@ from hostrouting.net.routes import (
     expected_exit,
 )
 from hostrouting.net.rules import lost_rules
+from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.report import (
     CidrReport,
@@ -39,18 +47,18 @@ from hostrouting.route_overlap.report import (
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from ipaddress import IPv4Network, IPv6Network
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.announced import Announcement
-    from hostrouting.route_overlap.fabric import Fabric
     from phases import Context
 
 
 def prove_egress(
     node: Host | Routing,
-    cidrs: Sequence[str],
+    cidrs: Sequence[str | IPv4Network | IPv6Network],
     *,
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
     expected_devs: Sequence[str] | None = None,
@@ -58,23 +66,29 @@ def prove_egress(
 ) -> OverlapReport:
     """Prove that every address of `cidrs` leaves by an expected device, or an allowed one.
 
-    `node` is a host, or a backend alone.
+    `node` is a host, or a backend alone. A CIDR may be an `ip_network`.
 
+    A network in `expected_devs` stands for the device of a default route with an address in it.
     `expected_devs=None` means the devices of the default route; without one, every address is a
     finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
     does (see `expected_exit`). An address that will leave by an announced `fabric` is a finding,
     too. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
     to answer.
     """
-    for name, devs in {"allowed_devs": allowed_devs, "expected_devs": expected_devs}.items():
-        if isinstance(devs, str):
-            # Each of its letters would be a device.
-            raise TypeError(f"{name} must be a list of device names (got {devs!r})")
-    prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
+    lists = {"cidrs": cidrs, "allowed_devs": allowed_devs, "expected_devs": expected_devs}
+    for name, given in lists.items():
+        if isinstance(given, str):
+            # Each of its letters would count.
+            raise TypeError(f"{name} must be a list (got {given!r}); write [{given!r}]")
+    if not isinstance(fabric, Fabric | None):
+        raise TypeError(
+            f"fabric must be a Fabric (got {fabric!r}); check_node reads that of a config"
+        )
+    prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         snapshot = RoutingSnapshot(node, family)
-        snapshot.allowed = _allowed(snapshot, allowed_devs, expected_devs)
+        snapshot.allowed = allowed_devices(snapshot, allowed_devs, expected_devs)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             # Imported late: few nodes announce a fabric.
             from hostrouting.route_overlap.announced import Announced
@@ -84,22 +98,33 @@ def prove_egress(
                 snapshot.links, snapshot.routes, snapshot.rules, fabric, may_carry
             )
             snapshot.routes += snapshot.announced.routes
-        notes = _lost_rules(snapshot)
+        notes = lost_rule_findings(snapshot)
         if family == IPV4 and cidrs and expected_devs is None:
-            best = best_default_devs(snapshot.defaults)
-            if len(best) > 1:
-                reason = (
-                    "decide alike, so packets may leave by each: name the right ones in "
-                    "expectedDevs"
-                )
-                subject = f"the IPv4 default routes by {' and '.join(best)}"
-                notes.append(NodeFinding("several-exits", subject, reason, "warning"))
+            notes += _ambiguous_exits(snapshot.defaults)
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
         reports.append(_prove(snapshot, own, notes))
     return joined(reports, map(str, prefixes))
 
 
-def _lost_rules(node: RoutingSnapshot) -> list[NodeFinding]:
+def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]:
+    """Yield a warning if several default routes decide alike, a note if one of several decides."""
+    best = best_default_devs(defaults)
+    exits = dict.fromkeys(hop.dev for route in defaults for hop in route.hops if not hop.dead)
+    beside = [dev for dev in exits if dev not in best]
+    if len(best) > 1:
+        reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
+        subject = f"the IPv4 default routes by {' and '.join(best)}"
+        yield NodeFinding("several-exits", subject, reason, "warning")
+    elif beside:
+        import json  # most nodes have one default route
+
+        reason = f"decides, by its metric, before that by {' and '.join(beside)}"
+        step = f'if that is right, add "expectedDevs": {json.dumps(best)} to routeOverlap'
+        subject = f"the IPv4 default route by {best[0]}"
+        yield NodeFinding("chosen-exit", subject, reason, "note", step)
+
+
+def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
     """Return a warning for each built-in rule that is gone."""
     option, end = ("", "") if node.family == IPV4 else ("-6 ", " once any rule is added")
     return [
@@ -147,6 +172,13 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
 
         deciding, warnings = deciding_and_warnings(node, looked)
         notes += warnings
+    undecided = allowed.undecided
+    for dev, devs in undecided.items():
+        reason = f"stands for none of {', '.join(devs)}"
+        step = "name one of them, or a narrower network"
+        notes.append(
+            NodeFinding("several-exits", f"{dev} in expectedDevs", reason, "warning", step)
+        )
     masters = {link.master for link in node.links}
     for link in node.links:
         trouble = "" if link.carrier else "has no carrier"
@@ -171,7 +203,7 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         deciding=deciding,
         lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
         dead_ends=dead_ends,
-        absent_devs=tuple(dev for dev in expected_devs if dev not in names),
+        absent_devs=tuple(dev for dev in expected_devs if not (dev in names or dev in undecided)),
         down_devs=tuple(dev for dev in dead_ends if dev in down),
         cidrs=tuple(
             CidrReport(cidr=cidr, findings=_findings(parts, node), suggested_routes=tuple(routes))
@@ -180,10 +212,16 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
     )
 
 
-def _allowed(
+def allowed_devices(
     node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None
 ) -> AllowedDevices:
     """Return the devices that may carry expected traffic, by default routes or the config."""
+    held: dict[str, list[str]] = {}
+    if expected_devs:
+        # Where not one device holds a network, that stays: no device has such a name.
+        held = {dev: node.holders(dev) for dev in expected_devs if is_network(dev)}
+        single = {dev: devs[0] for dev, devs in held.items() if len(devs) == 1}
+        expected_devs = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
     if expected_devs is None:
         if node.family == IPV6:
             expected_devs = expected_exit(node.backend.routes(), node.defaults)
@@ -193,7 +231,7 @@ def _allowed(
         if not expected_devs:
             return AllowedDevices()
     without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
-    return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier)
+    return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier, held=held)
 
 
 def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:

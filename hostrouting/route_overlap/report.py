@@ -23,9 +23,11 @@ from hostrouting.net.addresses import (
     Address,
     Prefix,
     is_device_name,
+    is_network,
     mask_of,
 )
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
+from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -178,7 +180,7 @@ class CidrReport:
 
 
 @attrs.frozen(kw_only=True)
-class OverlapReport:
+class OverlapReport(NoTruth):
     """The answer to: does every address of the expected CIDRs leave by a device that may carry it?
 
     >>> print(OverlapReport(expected_devs=("eth0",), cidrs=(CidrReport(cidr="172.16.8.0/22"),)))
@@ -187,8 +189,8 @@ class OverlapReport:
 
     #: The devices by which they should leave: those of the default route, unless the config names
     #: some.
-    expected_devs: tuple[str, ...]
-    cidrs: tuple[CidrReport, ...]
+    expected_devs: tuple[str, ...] = ()
+    cidrs: tuple[CidrReport, ...] = ()
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
     #: The families of which it is unknown by which devices their addresses should leave.
@@ -215,8 +217,23 @@ class OverlapReport:
 
     @property
     def ok(self) -> bool:
-        """True without findings."""
+        """True without findings, and without late units under STRICT."""
+        return self.is_proven and not self.refusals
+
+    @property
+    def is_proven(self) -> bool:
+        """True if all addresses leave right as routing is now."""
         return all(report.ok for report in self.cidrs)
+
+    @property
+    def refusals(self) -> list[str]:
+        """The notes that hold the gates: on units of `after` that are late, under STRICT."""
+        return [note.text for note in self.notes if note.severity == "error"]
+
+    @property
+    def lost_rules(self) -> list[NodeFinding]:
+        """The notes on built-in rules that are gone, if addresses leave wrong."""
+        return [note for note in self.notes if note.kind == "lost-rule" and not self.is_proven]
 
     @property
     def findings(self) -> tuple[tuple[str, Finding], ...]:
@@ -290,9 +307,14 @@ class OverlapReport:
         return "\n".join(self._verdict())
 
     @property
+    def headline(self) -> str:
+        """The first line of the verdict, as a part of a sentence."""
+        return next(self._verdict(), "").removesuffix(":")
+
+    @property
     def advice(self) -> str:
         """The steps that resolve the findings; may be empty."""
-        return "" if self.ok else "\n".join(self._advice())
+        return "" if self.is_proven else "\n".join(self._advice())
 
     @property
     def allowance(self) -> str:
@@ -314,13 +336,13 @@ class OverlapReport:
         )
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (self.verdict, self.advice)))
+        return "\n".join(filter(None, (self.verdict, *self.refusals, self.advice)))
 
     def _verdict(self) -> Iterator[str]:
         cidrs = [report.cidr for report in self.cidrs]
         if not cidrs:
             return
-        if self.ok:
+        if self.is_proven:
             by = ", ".join(self.carriers or self.expected_devs)
             yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
             return
@@ -378,6 +400,12 @@ def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapRep
     return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **merged)
 
 
+def described(dev: str) -> str:
+    """Return the name of an absent device, or what the device of a network must have."""
+    text = f"with a default route and an address in {dev} (a bridge must be given by its name)"
+    return text if is_network(dev) else dev
+
+
 def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
     for report in reports:
         yield f"  {report.title}"
@@ -388,13 +416,15 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 def _ways_out(report: OverlapReport) -> Iterator[str]:
     import shlex  # a node that is right needs no advice
 
-    yield from (note.text for note in report.notes if note.kind == "lost-rule")
+    yield from (note.text for note in report.notes if note.kind in {"lost-rule", "several-exits"})
     for dev in report.down_devs:
         yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
-    present = [dev for dev in report.expected_devs if dev not in report.absent_devs]
+    present = [
+        dev for dev in report.expected_devs if not is_network(dev) and dev not in report.absent_devs
+    ]
     if report.lacks_default and report.absent_devs:
         yield (
-            f"The node has no device {' and no device '.join(report.absent_devs)}: "
+            f"The node has no device {' and no device '.join(map(described, report.absent_devs))}: "
             "correct expectedDevs, or see the driver of the device (ip link show)."
         )
     by = f" by {' or '.join(present)}" if present else ""

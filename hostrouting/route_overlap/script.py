@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, roots_of
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, is_network, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
         "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
+        "AFTER": [f"'{unit}'" for unit in config.after],
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     fabric = (
@@ -48,7 +49,10 @@ def render_script(config: HostRoutingConfig) -> bytes:
     )
     # The fabric is of IPv4.
     template = _TEMPLATE.read_script(
-        fabric if lists["ROOTS"] else "off", "ipv6" if lists["ROOTS6"] else ""
+        fabric if lists["ROOTS"] else "off",
+        "ipv6" if lists["ROOTS6"] else "",
+        "after" if config.after else "",
+        "networks" if any(map(is_network, overlap.expected_devs)) else "",
     )
     # Also for CIDRs of IPv6 alone: they should leave by the device of the IPv4 default route.
     template = template.replace("@FAMILIES@", "4 6" if lists["ROOTS6"] else "4")

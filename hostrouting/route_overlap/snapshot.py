@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     Lookup,
@@ -17,7 +18,7 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
@@ -42,11 +43,16 @@ class AllowedDevices(dict["str | None", bool]):
         patterns: Iterable[str] = (),
         *,
         without_carrier: Collection[str] = (),
+        held: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         # The device of a route with several next hops is None: its next hops need a closer look.
         super().__init__({None: False})
         #: The devices by which expected traffic should leave.
         self.expected: Sequence[str] = expected
+        #: The devices for which a network may stand, if there are several.
+        self.undecided: dict[str, Sequence[str]] = {
+            network: devs for network, devs in (held or {}).items() if len(devs) > 1
+        }
         self._patterns = tuple(patterns)
         self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
 
@@ -109,8 +115,6 @@ class RoutingSnapshot:
         self.family = family
         #: Empty, unless a proof sets them.
         self.allowed: AllowedDevices = AllowedDevices()
-        #: See `Routing.lookup`.
-        self.lookup: Callable[..., list[Lookup]] = partial(backend.lookup, family=family)
         self.announced: Announced | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
@@ -121,6 +125,15 @@ class RoutingSnapshot:
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
 
+    def lookup(self, destinations: Sequence[int], **options: Any) -> list[Lookup]:
+        """See `Routing.lookup`; refuse a backend that leaves answers out."""
+        answers: Any = self.backend.lookup(destinations, family=self.family, **options)
+        if not isinstance(answers, list) or len(answers) != len(destinations):
+            name = type(self.backend).__name__
+            step = "run hostrouting.testing.contracts on the backend"
+            raise BackendError(f"{name}.lookup must return a list with each answer; {step}")
+        return answers
+
     @cached_property
     def links(self) -> list[Device]:
         """The devices of the node."""
@@ -130,6 +143,22 @@ class RoutingSnapshot:
     def defaults(self) -> list[ObservedRoute]:
         """The default routes by which packets may leave; see `default_routes`."""
         return default_routes(self.routes)
+
+    def holders(self, network: str) -> list[str]:
+        """Return the devices for which a network in `expectedDevs` may stand.
+
+        They have an IPv4 default route and an address in it.
+        """
+        defaults = self.defaults if self.family == IPV4 else default_routes(self.backend.routes())
+        exits = {hop.dev for route in defaults for hop in route.hops if not hop.dead}
+        covers = Prefix.parse(network).covers
+        return [
+            link.name
+            for link in self.links
+            if link.name in exits
+            and link.may_stand_for_network
+            and any(covers(own.address) for own in link.addresses)
+        ]
 
     @cached_property
     def model(self) -> Fib:

@@ -23,14 +23,17 @@ from hostrouting.boot import (
     deploying,
 )
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
-from hostrouting.exceptions import HostFileError, RouteOverlapError
+from hostrouting.exceptions import HostFileError, HostRoutingError, RouteOverlapError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
+from hostrouting.route_overlap.report import described
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK, MARKERS, boot_part
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
@@ -41,8 +44,13 @@ _logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: A daemon writes the pool in less.
 _SECONDS_TO_WRITE = 0.1
+_SECONDS_TO_LOOK = 5
 #: The kinds of findings that a lease, a driver or a carrier resolves.
 _TRANSIENT = frozenset({"no-route", "dead-end"})
+#: The states in which a unit of `after` is not waited for.
+_SPARED = frozenset({"not-found", "masked", "skipped"})
+#: When a unit ended last, and when its conditions were tested; 0 if never in this boot.
+_ENDED, _TESTED = "InactiveEnterTimestampMonotonic", "ConditionTimestampMonotonic"
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
 _MOST_LINES = 100
 
@@ -57,6 +65,11 @@ class CheckRouteOverlap(PairTask):
     name = "check-route-overlap"
     section = "route_overlap"
     _boot_part = staticmethod(boot_part)
+
+    @property
+    def proves(self) -> bool:
+        """True if a run that skips it is degraded."""
+        return bool(self._config.route_overlap.cidrs)
 
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
@@ -107,7 +120,7 @@ class CheckRouteOverlap(PairTask):
 def log_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> None:
     """Log the notes of a report."""
     for note in report.notes:
-        level = logging.WARNING if note.severity == "warning" else logging.DEBUG
+        level = logging.DEBUG if note.severity == "note" else logging.WARNING
         logger.log(level, "%s", note.text, extra={"task": task, "event": "note", "kind": note.kind})
 
 
@@ -123,12 +136,13 @@ def log_findings(
     more = len(report.findings) - _MOST_LINES
     if more > 0:
         logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra=note)
-    logger.log(level, "%s", report.advice, extra={**note, "advice": True})
+    if report.advice:
+        logger.log(level, "%s", report.advice, extra={**note, "advice": True})
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     """Write the marker of a report, and remove its opposite."""
-    lines = [report.verdict] if report.ok else report.lines()
+    lines = [report.verdict] if report.ok else [*report.lines(), *report.refusals]
     content = "".join(f"{printable(line)}\n" for line in lines).encode()
     marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     # Write first: a run that is killed in between leaves both, of which MARKER_DETECTED counts.
@@ -140,7 +154,7 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
 
 
 def check_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float = WAIT_SECONDS
+    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
 ) -> OverlapReport:
     """Prove the expected CIDRs; wait and prove again while that may help, up to `seconds`.
 
@@ -148,11 +162,13 @@ def check_now(
     time nor that of `ctx` is an error; a cancelled context raises.
     """
     section = config.route_overlap
-    waiting = ctx.child(timeout=seconds)
+    waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds)
     is_logged = False
     while True:
         fabric = announced_fabric(waiting, section.fabric, host) if section.cidrs else Fabric()
-        report = prove_now(config, fabric, host)
+        # Before the proof: a unit may connect meanwhile.
+        late = unready_units(ctx, config, host)
+        report = prove_now(config, fabric, host, late)
         reason = _reason_to_wait(report, fabric, host)
         if not reason or waiting.remaining() == 0:
             return report
@@ -166,6 +182,9 @@ def check_now(
 
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
     """Return the finding, or its cause, that may go by itself; else an empty text."""
+    for note in report.notes:
+        if note.kind == "late-unit":
+            return note.text
     if report.ok:
         if fabric.awaited and _has_infiniband(host):
             return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
@@ -175,8 +194,47 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
             return f"table main has no {FAMILY_NAMES[family]} default route"
     kinds = _lasting(report)
     if report.absent_devs and kinds <= {"overlap"}:
-        return f"there is no network device {report.absent_devs[0]}"
+        return f"there is no network device {described(report.absent_devs[0])}"
     return "" if kinds else report.lines()[0]
+
+
+def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+    """Return a finding for each unit of `after` that is not up, and has not ended with success."""
+    is_strict = config.route_overlap.mode is OverlapMode.STRICT
+    severity: Severity = "error" if is_strict else "warning"
+    notes = []
+    # As in the script: systemd may not answer.
+    ctx = ctx.child(timeout=_SECONDS_TO_LOOK)
+    for unit in config.after if config.route_overlap.cidrs else ():
+        step = f"see: systemctl status '{unit}'"
+        try:
+            word = _why_unready(ctx, unit, host)
+        except (HostRoutingError, DeadlineExceededError) as error:
+            word = f"unknown ({error})".partition("\n")[0]
+        if word in _SPARED:
+            reason = f"is {word}, so routing is proven without it"
+            notes.append(NodeFinding("spared-unit", unit, reason, "warning", step))
+        elif word:
+            reason = f"is {word}, neither active nor ended with success in this boot"
+            notes.append(NodeFinding("late-unit", unit, reason, severity, step))
+    return notes
+
+
+def _why_unready(ctx: Context, unit: str, host: Host) -> str:
+    """Return an empty text for a unit that is up or has ended with success, otherwise its state."""
+    state = host.services.state(ctx, unit)
+    times = host.services.settings(ctx, unit, _ENDED, _TESTED, "ConditionResult")
+    is_down, is_failing = state.active_state == "inactive", state.result != "success"
+    # A unit that has failed and is stopped before its restart is inactive, too.
+    if state.is_running or (is_down and not is_failing and times[_ENDED] not in {"", "0"}):
+        return ""
+    is_untrue = times["ConditionResult"] == "no" and times[_TESTED] not in {"", "0"}
+    if is_down and (is_untrue or state.result == "exec-condition"):
+        return "skipped"
+    # A unit that is masked while it starts goes on.
+    if state.load_state in _SPARED and not state.active_state.endswith("activating"):
+        return state.load_state
+    return f"{state.active_state} ({state.result if is_failing else state.sub_state})"
 
 
 def _lasting(report: OverlapReport) -> frozenset[str]:
@@ -184,9 +242,11 @@ def _lasting(report: OverlapReport) -> frozenset[str]:
     return frozenset(finding.kind for _, finding in report.findings) - _TRANSIENT
 
 
-def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
-    """Prove the expected CIDRs as they are under an announced fabric."""
-    report = prove_config(config, fabric, host.routes)
+def prove_now(
+    config: HostRoutingConfig, fabric: Fabric, host: Host, late: Sequence[NodeFinding] = ()
+) -> OverlapReport:
+    """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units."""
+    report = prove_config(config, fabric, host.routes, late)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
     learned: tuple[ObservedRoute, ...] = ()
@@ -201,7 +261,9 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     return attrs.evolve(report, learned=learned, notes=(*notes, *report.notes))
 
 
-def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
+def prove_config(
+    config: HostRoutingConfig, fabric: Fabric, routing: Routing, late: Sequence[NodeFinding] = ()
+) -> OverlapReport:
     """Prove the expected CIDRs of a config, on a machine or a model."""
     section = config.route_overlap
     report = prove_egress(
@@ -211,8 +273,8 @@ def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) ->
         expected_devs=section.expected_devs or None,
         fabric=fabric,
     ).under(config)
+    notes = [*late]
     # Likely mistakes in the section.
-    notes = []
     for given in section.masked:
         reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
         notes.append(NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note"))

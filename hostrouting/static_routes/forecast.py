@@ -19,7 +19,7 @@ from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import families_of
 from hostrouting.net.routes import NextHop
-from hostrouting.route_overlap.task import announced_fabric, prove_config
+from hostrouting.route_overlap.task import announced_fabric, prove_config, unready_units
 from hostrouting.static_routes.account import RouteAccount
 
 if TYPE_CHECKING:
@@ -61,17 +61,18 @@ class Forecast(NamedTuple):
         return is_bad and config.route_overlap.mode is OverlapMode.STRICT
 
     def to_mapping(self, config: HostRoutingConfig, broken: str | None) -> dict[str, Any]:
-        """Return the forecast for `plan --json`: `proof`, `worse`, `holds` and `undecided`.
+        """Return the forecast for `plan --json`: `proof`, `worse`, `holds`, `late` and `undecided`.
 
         Empty values are left out. `broken` is the reason why every gate is open.
         """
         report, mode = self.report, config.route_overlap.mode
-        proof = report.to_mapping(mode=mode) if report and report.cidrs else None
+        proof = report.to_mapping(mode=mode) if report is not None and report.cidrs else None
         holds = list(config.gates) if self.fails(config) and not (self.worse or broken) else []
         values = {
             "proof": proof,
             "worse": [*self.worse],
             "holds": holds,
+            "late": report.refusals if report is not None else [],
             "undecided": self.undecided,
         }
         return {name: value for name, value in values.items() if value}
@@ -82,6 +83,8 @@ class Forecast(NamedTuple):
             yield f"after apply: unknown, since {self.undecided}"
         if self.report is not None and self.report.verdict:
             yield f"after apply: {self.report.verdict}"
+            yield from self.report.refusals
+            yield from (note.text for note in self.report.lost_rules)
         for line in self.worse:
             yield f"worse than now: {line}"
         if self.is_refused(config):
@@ -100,7 +103,8 @@ class Forecaster:
     ) -> None:
         self._config, self._host = config, host
         fabric = fabric or announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
-        self._prove = partial(prove_config, config, fabric)
+        late = unready_units(ctx, config, host)
+        self._prove = partial(prove_config, config, fabric, late=late)
         self._before: OverlapReport | None = None
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
@@ -125,7 +129,9 @@ class Forecaster:
         queried.
         """
         if not changes and not stuck:
-            return Forecast(self._before or self._prove(self._host.routes))
+            if self._before is None:
+                self.look()
+            return Forecast(self._before)
         # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
         added = {change: change.after for change in changes if change.after}
         gateways = [route.gateway.family for route in added.values() if route.gateway]

@@ -172,9 +172,11 @@ class ConfigureStaticRoutes(PairTask):
         return outcome.changes, lost
 
     def accepted(self) -> StaticRoutesConfig:
-        """Return the section without the routes that the kernel refuses beside present ones."""
+        """Return the section without the routes that the kernel certainly refuses."""
         section = self._config.static_routes
-        refused = {place(change.route) for change in self._foreseen()[2].in_the_way}
+        resolution, changes, _ = self._foreseen()
+        texts = {change.subject for change in changes if change.kind == REFUSED}
+        refused = {place(route) for route in resolution.routes if str(route) in texts}
         routes = tuple(route for route in section.routes if route.place not in refused)
         return attrs.evolve(section, routes=routes)
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from phases import Context
 
 DROP_IN_PATH: Final = f"{NETWORKD_FOLDER}/{DROP_IN_NAME}"
-_UNIT = "systemd-networkd.service"
 #: The folders of its configuration; a file of an earlier one replaces those of the same name.
 _FOLDERS = (
     "/etc/systemd",
@@ -106,7 +105,7 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     """
     # The devices first: on most nodes networkd manages none, which saves a call of systemctl.
     managed = _managed(config, host) if config.static_routes.routes else []
-    if not managed or not host.services.state(ctx, _UNIT).is_running:
+    if not managed or not host.services.state(ctx, "systemd-networkd.service").is_running:
         return []
     texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
     removed = {_KEY: "its static routes"}

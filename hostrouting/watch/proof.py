@@ -24,6 +24,7 @@ from hostrouting.route_overlap.task import (
     log_findings,
     log_notes,
     prove_now,
+    unready_units,
 )
 from hostrouting.watch.trouble import Trouble
 
@@ -90,8 +91,7 @@ class ProofKeeper(Keeper):
     _trouble: Trouble = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        failure = "the marker of the expected CIDRs is not right now"
-        self._trouble = Trouble(self._logger, failure)
+        self._trouble = Trouble(self._logger, "the marker of the expected CIDRs is not right now")
 
     @property
     def state(self) -> str:
@@ -117,10 +117,9 @@ class ProofKeeper(Keeper):
         if not route.prefix_length:
             # A default route of IPv4 decides by which device IPv6 should leave, too.
             return True
-        own, first, length = route.family, route.network, route.prefix_length
-        last = Prefix(own, first, length).last
+        own = Prefix(route.family, route.network, route.prefix_length)
         for family, low, high in self._ranges:
-            if first <= high and low <= last and family == own:
+            if own.network <= high and low <= own.last and own.family == family:
                 return True
         # The node may send from other addresses now.
         return route.table == LOCAL_TABLE
@@ -136,8 +135,11 @@ class ProofKeeper(Keeper):
             self._section = config.route_overlap
             prefixes = map(Prefix.parse, self._section.cidrs)
             self._ranges = [(prefix.family, prefix.network, prefix.last) for prefix in prefixes]
-            self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
-            self._logged, self._bad_readings = None, 0
+            self._fabric = Fabric()
+            self._gone_since = None
+            self._is_stale = True
+            self._logged = None
+            self._bad_readings = 0
             self._next_count = self._silent_until = -inf
         if not self._section.cidrs:
             return config.watch.interval
@@ -163,7 +165,8 @@ class ProofKeeper(Keeper):
         # On a node with many routes it takes seconds.
         with ctx.interruptible():
             self._fabric = self._announced_fabric(ctx)
-            report = prove_now(config, self._fabric, self._host)
+            late = unready_units(ctx, config, self._host)
+            report = prove_now(config, self._fabric, self._host, late)
         pause = max(config.watch.interval, (time.thread_time() - started) / _SHARE)
         if self._gone_since is not None:
             pause = _WINDOW
@@ -190,7 +193,7 @@ class ProofKeeper(Keeper):
         return fabric
 
     def _stamps_now(self) -> tuple[float | None, ...]:
-        stamps: list[float | None] = []
+        stamps = []
         for path in (CONFIGURATION, POOL) if self._section.fabric == "auto" else ():
             try:
                 stamps.append(self._host.files.modified(path))
@@ -232,8 +235,7 @@ class ProofKeeper(Keeper):
         """Return True if IPv6 routes were lost that the next router advertisement may restore."""
         if any(lack.kind != "no-route" or ":" not in lack.first for _, lack in report.findings):
             return False
-        links = self._host.routes.links()
-        return any(link.carrier and link.name in self._led for link in links)
+        return any(link.carrier and link.name in self._led for link in self._host.routes.links())
 
     def _has_marker(self, *, ok: bool) -> bool:
         exists = self._host.files.exists

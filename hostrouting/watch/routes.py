@@ -80,7 +80,8 @@ class RouteKeeper(Keeper):
     @property
     def state(self) -> str:
         """The state of the routes in a few words."""
-        waiting, paused = len(self._last.waiting), len(self._paused)
+        waiting = len(self._last.waiting)
+        paused = len(self._paused)
         parts = [f"routes in force: {len(self._routes) - waiting - paused}"]
         parts += [f"waiting: {waiting}"] if waiting else []
         parts += [f"taken by another program again and again: {paused}"] if paused else []
@@ -117,7 +118,8 @@ class RouteKeeper(Keeper):
         """Return True if the routes may not be right after an event."""
         if not isinstance(event, RouteEvent):
             return self._concerns_devices(event)
-        route, key = event.route, place(event.route)
+        route = event.route
+        key = place(route)
         if key in self._places or route.protocol == OUR_PROTOCOL:
             wanted = self._last.wanted.get(key)
             if wanted and event.verb in {"add", "prepend"} and resting(route).fulfils(wanted):
@@ -150,20 +152,23 @@ class RouteKeeper(Keeper):
 
     def _repair(self, ctx: Context, config: HostRoutingConfig, observed: Routes) -> None:
         """Make the routes right, and log each difference to the state before."""
-        routes, now = config.static_routes.routes, ctx.clock.monotonic()
+        routes = config.static_routes.routes
+        now = ctx.clock.monotonic()
         # Also without a repair: the end of a storm is logged.
         self._lines.at(now)
         if config is not self._config:
             self._config = config
             self._lines.write(INFO, "keeps %s", duties_of(config), event="keeps")
         if routes is not self._routes:
-            self._routes, self._places = routes, frozenset(route.place for route in routes)
+            self._routes = routes
+            self._places = frozenset(route.place for route in routes)
             self._taken.clear()
             self._contests.clear()
             self._paused.clear()
         self._note_contests(observed, now)
         # An endless run must not record its changes: their list would grow for ever.
-        changes, before = Transaction(ctx.within(None)), self._last
+        changes = Transaction(ctx.within(None))
+        before = self._last
         self._last = repair(
             changes.ctx, routes, observed, self._host, self._logger, leave=self._paused
         )
@@ -175,7 +180,8 @@ class RouteKeeper(Keeper):
         A removal with a device or an address does not count, and neither does a foreign route that
         precedes the configured one.
         """
-        wanted, waiting = self._last.wanted, self._last.waiting
+        wanted = self._last.wanted
+        waiting = self._last.waiting
         lost = {key: wanted[key] for key in self._taken - self._paused.keys() if key in wanted}
         for route in owned_in(observed) if lost else ():
             key = place(route)
@@ -209,7 +215,8 @@ class RouteKeeper(Keeper):
             fields = {"event": "repair", "subject": change.subject, "change": str(change)}
             self._lines.write(WARNING, "repaired: %s", change, **fields)
         for route, reason in self._last.waiting.items():
-            if before.get(route) != reason:
+            # A device that comes back has many reasons in turn; `check` has the last one.
+            if route not in before:
                 fields = {"route": route, "reason": reason}
                 self._lines.write(WARNING, "route '%s' waits: %s", route, reason, **fields)
         if before and not self._last.waiting:

@@ -86,7 +86,8 @@ class SharedLock:
             with ExitStack() as opened:
                 opened.enter_context(self._lock.hold(ctx))
                 with self._guard:
-                    self._release, self._users = opened.pop_all(), 1
+                    self._release = opened.pop_all()
+                    self._users = 1
         finally:
             self._is_awaited = False
             for waiting in tuple(self._waiting):

@@ -77,11 +77,13 @@ class Lines:
             return
         left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._counts.values())
         if left_out:
-            message = (
-                "%d lines were left out: another program changes routes of the config all the time"
+            self._logger.warning(
+                "%d lines were left out: another program changes routes of the config all the time",
+                left_out,
+                extra={"task": WATCH_TASK},
             )
-            self._logger.warning(message, left_out, extra={"task": WATCH_TASK})
-        self._since, self._counts = now, Counter()
+        self._since = now
+        self._counts = Counter()
 
     def write(self, level: int, message: str, *values: object, **extra: object) -> None:
         """Write a line if the minute has one left for this message."""

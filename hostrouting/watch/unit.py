@@ -48,14 +48,6 @@ _NO_COUNT = (
 )
 _NO_COMMAND = "or set hostRouting.watch.mode to 'timer', which needs no command"
 _COPY = "copy it to /usr/local/bin/hostrouting and run that"
-#: The folders whose files no service can count on; the unit has PrivateTmp=yes.
-_PASSING = {
-    "/tmp/": "lies in a folder that the service does not see",  # noqa: S108 - no file is made there
-    "/var/tmp/": "lies in a folder that the service does not see",  # noqa: S108
-    "/run/": "lies in a folder that is empty after a boot",
-    "/var/run/": "lies in a folder that is empty after a boot",
-    "/dev/shm/": "lies in a folder that is empty after a boot",  # noqa: S108
-}
 #: systemd refuses a program with one of them in its path, even if it is escaped.
 _REFUSED = frozenset("\"'\\\n\t")
 
@@ -102,9 +94,11 @@ def _problem(files: FileStore, path: str) -> str:
         return "is missing; install hostrouting there"
     if not is_program(files, path):
         return f"is not executable; run: chmod +x {quoted(path)}"
-    passing = next((reason for folder, reason in _PASSING.items() if path.startswith(folder)), "")
-    if passing:
-        return f"{passing}; {_COPY}"
+    # The unit has PrivateTmp=yes.
+    if path.startswith(("/tmp/", "/var/tmp/")):  # noqa: S108 - no file is made there
+        return f"lies in a folder that the service does not see; {_COPY}"
+    if path.startswith(("/run/", "/var/run/", "/dev/shm/")):  # noqa: S108 - the same
+        return f"lies in a folder that is empty after a boot; {_COPY}"
     return (
         f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
     )
@@ -209,7 +203,8 @@ class ConfigureWatch(SectionTask):
             # A unit is restarted because of its files, which have a finding.
             if change.kind != _RESTARTED and any(name in change.subject for name in own)
         ]
-        section, sweep = self._config.watch, self._config.stale_cni
+        section = self._config.watch
+        sweep = self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
         if section.enabled and not has_duties(self._config):
             findings.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
@@ -223,20 +218,23 @@ class ConfigureWatch(SectionTask):
 
     def _finding(self, ctx: Context, change: Change) -> NodeFinding:
         # A change with a detail cannot be made, also by an apply.
-        reason, helps = self._obstacle() or change.detail, not change.detail
+        reason = self._obstacle() or change.detail
+        helps = not change.detail
         if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
             reason, helps = "does not run", True
             if result != "success":
                 # Another start alone would end like the last one.
-                failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
-                reason = f"{reason}, and {failure}"
+                reason += (
+                    f", and its last run failed ({result}); read journalctl -u {change.subject}"
+                )
         reason = reason or STATES[change.action]
         return NodeFinding("watch", change.subject, reason, "warning", apply="now" if helps else "")
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""
-        config, unit = self._config, None
+        config = self._config
+        unit = None
         if has_duties(config):
             unit = boot_unit(config, command_path(self._host))
         first, *rest = (name for name in UNIT_OF.values() if unit is None or name != unit.name)

@@ -1,3 +1,4 @@
+import pytest
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot import Boot
@@ -29,6 +30,23 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
     assert (calls[-1:], ("stop", RETRY) in calls) == ([("start", RETRY)], False)
     assert host.files.exists(WAKE)
+
+
+def test_a_gate_that_passes_by_itself_is_reported(
+    host: FakeHost, ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it passes: a unit that was held before is woken, or starts already."""
+    refuse(host, ctx)
+    [*others, unit] = GATES
+
+    def pass_first() -> list[str]:
+        host.services.stop(ctx, f"hostrouting-held@{unit}.service")
+        host.services.start(ctx, unit)
+        return [STATIC]
+
+    monkeypatch.setattr(Boot, "installed_units", lambda _: pass_first())
+    boot = Boot(host, gates=[NSPAWN])
+    assert boot.release(ctx, GATES, is_right=True) == ([], [unit, *others])
 
 
 def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:

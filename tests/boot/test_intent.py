@@ -59,6 +59,16 @@ def test_the_file() -> None:
     assert (file.path, file.mode) == ("/etc/aks-flex-node/hostrouting.json", 0o644)
 
 
+@pytest.mark.parametrize(("kept", "after"), [("route_overlap", "a"), ("static_routes", "b")])
+def test_after_is_kept_with_the_proof(kept: str, after: str) -> None:
+    """A task that does not install the proof keeps the units that it waits for, too."""
+    one, two = (config(**OVERLAP, after=[f"{name}.service"]) for name in ("a", "b"))
+    content = Intent(config=two, kept=frozenset({kept, "gates"})).text_over(
+        Intent(config=one).file.content, others=()
+    )
+    assert HostRoutingConfig.from_json(content or b"").after == (f"{after}.service",)
+
+
 @given(configs())
 def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None:
     """The file reads back as the config, and then is written the same again."""

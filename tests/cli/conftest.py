@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import CHECKED, MENDED
+from support.kernel import uplink
 
 from hostrouting.testing import KernelNode
 
@@ -27,9 +28,5 @@ def checked(tmp_path: Path) -> Path:
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
-        node.add_link("ib0")
-        node.add_address("ib0", "172.16.1.4/16")
+        uplink(node, ib0="172.16.1.4/16")
         yield node

@@ -1,9 +1,13 @@
 """Command lines and configs as people type them: each answer has the next step."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
+from support.config_errors import is_beyond_a_schema
+from support.config_schema import is_valid
 from support.in_process import run_here
 
 _CHECK, _APPLY = "run: hostrouting check CONFIG", "run: hostrouting apply CONFIG"
@@ -11,7 +15,7 @@ _RESET = "`hostrouting reset` removes everything that hostrouting installed"
 _WORD = "CONFIG is a word of its own"
 _MODE = "hostRouting.routeOverlap.mode, WARN or STRICT"
 _JSON = "give a JSON file, or - for stdin"
-_LIVE = "--live excludes --root and --dry-run; for the changes, run: hostrouting plan"
+_LIVE = "--live excludes --root and --dry-run; for the changes, run: hostrouting plan CONFIG"
 _ABSENT = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json"
 _OR_APPLY = f"{_ABSENT}; give the path of a config, or apply one"
 _HISTORY = "run: journalctl MESSAGE_ID="
@@ -21,8 +25,8 @@ _ASKS = "no command asks for a confirmation"
 LINES = {
     # help and version
     "": (0, "usage: hostrouting"),
-    "help": (0, "the first seven only read; apply, reset, sweep and watch change the node"),
-    "--help": (0, "usage: hostrouting"),
+    "help": (0, "only read: status show in one sentence"),
+    "--help": (0, "change the node: apply correct this node"),
     "-h": (0, "usage: hostrouting"),
     "help apply": (0, "usage: hostrouting apply"),
     "help check": (0, "usage: hostrouting check"),
@@ -94,7 +98,10 @@ LINES = {
     "check C --timeout 0": (2, "must be more than 0 seconds, such as 60 (got 0)"),
     "check C --timeout soon": (2, "must be more than 0 seconds, such as 60 (got soon)"),
     "check C --root": (2, "argument --root: expected one argument"),
-    "check C --root=": (2, "the path of a folder must not be empty"),
+    **{
+        f"{command} C --root=": (2, "the path of a folder must not be empty")
+        for command in ("check", "plan", "apply", "reset")
+    },
     "check C D": (2, "unrecognized arguments: D; for its words: hostrouting check --help"),
     # CONFIG
     "apply": (2, _JSON),
@@ -102,6 +109,7 @@ LINES = {
     "apply --force": (2, _JSON),
     "render": (2, _JSON),
     "check X": (3, "No such file or directory; check the path"),
+    "plan --root X C": (3, "hostrouting: "),
     "apply --dry-run X": (3, "No such file or directory; check the path"),
     "render C nothing.sh": (2, "this config has no file 'nothing.sh'; apply would install: "),
     "explain": (2, "required: ADDRESS|CIDR"),
@@ -142,7 +150,12 @@ LINES = {
     "-f C apply": (2, _WORD),
     "configure C": (2, _APPLY),
     "explain 10.0.0.1/33": (2, "'10.0.0.1/33' must end in a prefix length from 0 to 32"),
-    "explain 999.1.1.1": (2, "'999.1.1.1' is not an IPv4 address, nor an IPv4 CIDR such as"),
+    "explain 999.1.1.1": (
+        2,
+        "'999.1.1.1' is not an IPv4 address such as '10.224.0.1', nor an IPv4 CIDR such as",
+    ),
+    "explain example.org": (2, "'example.org' is not an IPv4 address such as '10.224.0.1', nor"),
+    "explain fe80::1%eth0": (2, "'fe80::1%eth0' is not an IPv6 address such as 'fd00::1', nor"),
     "check C --from R --fix": (2, "--fix means nothing with --from"),
     "check C --from R --timeout 5": (2, "--timeout means nothing with --from"),
     # records
@@ -159,7 +172,7 @@ LINES = {
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_line_as_typed(line: str, tmp_path: Path) -> None:
-    """Its exit status, and what to do next; `reset` is never a guess."""
+    """Its exit status, and what to do next, in few lines; `reset` is never a guess."""
     config = tmp_path / "c.json"
     config.write_text('{"hostRouting":{"routeOverlap":{"expectedCidrs":["10.96.0.0/12"]}}}')
     (record := tmp_path / "n.jsonl").write_text("")
@@ -169,6 +182,9 @@ def test_a_command_line_as_typed(line: str, tmp_path: Path) -> None:
     said = answered.stdout + answered.stderr
     assert (answered.returncode, phrase in " ".join(said.split())) == (status, True), said
     assert "did you mean 'reset'" not in said
+    if status and not {"-vv", "--json", "R"} & {*line.split()}:
+        assert (answered.stdout, "Traceback" in said) == ("", False)
+        assert len(answered.stderr.splitlines()) <= 6
 
 
 _DESTINATION = {"destination": "172.16.8.0/22"}
@@ -205,66 +221,394 @@ def test_a_schema_alone_is_no_config(tmp_path: Path) -> None:
     assert (answered.returncode, "is missing or null" in answered.stderr) == (2, True)
 
 
-_ROUTES = "staticRoutes.routes[0]"
-#: What stands in hostRouting: a phrase of the answer; an object there is a route.
-CONFIGS = {
+#: A route, or what stands in hostRouting, or a whole file as bytes: the field, and the rest of the answer.
+CONFIGS: Final[dict[str | bytes, str]] = {
+    # a route
+    '{"destination": "default"}': "staticRoutes.routes[0].destination: 'default' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "10.0.0.0/255.0.0.0"}': "staticRoutes.routes[0].destination: '10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32",
+    '{"destination": "10.0.0.0"}': "staticRoutes.routes[0].destination: '10.0.0.0' lacks a prefix length; write '10.0.0.0/32' for one address",
+    '{"destination": "10.0.0.1/8"}': "staticRoutes.routes[0].destination: '10.0.0.1/8' has host bits; the network is '10.0.0.0/8'",
+    '{"destination": ["10.0.0.0/8"]}': "staticRoutes.routes[0].destination: expected a network such as '172.16.0.0/16' or 'fd00::/64', found a list",
+    '{"destination": "10.0.0.0/8", "via": "10.224.0.1"}': "staticRoutes.routes[0].via: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "device": "eth0"}': "staticRoutes.routes[0].device: is not a known key; did you mean 'dev'?",
+    '{"destination": "10.0.0.0/8", "table": 100}': "staticRoutes.routes[0].table: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "gateway": "10.0.0.1/24"}': "staticRoutes.routes[0].gateway: '10.0.0.1/24' has a prefix length; give the address alone: 10.0.0.1",
+    '{"destination": "10.0.0.0/8", "metric": "100"}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the string '100'",
+    '{"destination": "10.0.0.0/8", "metric": -1}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the number -1",
+    '{"destination": ""}': "staticRoutes.routes[0].destination: '' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "not-a-cidr"}': "staticRoutes.routes[0].destination: 'not-a-cidr' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "010.0.0.0/8"}': "staticRoutes.routes[0].destination: '010.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "1\\u0668.0.0.0/8"}': "staticRoutes.routes[0].destination: '1٨.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": " 10.0.0.0/8"}': "staticRoutes.routes[0].destination: ' 10.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "\\ud800/8"}': "staticRoutes.routes[0].destination: '\\ud800/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "2001:db8::%eth0/32"}': "staticRoutes.routes[0].destination: '2001:db8::%eth0/32' is not an IPv6 CIDR such as 'fd00::/64'",
+    '{"destination": "2001:db8::1"}': "staticRoutes.routes[0].destination: '2001:db8::1' lacks a prefix length; write '2001:db8::1/128' for one address",
+    '{"destination": "2001:db8::/129"}': "staticRoutes.routes[0].destination: '2001:db8::/129' must end in a prefix length from 0 to 128",
+    '{"destination": "2001:db8::1/64"}': "staticRoutes.routes[0].destination: '2001:db8::1/64' has host bits; the network is '2001:db8::/64'",
+    '{"destination": "::/0"}': "staticRoutes.routes[0].destination: '::/0' is the default route, which cannot be set; name the networks that need a route",
+    '{"destination": "0.0.0.0/0"}': "staticRoutes.routes[0].destination: '0.0.0.0/0' is the default route, which cannot be set; name the networks that need a route",
+    '{"destination": "::1/128"}': "staticRoutes.routes[0].destination: '::1/128' lies in ::/127, the unspecified address and the node's own loopback; no route leads there; remove it",
+    '{"destination": "FE80::/64"}': "staticRoutes.routes[0].destination: 'FE80::/64' lies in fe80::/10, the link-local addresses; no route leads there; remove it",
+    '{"destination": "ff02::/16"}': "staticRoutes.routes[0].destination: 'ff02::/16' lies in ff00::/8, which is multicast; no route leads there; remove it",
+    '{"destination": "10.0.0.1"}': "staticRoutes.routes[0].destination: '10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address",
+    '{"destination": "10.0.0.0/33"}': "staticRoutes.routes[0].destination: '10.0.0.0/33' must end in a prefix length from 0 to 32",
+    '{"destination": "10.0.0.0/08"}': "staticRoutes.routes[0].destination: '10.0.0.0/08' must end in a prefix length from 0 to 32",
+    '{"destination": "10.0.0.0/\\u0668"}': "staticRoutes.routes[0].destination: '10.0.0.0/٨' must end in a prefix length from 0 to 32",
+    '{"destination": "10.0.0.0/8\\n"}': "staticRoutes.routes[0].destination: '10.0.0.0/8\\n' must end in a prefix length from 0 to 32",
+    '{"destination": "172.16.1.5/24"}': "staticRoutes.routes[0].destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'",
+    '{"destination": "0.1.0.0/16"}': "staticRoutes.routes[0].destination: '0.1.0.0/16' lies in 0.0.0.0/8, which means 'this network'; no route leads there; remove it",
+    '{"destination": "127.0.0.0/8"}': "staticRoutes.routes[0].destination: '127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there; remove it",
+    '{"destination": "239.1.2.0/24"}': "staticRoutes.routes[0].destination: '239.1.2.0/24' lies in 224.0.0.0/4, which is multicast; no route leads there; remove it",
+    '{"destination": "255.255.255.255/32"}': "staticRoutes.routes[0].destination: '255.255.255.255/32' is the broadcast address; no route leads there; remove it",
+    '{"destination": null}': "staticRoutes.routes[0].destination: is required: the network that the route leads to, such as '172.16.0.0/16'",
+    '{"destination": 8}': "staticRoutes.routes[0].destination: expected a network such as '172.16.0.0/16' or 'fd00::/64', found the number 8",
+    '{"destination": "172.16.0.0/16", "gateway": "not-an-ip"}': "staticRoutes.routes[0].gateway: 'not-an-ip' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "172.16.0.0/16", "gateway": "10.0.0.01"}': "staticRoutes.routes[0].gateway: '10.0.0.01' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "172.16.0.0/16", "gateway": "10.0.0.\\u0662"}': "staticRoutes.routes[0].gateway: '10.0.0.٢' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "172.16.0.0/16", "gateway": "10.0.0.1 "}': "staticRoutes.routes[0].gateway: '10.0.0.1 ' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "172.16.0.0/16", "gateway": "fd00::1/64"}': "staticRoutes.routes[0].gateway: 'fd00::1/64' has a prefix length; give the address alone: fd00::1",
+    '{"destination": "172.16.0.0/16", "gateway": "2001:db8:1"}': "staticRoutes.routes[0].gateway: '2001:db8:1' is not an IPv6 address such as 'fd00::1'",
+    '{"destination": "172.16.0.0/16", "gateway": "fe80::1%eth0"}': "staticRoutes.routes[0].gateway: 'fe80::1%eth0' has a zone; name the device in 'dev' instead",
+    '{"destination": "172.16.0.0/16", "gateway": "::1"}': "staticRoutes.routes[0].gateway: '::1' lies in ::/127, the unspecified address and the node's own loopback; a gateway is one host's own address; name that of the router",
+    '{"destination": "172.16.0.0/16", "gateway": "ff02::2"}': "staticRoutes.routes[0].gateway: 'ff02::2' lies in ff00::/8, which is multicast; a gateway is one host's own address; name that of the router",
+    '{"destination": "172.16.0.0/16", "gateway": "0.0.0.9"}': "staticRoutes.routes[0].gateway: '0.0.0.9' lies in 0.0.0.0/8, which means 'this network'; a gateway is one host's own address; name that of the router",
+    '{"destination": "172.16.0.0/16", "gateway": "127.0.0.1"}': "staticRoutes.routes[0].gateway: '127.0.0.1' lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address; name that of the router",
+    '{"destination": "172.16.0.0/16", "gateway": "224.0.0.1"}': "staticRoutes.routes[0].gateway: '224.0.0.1' lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address; name that of the router",
+    '{"destination": "172.16.0.0/16", "gateway": "255.255.255.255"}': "staticRoutes.routes[0].gateway: '255.255.255.255' is the broadcast address; a gateway is one host's own address; name that of the router",
+    '{"destination": "172.16.0.0/16", "gateway": false}': "staticRoutes.routes[0].gateway: expected an address such as '10.224.0.1' or 'fd00::1', found the boolean false",
+    '{"destination": "172.16.0.0/16", "gateway": {}}': "staticRoutes.routes[0].gateway: expected an address such as '10.224.0.1' or 'fd00::1', found an object",
+    '{"destination": "172.16.0.0/16", "dev": "eth0; rm -rf /"}': "staticRoutes.routes[0].dev: 'eth0; rm -rf /' is not a device name: ';' is not allowed in it; see: ip link",
+    '{"destination": "172.16.0.0/16", "dev": "toolong123456789a"}': "staticRoutes.routes[0].dev: 'toolong123456789a' is not a device name: it has 17 bytes, the kernel allows 15; see: ip link",
+    '{"destination": "172.16.0.0/16", "dev": ".."}': "staticRoutes.routes[0].dev: '..' is not a device name: the kernel refuses it; see: ip link",
+    '{"destination": "172.16.0.0/16", "dev": 0}': "staticRoutes.routes[0].dev: expected a device name such as 'eth0', found the number 0",
+    '{"destination": "172.16.0.0/16", "metric": -1}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the number -1",
+    '{"destination": "172.16.0.0/16", "metric": 4294967296}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the number 4294967296",
+    '{"destination": "172.16.0.0/16", "metric": true}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the boolean true",
+    '{"destination": "172.16.0.0/16", "metric": "24"}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the string '24'",
+    '{"destination": "172.16.0.0/16", "metric": 1.0}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the number 1.0",
+    '{"destination": "172.16.0.0/16", "metric": []}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found a list",
+    '{"destination": "10.0.0.0-10.0.0.255"}': "staticRoutes.routes[0].destination: '10.0.0.0-10.0.0.255' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "10.0.0.0/255.255.0.0"}': "staticRoutes.routes[0].destination: '10.0.0.0/255.255.0.0' must end in a prefix length from 0 to 32",
+    '{"destination": "10.0.0.0 255.0.0.0"}': "staticRoutes.routes[0].destination: '10.0.0.0 255.0.0.0' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "10.0.0.*"}': "staticRoutes.routes[0].destination: '10.0.0.*' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "10.0.0.0/8,10.1.0.0/16"}': "staticRoutes.routes[0].destination: '10.0.0.0/8,10.1.0.0/16' must end in a prefix length from 0 to 32",
+    '{"destination": "any"}': "staticRoutes.routes[0].destination: 'any' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '{"destination": "fe80::1%eth0/64"}': "staticRoutes.routes[0].destination: 'fe80::1%eth0/64' is not an IPv6 CIDR such as 'fd00::/64'",
+    '{"destination": "[fd00::]/64"}': "staticRoutes.routes[0].destination: '[fd00::]/64' is not an IPv6 CIDR such as 'fd00::/64'",
+    '{"destination": "10.0.0.0/8", "gateway": "router.local"}': "staticRoutes.routes[0].gateway: 'router.local' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "10.0.0.0/8", "gateway": "10.0.0.1:80"}': "staticRoutes.routes[0].gateway: '10.0.0.1:80' is not an IPv6 address such as 'fd00::1'",
+    '{"destination": "10.0.0.0/8", "gateway": "10.0.0"}': "staticRoutes.routes[0].gateway: '10.0.0' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "10.0.0.0/8", "gateway": "fe80::1%eth0"}': "staticRoutes.routes[0].gateway: 'fe80::1%eth0' has a zone; name the device in 'dev' instead",
+    '{"destination": "10.0.0.0/8", "gateway": "auto"}': "staticRoutes.routes[0].gateway: 'auto' is not an IPv4 address such as '10.224.0.1'",
+    '{"destination": "10.0.0.0/8", "gateway": ["10.0.0.1"]}': "staticRoutes.routes[0].gateway: expected an address such as '10.224.0.1' or 'fd00::1', found a list",
+    '{"destination": "10.0.0.0/8", "mtu": "1500"}': "staticRoutes.routes[0].mtu: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "metric": "low"}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the string 'low'",
+    '{"destination": "10.0.0.0/8", "metric": 1e2}': "staticRoutes.routes[0].metric: expected a whole number from 0 to 4294967295, found the number 100.0",
+    '{"destination": "10.0.0.0/8", "dev": "eth0 "}': "staticRoutes.routes[0].dev: 'eth0 ' is not a device name: white space is not allowed in it; see: ip link",
+    '{"destination": "10.0.0.0/8", "dev": "enp0s31f6-underlay"}': "staticRoutes.routes[0].dev: 'enp0s31f6-underlay' is not a device name: it has 18 bytes, the kernel allows 15; see: ip link",
+    '{"destination": "10.0.0.0/8", "dev": ["eth0"]}': "staticRoutes.routes[0].dev: expected a device name such as 'eth0', found a list",
+    '{"destination": "10.0.0.0/8", "dev": "eth*"}': "staticRoutes.routes[0].dev: 'eth*' is not a device name: '*' is not allowed in it; see: ip link",
+    '{"destination": "10.0.0.0/8", "comment": "x"}': "staticRoutes.routes[0].comment: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "10.0.0.0/8", "nexthop": "10.0.0.1"}': "staticRoutes.routes[0].nexthop: is not a known key; known here are destination, dev, gateway, metric",
+    '{"destination": "172.16.0.0/16", "gatewya": "10.0.0.1"}': "staticRoutes.routes[0].gatewya: is not a known key; did you mean 'gateway'?",
+    "null": "staticRoutes.routes[0]: expected an object, found null",
+    '{"destination": "FD00::/8", "gateway": "10.224.0.1"}': "staticRoutes.routes[0].gateway: '10.224.0.1' is IPv4, and 'fd00::/8' is IPv6; name the IPv6 address of that router",
+    '{"destination": "fd00:0::/64", "metric": 1}, {"destination": "FD00::/64"}': "staticRoutes.routes[1]: 'fd00::/64 metric 1' repeats routes[0]; remove one of them",
+    '{"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}, {"destination": "10.1.0.0/16"}, {"destination": "10.0.0.0/8", "gateway": "10.224.0.1", "metric": 0, "dev": ""}': "staticRoutes.routes[2]: '10.0.0.0/8 via 10.224.0.1' repeats routes[0]; remove one of them",
+    '{"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}, {"destination": "10.0.0.0/8", "gateway": "10.224.0.2"}': "staticRoutes.routes[1]: '10.0.0.0/8 via 10.224.0.2' contradicts routes[0] '10.0.0.0/8 via 10.224.0.1': one destination and metric can go one way only; remove one of them or give it another metric",
+    '{"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}, {"destination": "10.0.0.0/8", "gateway": "10.224.0.1", "dev": "eth1"}': "staticRoutes.routes[1]: '10.0.0.0/8 via 10.224.0.1 dev eth1' contradicts routes[0] '10.0.0.0/8 via 10.224.0.1': one destination and metric can go one way only; remove one of them or give it another metric",
+    '{"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}, {"destination": "10.0.0.0/8"}': "staticRoutes.routes[1]: '10.0.0.0/8' contradicts routes[0] '10.0.0.0/8 via 10.224.0.1': one destination and metric can go one way only; remove one of them or give it another metric",
+    '{"dev": "a", "dev": "a", "destination": "1.0.0.0/8"}': "staticRoutes.routes[0].dev: is given more than once, and readers of JSON differ on which one counts; keep one",
+    '{"destination": "10.0.0.0/8", "Gateway": "10.0.0.1"}': "staticRoutes.routes[0].Gateway: is not a known key; did you mean 'gateway'?",
     # static routes
-    '{"destination": "default"}': f"{_ROUTES}.destination: 'default' is not an IPv4 CIDR such as '172.16.0.0/16'",
-    '{"destination": "10.0.0.0/255.0.0.0"}': f"{_ROUTES}.destination: '10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32",
-    '{"destination": "10.0.0.0"}': f"{_ROUTES}.destination: '10.0.0.0' lacks a prefix length; write '10.0.0.0/32'",
-    '{"destination": "10.0.0.1/8"}': f"{_ROUTES}.destination: '10.0.0.1/8' has host bits; the network is '10.0.0.0/8'",
-    '{"destination": ["10.0.0.0/8"]}': f"{_ROUTES}.destination: expected a network such as '172.16.0.0/16'",
-    '{"dst": "10.0.0.0/8"}': f"{_ROUTES}.dst: is not a known key; known here are destination, dev, gateway, metric",
-    '{"destination": "10.0.0.0/8", "via": "10.224.0.1"}': f"{_ROUTES}.via: is not a known key; known here are destination, dev, gateway, metric",
-    '{"destination": "10.0.0.0/8", "device": "eth0"}': f"{_ROUTES}.device: is not a known key; did you mean 'dev'?",
-    '{"destination": "10.0.0.0/8", "table": 100}': f"{_ROUTES}.table: is not a known key; known here are destination, dev, gateway, metric",
-    '{"destination": "10.0.0.0/8", "gateway": "10.0.0.1/24"}': f"{_ROUTES}.gateway: '10.0.0.1/24' has a prefix length; give the address alone: 10.0.0.1",
-    '{"destination": "10.0.0.0/8", "metric": "100"}': f"{_ROUTES}.metric: expected a whole number from 0 to 4294967295, found the string '100'",
-    '{"destination": "10.0.0.0/8", "metric": -1}': f"{_ROUTES}.metric: expected a whole number from 0 to 4294967295, found the number -1",
-    '"staticRoutes": {"routes": [{"destination": "10.0.0.0/8"}]}': "staticRoutes.enabled: is not true, but 1 route is given; set it to true",
+    '"staticRoutes": {"routes": [{"destination": "10.0.0.0/8"}]}': "staticRoutes.enabled: is not true, but 1 route is given; set it to true to install them, or remove them",
     '"staticRoutes": {"enabled": "true"}': "staticRoutes.enabled: expected true or false, found the string 'true'",
     '"staticRoutes": {"enabled": true, "routes": {}}': "staticRoutes.routes: expected a list, found an object",
     '"staticRoutes": []': "staticRoutes: expected an object, found a list",
-    '"routes": []': "routes: is not a known key; did you mean 'staticRoutes'?",
+    '"staticRoutes": {"enabled": 1}': "staticRoutes.enabled: expected true or false, found the number 1",
+    '"staticRoutes": {"routes": "10.0.0.0/8"}': "staticRoutes.routes: expected a list, found the string '10.0.0.0/8'",
+    '"staticRoutes": {"route": {}}': "staticRoutes.route: is not a known key; did you mean 'routes'?",
+    '"staticRoutes": {"destination": "10.0.0.0/8"}': "staticRoutes.destination: is not a known key; known here are enabled, routes",
+    '"staticRoutes": {"enabled": "yes"}': "staticRoutes.enabled: expected true or false, found the string 'yes'",
+    '"staticRoutes": {"enabled": true, "routes": ["10.0.0.0/8"]}': "staticRoutes.routes[0]: expected an object, found the string '10.0.0.0/8'",
+    '"staticRoutes": {"enabled": null, "routes": [{"destination": "10.0.0.0/8"}, {"destination": "10.1.0.0/16"}]}': "staticRoutes.enabled: is not true, but 2 routes are given; set it to true to install them, or remove them",
     # the overlap
-    '"routeoverlap": {}': "routeoverlap: is not a known key; did you mean 'routeOverlap'?",
     '"routeOverlap": {"expectedCidrs": "10.96.0.0/12"}': "routeOverlap.expectedCidrs: expected a list, found the string '10.96.0.0/12'",
     '"routeOverlap": {"expectedCIDRs": []}': "routeOverlap.expectedCIDRs: is not a known key; did you mean 'expectedCidrs'?",
-    '"routeOverlap": {"expected_cidrs": []}': "routeOverlap.expected_cidrs: is not a known key; did you mean 'expectedCidrs'?",
-    '"routeOverlap": {"cidrs": []}': "routeOverlap.cidrs: is not a known key; known here are allowedDevs, expected, ",
-    '"routeOverlap": {"expectedCidrs": ["10.96.0.0"]}': "routeOverlap.expectedCidrs[0]: '10.96.0.0' lacks a prefix length",
-    '"routeOverlap": {"expectedCidrs": ["kubernetes.default"]}': "routeOverlap.expectedCidrs[0]: 'kubernetes.default' is not an IPv4 CIDR such as",
+    '"routeOverlap": {"cidrs": []}': "routeOverlap.cidrs: is not a known key; known here are allowedDevs, expected, expectedCidrs, expectedDevs, fabric, mode",
+    '"routeOverlap": {"expectedCidrs": ["10.96.0.0"]}': "routeOverlap.expectedCidrs[0]: '10.96.0.0' lacks a prefix length; write '10.96.0.0/32' for one address",
+    '"routeOverlap": {"expectedCidrs": ["kubernetes.default"]}': "routeOverlap.expectedCidrs[0]: 'kubernetes.default' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '"routeOverlap": {"mode": []}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found a list",
+    '"routeOverlap": {"mode": {}}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found an object",
+    '"routeOverlap": {"mode": 0}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the number 0",
+    '"routeOverlap": {"mode": false}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the boolean false",
     '"routeOverlap": {"mode": "ENFORCE"}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'ENFORCE'",
     '"routeOverlap": {"expectedDevs": "eth0"}': "routeOverlap.expectedDevs: expected a list, found the string 'eth0'",
-    '"routeOverlap": {"allowedDevs": ["eth0/1"]}': "routeOverlap.allowedDevs[0]: 'eth0/1' is not a pattern of device names: '/'",
-    '"routeOverlap": {"expected": ["google"]}': "routeOverlap.expected[0]: expected 'azure', 'aws', 'aws-ipv6' or 'gcp', found the",
-    # the rest
+    '"routeOverlap": {"allowedDevs": ["eth0/1"]}': "routeOverlap.allowedDevs[0]: 'eth0/1' is not a pattern of device names: '/' is not allowed in it",
+    '"routeOverlap": {"expected": ["google"]}': "routeOverlap.expected[0]: expected 'azure', 'aws', 'aws-ipv6' or 'gcp', found the string 'google'",
+    '"routeOverlap": 3': "routeOverlap: expected an object, found the number 3",
+    '"routeOverlap": {"mode": "LOUD"}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'",
+    '"routeOverlap": {"mode": "\\u017ftrict"}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the string '\u017ftrict'",
+    '"routeOverlap": {"mode": true}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the boolean true",
+    '"routeOverlap": {"expectedCidrs": [null]}': "routeOverlap.expectedCidrs[0]: expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found null",
+    '"routeOverlap": {"expectedCidrs": ["ff00::/8"]}': "routeOverlap.expectedCidrs[0]: 'ff00::/8' lies in ff00::/8, which is multicast; no route decides alone by which device packets leave for it; remove it",
+    '"routeOverlap": {"expectedCidrs": ["10.0.0.0/8", "10.0.0.1"]}': "routeOverlap.expectedCidrs[1]: '10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address",
+    '"routeOverlap": {"expectedCidrs": ["fd00::/8", "fe80::1/64"]}': "routeOverlap.expectedCidrs[1]: 'fe80::1/64' lies in fe80::/10, the link-local addresses; no route decides alone by which device packets leave for it; remove it",
+    '"routeOverlap": {"expectedCidrs": ["172.16.0.0/16", "Azure"]}': "routeOverlap.expectedCidrs[1]: 'Azure' is a cloud, not a CIDR; name it in expected as 'azure'",
+    '"routeOverlap": {"expected": "azure"}': "routeOverlap.expected: expected a list, found the string 'azure'",
+    '"routeOverlap": {"expected": ["aws", "Azur"]}': "routeOverlap.expected[1]: expected 'azure', 'aws', 'aws-ipv6' or 'gcp', found the string 'Azur'",
+    '"routeOverlap": {"expected": ["azure", "172.16.0.0/16"]}': "routeOverlap.expected[1]: expected 'azure', 'aws', 'aws-ipv6' or 'gcp', found the string '172.16.0.0/16'; name addresses in expectedCidrs",
+    '"routeOverlap": {"expectedDevs": ["eth0", ""]}': "routeOverlap.expectedDevs[1]: '' is not a device name: it is empty; see: ip link",
+    '"routeOverlap": {"expectedDevs": [0]}': "routeOverlap.expectedDevs[0]: expected a device name such as 'eth0', found the number 0",
+    '"routeOverlap": {"expectedDevs": ["10.224.0.0"]}': "routeOverlap.expectedDevs[0]: '10.224.0.0' lacks a prefix length; write '10.224.0.0/32' for one address",
+    '"routeOverlap": {"expectedDevs": ["0.0.0.0/0"]}': "routeOverlap.expectedDevs[0]: '0.0.0.0/0' covers every address; name a smaller range",
+    '"routeOverlap": {"expectedDevs": ["224.0.0.0/4"]}': "routeOverlap.expectedDevs[0]: '224.0.0.0/4' lies in 224.0.0.0/4, which is multicast; no route leads there; remove it",
+    '"routeOverlap": {"expectedDevs": ["127.0.0.0/8"]}': "routeOverlap.expectedDevs[0]: '127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there; remove it",
+    '"routeOverlap": {"expectedDevs": ["10.224.0.0/33"]}': "routeOverlap.expectedDevs[0]: '10.224.0.0/33' must end in a prefix length from 0 to 32",
+    '"routeOverlap": {"fabric": "on"}': "routeOverlap.fabric: expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'",
+    '"routeOverlap": {"fabric": {"cidrs": []}}': "routeOverlap.fabric: expected 'auto', 'off' or a list of IPv4 CIDRs, found an object",
+    '"routeOverlap": {"fabric": ["fd00::/8"]}': "routeOverlap.fabric[0]: 'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '"routeOverlap": {"allowedDevs": [""]}': "routeOverlap.allowedDevs[0]: '' is not a pattern of device names: it is empty",
+    '"routeOverlap": {"allowedDevs": ["xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"]}': "routeOverlap.allowedDevs[0]: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is not a pattern of device names: it has 65 characters, the limit is 64",
+    '"routeOverlap": {"allowedDevs": ["-x*"]}': "routeOverlap.allowedDevs[0]: '-x*' is not a pattern of device names: a leading '-' reads as an option",
+    '"routeOverlap": {"allowedDevs": ["a b"]}': "routeOverlap.allowedDevs[0]: 'a b' is not a pattern of device names: ' ' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["a/*"]}': "routeOverlap.allowedDevs[0]: 'a/*' is not a pattern of device names: '/' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["$x"]}': "routeOverlap.allowedDevs[0]: '$x' is not a pattern of device names: '$' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["{a,b}"]}': "routeOverlap.allowedDevs[0]: '{a,b}' is not a pattern of device names: '{' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["@(a|b)"]}': "routeOverlap.allowedDevs[0]: '@(a|b)' is not a pattern of device names: '(' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["a\\\\*"]}': "routeOverlap.allowedDevs[0]: 'a\\\\*' is not a pattern of device names: '\\\\' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["[^a]"]}': "routeOverlap.allowedDevs[0]: '[^a]' is not a pattern of device names: '^' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["\\u00fc*"]}': "routeOverlap.allowedDevs[0]: 'ü*' is not a pattern of device names: 'ü' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["a\\n"]}': "routeOverlap.allowedDevs[0]: 'a\\n' is not a pattern of device names: '\\n' is not allowed in it",
+    '"routeOverlap": {"allowedDevs": ["ib[0"]}': "routeOverlap.allowedDevs[0]: 'ib[0' is not a pattern of device names: after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+    '"routeOverlap": {"allowedDevs": ["ib[]"]}': "routeOverlap.allowedDevs[0]: 'ib[]' is not a pattern of device names: after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+    '"routeOverlap": {"allowedDevs": ["ib[!]"]}': "routeOverlap.allowedDevs[0]: 'ib[!]' is not a pattern of device names: after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+    '"routeOverlap": {"allowedDevs": ["ib[9-0]"]}': "routeOverlap.allowedDevs[0]: 'ib[9-0]' is not a pattern of device names: after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+    '"routeOverlap": {"allowedDevs": ["ib[0-]"]}': "routeOverlap.allowedDevs[0]: 'ib[0-]' is not a pattern of device names: after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+    '"routeOverlap": {"allowedDevs": ["ib[[0]]"]}': "routeOverlap.allowedDevs[0]: 'ib[[0]]' is not a pattern of device names: after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'",
+    '"routeOverlap": {"expectedCIDRs": {}}': "routeOverlap.expectedCIDRs: is not a known key; did you mean 'expectedCidrs'?",
+    '"routeOverlap": {"allowedDevices": {}}': "routeOverlap.allowedDevices: is not a known key; did you mean 'allowedDevs'?",
+    '"routeOverlap": {"mode": "strct"}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'strct'",
+    '"routeOverlap": {"mode": "off"}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'off'",
+    '"routeOverlap": {"mode": ["STRICT"]}': "routeOverlap.mode: expected 'WARN' or 'STRICT', found a list",
+    '"routeOverlap": {"gates": []}': "routeOverlap.gates: is not a known key; known here are allowedDevs, expected, expectedCidrs, expectedDevs, fabric, mode",
+    '"routeOverlap": {"staticRoutes": {}}': "routeOverlap.staticRoutes: is not a known key; known here are allowedDevs, expected, expectedCidrs, expectedDevs, fabric, mode",
+    '"routeOverlap": {"expectedCidrs": ["10.96.0.0/12 "]}': "routeOverlap.expectedCidrs[0]: '10.96.0.0/12 ' must end in a prefix length from 0 to 32",
+    '"routeOverlap": {"expectedCidrs": ["10.96.0.1-10.96.0.9"]}': "routeOverlap.expectedCidrs[0]: '10.96.0.1-10.96.0.9' is not an IPv4 CIDR such as '172.16.0.0/16'",
+    '"routeOverlap": {"expectedCidrs": ["10.96.0.0/255.240.0.0"]}': "routeOverlap.expectedCidrs[0]: '10.96.0.0/255.240.0.0' must end in a prefix length from 0 to 32",
+    '"routeOverlap": {"expectedCidrs": [["10.96.0.0/12"]]}': "routeOverlap.expectedCidrs[0]: expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found a list",
+    '"routeOverlap": {"expectedCidrs": [{"cidr": "10.96.0.0/12"}]}': "routeOverlap.expectedCidrs[0]: expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found an object",
+    '"routeOverlap": {"expectedDevs": ["eth0,eth1"]}': "routeOverlap.expectedDevs[0]: 'eth0,eth1' is not a device name: ',' is not allowed in it; see: ip link",
+    '"routeOverlap": {"allowedDevs": "mesh*"}': "routeOverlap.allowedDevs: expected a list, found the string 'mesh*'",
+    '"routeOverlap": {"fabric": true}': "routeOverlap.fabric: expected 'auto', 'off' or a list of IPv4 CIDRs, found the boolean true",
+    '"routeOverlap": {"expected": ["AKS"]}': "routeOverlap.expected[0]: expected 'azure', 'aws', 'aws-ipv6' or 'gcp', found the string 'AKS'",
+    # watch
     '"watch": true': "watch: expected an object, found the boolean true",
     '"watch": {"interval": 60}': "watch.interval: expected a duration from '1s' to '86400s', found the number 60",
     '"watch": {"interval": "1 minute"}': "watch.interval: '1 minute' is not a duration such as '60s' or '1m30s'",
+    '"watch": {"interval": "60"}': "watch.interval: '60' is not a duration such as '60s' or '1m30s'",
+    '"watch": {"interval": ".s"}': "watch.interval: '.s' is not a duration such as '60s' or '1m30s'",
+    '"watch": {"interval": "\\u0668s"}': "watch.interval: '٨s' is not a duration such as '60s' or '1m30s'",
+    '"watch": {"interval": "60s\\n"}': "watch.interval: '60s\\n' is not a duration such as '60s' or '1m30s'",
+    '"watch": {"interval": "999ms"}': "watch.interval: expected a duration from '1s' to '86400s', found the string '999ms'",
+    '"watch": {"interval": "24h1ns"}': "watch.interval: expected a duration from '1s' to '86400s', found the string '24h1ns'",
+    '"watch": {"mode": "Tim"}': "watch.mode: expected 'timer' or 'service', found the string 'Tim'",
+    '"watch": {"readings": 0}': "watch.readings: expected a whole number from 1 to 10, found the number 0",
+    '"watch": {"readings": 11}': "watch.readings: expected a whole number from 1 to 10, found the number 11",
+    '"watch": {"keepForeignRoutes": "yes"}': "watch.keepForeignRoutes: expected true or false, found the string 'yes'",
+    '"watch": {"intervall": {}}': "watch.intervall: is not a known key; did you mean 'interval'?",
+    '"watch": {"interval": "1d"}': "watch.interval: '1d' is not a duration such as '60s' or '1m30s'",
+    '"watch": {"interval": "0s"}': "watch.interval: expected a duration from '1s' to '86400s', found the string '0s'",
+    '"watch": {"mode": "cron"}': "watch.mode: expected 'timer' or 'service', found the string 'cron'",
+    '"watch": {"readings": "2"}': "watch.readings: expected a whole number from 1 to 10, found the string '2'",
+    '"watch": {"keepForeignRoutes": true}': "watch.keepForeignRoutes: true counts only if watch.enabled is true, too; set that to true, or take this one out",
+    '"watch": {"a b\\n": 1}': "watch['a b\\n']: is not a known key; known here are enabled, interval, keepForeignRoutes, mode, readings",
+    '"watch": {"": 1}': "watch['']: is not a known key; known here are enabled, interval, keepForeignRoutes, mode, readings",
+    '"watch": {"\\ud800": 1}': "watch['\\ud800']: is not a known key; known here are enabled, interval, keepForeignRoutes, mode, readings",
+    '"watch": {}, "watch": {}': "watch: is given more than once, and readers of JSON differ on which one counts; keep one",
+    '"watch": {"enabled": true, "enabled": true}': "watch.enabled: is given more than once, and readers of JSON differ on which one counts; keep one",
+    # the probes
+    '"probeSnat": {"enabled": true, "device": "eth0"}': "probeSnat.device: is not a known key; did you mean 'dev'?",
+    '"probeSnat": {"source": "2001:db8::1"}': "probeSnat.source: '2001:db8::1' is not a link-local IPv6 address such as 'fe80::1234:5678:9abc'",
+    '"probeSnat": {"source": "fe80::1%eth0"}': "probeSnat.source: 'fe80::1%eth0' has a zone; name the device in 'dev' instead",
+    '"probeSnat": {"source": "169.254.1.1"}': "probeSnat.source: '169.254.1.1' is not a link-local IPv6 address such as 'fe80::1234:5678:9abc'",
+    '"probeSnat": {"address": "fd00::1"}': "probeSnat.address: 'fd00::1' is not a global unicast IPv6 address such as '2001:db8::1'",
+    '"probeSnat": {"address": "2001::\\u0000"}': "probeSnat.address: '2001::\\x00' is not a global unicast IPv6 address such as '2001:db8::1'",
+    '"probeSnat": {"detect": "magic"}': "probeSnat.detect: expected 'imds', 'address' or 'always', found the string 'magic'",
+    '"probeSnat": {"device": {}}': "probeSnat.device: is not a known key; did you mean 'dev'?",
+    '"probeSnat": {"adress": {}}': "probeSnat.adress: is not a known key; did you mean 'address'?",
+    '"probeSnat": true': "probeSnat: expected an object, found the boolean true",
+    # the sweep
+    '"staleCni": {"enabled": true}': "staleCni.podCidrs: is required when enabled: the range that the removed CNI gave to pods",
+    '"staleCni": {"sweep": true}': "staleCni.sweep: expected 'report' or 'clean', found the boolean true",
+    '"staleCni": {"podCidrs": ["0.0.0.0/0"]}': "staleCni.podCidrs[0]: '0.0.0.0/0' covers every address; name a smaller range",
+    '"staleCni": {"podCidrs": ["fd00::1/0"]}': "staleCni.podCidrs[0]: 'fd00::1/0' covers every address; name a smaller range",
+    '"staleCni": {"confirmations": 0}': "staleCni.confirmations: expected a whole number from 1 to 10, found the number 0",
+    '"staleCni": {"confirmations": 11}': "staleCni.confirmations: expected a whole number from 1 to 10, found the number 11",
+    '"staleCni": {"backupDir": "backup"}': "staleCni.backupDir: 'backup' is not an absolute path; begin it with '/'",
+    '"staleCni": {"backupDir": "/var/../etc"}': "staleCni.backupDir: '/var/../etc' has a '..' in it; write out the folder that is meant",
+    '"staleCni": {"backupDir": "/a\\nb"}': "staleCni.backupDir: '/a\\nb' has a character that cannot be printed; name a plain folder",
+    '"staleCni": {"backupDir": "/\\ud800"}': "staleCni.backupDir: '/\\ud800' has a character that cannot be printed; name a plain folder",
+    '"staleCni": {"force": 0}': "staleCni.force: expected an object, found the number 0",
+    '"staleCni": {"pod_cidrs": {}}': "staleCni.pod_cidrs: is not a known key; did you mean 'podCidrs'?",
+    '"staleCni": {"force": {"conflits": {}}}': "staleCni.force.conflits: is not a known key; did you mean 'conflist'?",
+    '"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0"]}': "staleCni.podCidrs[0]: '10.240.0.0' lacks a prefix length; write '10.240.0.0/32' for one address",
+    '"staleCni": {"enabled": true, "podCidrs": []}': "staleCni.podCidrs: is required when enabled: the range that the removed CNI gave to pods",
+    '"staleCni": {"sweep": "yes"}': "staleCni.sweep: expected 'report' or 'clean', found the string 'yes'",
+    '"staleCni": {"backupDir": "~/backup"}': "staleCni.backupDir: '~/backup' is not an absolute path; begin it with '/'",
+    # gates
     '"gates": "kubelet"': "gates: expected a list, found the string 'kubelet'",
     '"gates": ["kubelet"]': "gates[0]: 'kubelet' is not the name of a .service unit that can be a gate: it does not end in '.service'",
-    '"gates": ["kubelet.timer"]': "gates[0]: 'kubelet.timer' is not the name of a .service unit that can be a gate",
-    '"probeSnat": {"enabled": true, "device": "eth0"}': "probeSnat.device: is not a known key; did you mean 'dev'?",
-    '"staleCni": {"enabled": true}': "staleCni.podCidrs: is required when enabled: the range that the removed CNI gave to pods",
-    '"staleCni": {"enabled": true, "podCIDR": "10.240.0.0/16"}': "staleCni.podCIDR: is not a known key; did you mean 'podCidrs'?",
-    '"hostRouting": {}': "hostRouting: is not a known key",
-    # not JSON
-    '"gates": [],': "a comma stands before the end; remove it",
-    "'gates': []": 'JSON does not allow single quotes; write "',
+    '"gates": ["kubelet.timer"]': "gates[0]: 'kubelet.timer' is not the name of a .service unit that can be a gate: it does not end in '.service'",
+    '"gates": [],': "line 1, column 29: a comma stands before the end; remove it",
     '"gates": [], "gates": []': "gates: is given more than once, and readers of JSON differ on which one counts; keep one",
-    '// "gates": []': "JSON does not allow comments; remove this one",
     '"gates": NaN': "NaN is not a JSON number; write a number, or remove the key",
-    '"gates": [': "line 1, column 28: Expecting value; correct it there",
+    '"gates": [': "line 1, column 28: Expecting value at '}}'; correct it there",
+    '"gates": "kubelet.service"': "gates: expected a list, found the string 'kubelet.service'",
+    '"gates": [1]': "gates[0]: expected the name of a .service unit such as 'kubelet.service', found the number 1",
+    '"gates": ["a.service", "b.service", "a.service"]': "gates[2]: 'a.service' repeats gates[0]; remove one of them",
+    '"gates": [""]': "gates[0]: '' is not the name of a .service unit that can be a gate: it does not end in '.service'",
+    '"gates": ["a.socket"]': "gates[0]: 'a.socket' is not the name of a .service unit that can be a gate: it does not end in '.service'",
+    '"gates": ["a.service\\n"]': "gates[0]: 'a.service\\n' is not the name of a .service unit that can be a gate: it does not end in '.service'",
+    '"gates": ["a/b.service"]': "gates[0]: 'a/b.service' is not the name of a .service unit that can be a gate: '/' is not allowed in it",
+    '"gates": ["../a.service"]': "gates[0]: '../a.service' is not the name of a .service unit that can be a gate: nothing stands before '@' or '.'",
+    '"gates": ["a b.service"]': "gates[0]: 'a b.service' is not the name of a .service unit that can be a gate: ' ' is not allowed in it",
+    '"gates": ["\\u00e9.service"]': "gates[0]: 'é.service' is not the name of a .service unit that can be a gate: 'é' is not allowed in it",
+    '"gates": ["xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.service"]': "gates[0]: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.service' is not the name of a .service unit that can be a gate: it has 254 characters, the limit is 253",
+    '"gates": [".service"]': "gates[0]: '.service' is not the name of a .service unit that can be a gate: nothing stands before '@' or '.'",
+    '"gates": ["@.service"]': "gates[0]: '@.service' is not the name of a .service unit that can be a gate: nothing stands before '@' or '.'",
+    '"gates": ["@a.service"]': "gates[0]: '@a.service' is not the name of a .service unit that can be a gate: nothing stands before '@' or '.'",
+    '"gates": ["-a.service"]': "gates[0]: '-a.service' is not the name of a .service unit that can be a gate: a leading '-' reads as an option",
+    '"gates": ["check-.service"]': "gates[0]: 'check-.service' is not the name of a .service unit that can be a gate: systemd reads a name that ends in '-' as all units that begin so; name each of them",
+    '"gates": ["check-@.service"]': "gates[0]: 'check-@.service' is not the name of a .service unit that can be a gate: systemd reads a name that ends in '-' as all units that begin so; name each of them",
+    '"gates": {}': "gates: expected a list, found an object",
+    '"gates": [null]': "gates[0]: expected the name of a .service unit such as 'kubelet.service', found null",
+    '"gates": ["\\ud800.service"]': "gates[0]: '\\ud800.service' is not the name of a .service unit that can be a gate: '\\ud800' is not allowed in it",
+    # units to wait for
+    '"after": [""]': "after[0]: '' is not a unit that routing can wait for: nothing stands before '@' or '.'",
+    '"after": ["/a.service"]': "after[0]: '/a.service' is not a unit that routing can wait for: '/' is not allowed in it",
+    '"after": ["-a"]': "after[0]: '-a' is not a unit that routing can wait for: a leading '-' reads as an option",
+    '"after": ["."]': "after[0]: '.' is not a unit that routing can wait for: nothing stands before '@' or '.'",
+    '"after": ["a b.service"]': "after[0]: 'a b.service' is not a unit that routing can wait for: ' ' is not allowed in it",
+    '"after": ["a@.service"]': "after[0]: 'a@.service' is not a unit that routing can wait for: it is a template; name an instance of it, such as 'ib@1.service'",
+    '"after": ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]': "after[0]: 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' is not a unit that routing can wait for: it has 262 characters, the limit is 253",
+    '"after": ["static-routes.service"]': "after[0]: 'static-routes.service' is not a unit that routing can wait for: it is installed by hostrouting and cannot wait for itself; name another unit",
+    '"after": ["@foo.service"]': "after[0]: '@foo.service' is not a unit that routing can wait for: nothing stands before '@' or '.'",
+    '"after": ["hostrouting-watch"]': "after[0]: 'hostrouting-watch' is not a unit that routing can wait for: it is installed by hostrouting and cannot wait for itself; name another unit",
+    '"after": ["hostrouting-held@x.service"]': "after[0]: 'hostrouting-held@x.service' is not a unit that routing can wait for: it is installed by hostrouting and cannot wait for itself; name another unit",
+    '"after": ["ib.service "]': "after[0]: 'ib.service ' is not a unit that routing can wait for: ' ' is not allowed in it",
+    '"after": [7]': "after[0]: expected the name of a unit such as 'ib_rdma_configure.service', found the number 7",
+    '"after": "network-online.target"': "after: expected a list, found the string 'network-online.target'",
+    '"after": ["a.service", "kubelet.service"]': "after[1]: 'kubelet.service' is one of hostRouting.gates, and would wait for itself; remove it from one of them",
+    '"after": ["a.service", "systemd-nspawn@a.service"]': "after[1]: 'systemd-nspawn@a.service' is one of hostRouting.gates, and would wait for itself; remove it from one of them",
+    # hostRouting itself
+    '"routes": []': "routes: is not a known key; did you mean 'staticRoutes'?",
+    '"routeoverlap": {}': "routeoverlap: is not a known key; did you mean 'routeOverlap'?",
+    '"hostRouting": {}': "hostRouting: is not a known key; known here are after, gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+    "'gates': []": 'line 1, column 18: JSON does not allow single quotes; write "',
+    '// "gates": []': "line 1, column 18: JSON does not allow comments; remove this one",
+    '"staticRoute": {}': "staticRoute: is not a known key; did you mean 'staticRoutes'?",
+    '"STATICROUTES": {}': "STATICROUTES: is not a known key; did you mean 'staticRoutes'?",
+    '"wach": {}': "wach: is not a known key; did you mean 'watch'?",
+    '"mode": "STRICT"': "mode: is not a known key; known here are after, gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+    '"expectedCidrs": ["10.0.0.0/8"]': "expectedCidrs: is not a known key; known here are after, gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+    '"staticroutes": {}': "staticroutes: is not a known key; did you mean 'staticRoutes'?",
+    '"StaticRoutes": {}': "StaticRoutes: is not a known key; did you mean 'staticRoutes'?",
+    '"version": 1': "version: is not a known key; known here are after, gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+    # the whole file
+    b"": "it is empty; write an object with the key 'hostRouting' into it",
+    b"# routes of this node\n{}": "line 1, column 1: JSON does not allow comments; remove this one",
+    b'{"gates": [] // all\n}': "line 1, column 14: JSON does not allow comments; remove this one",
+    b'{"gates":\n  /* all */ []}': "line 2, column 3: JSON does not allow comments; remove this one",
+    b'{"gates": [],}': "line 1, column 13: a comma stands before the end; remove it",
+    b'{"gates": ["a.service",]}': "line 1, column 23: a comma stands before the end; remove it",
+    b"hostRouting:\n  gates: []\n": "line 1, column 1: this is YAML, and a config is JSON; write keys and text in double quotes, objects in {} and lists in []",
+    b"---\nhostRouting: {}\n": "line 1, column 1: this is YAML, and a config is JSON; write keys and text in double quotes, objects in {} and lists in []",
+    b"- gates\n- watch\n": "line 1, column 1: this is YAML, and a config is JSON; write keys and text in double quotes, objects in {} and lists in []",
+    b"{'gates': []}": 'line 1, column 2: JSON does not allow single quotes; write "',
+    b"{\xe2\x80\x9cgates\xe2\x80\x9d: []}": 'line 1, column 2: this quotation mark is not a plain one; write "',
+    b"{gates: []}": 'line 1, column 2: a key needs quotes; write them: "key"',
+    b'"gates": []': "line 1, column 8: no colon stands here; if its key is of the config, put { before it, and } at the end",
+    b'{"watch": {"enabled": True}}': "line 1, column 23: JSON has only small letters here; write them",
+    b'{"watch": None}': "line 1, column 11: JSON does not have this word; write null",
+    b'{"gates": []': "line 1, column 13: the text ends before it is complete; close each object, list and string",
+    b'{"gates": ["a.service': "line 1, column 12: Unterminated string starting at '\"a.service'; correct it there",
+    b'{"gates": []}{}': "line 1, column 14: Extra data at '{}'; correct it there",
+    b'{"gates" []}': "line 1, column 10: Expecting ':' delimiter at '[]}'; correct it there",
+    b'{"gates": []\n "watch": {}}': "line 2, column 2: Expecting ',' delimiter at '\"watch\": {}}'; correct it there",
+    b'{"watch": {"readings": 01}}': "line 1, column 25: Expecting ',' delimiter at '1}}'; correct it there",
+    b'{"watch": {"readings": NaN}}': "NaN is not a JSON number; write a number, or remove the key",
+    b'{"gates": ["a\nb"]}': "line 1, column 14: Invalid control character at '\\nb\"]}'; correct it there",
+    b'{"gates": ["\\d"]}': "line 1, column 13: Invalid \\escape at '\\\\d\"]}'; correct it there",
+    b"[" * 100_000: "it is nested too deeply; a config is an object of a few levels",
+    b'{"x": '
+    + b"9" * 5000
+    + b"}": "a number in it has thousands of digits; no field takes more than ten",
+    b"\xef\xbb\xbf{}": "it begins with a byte order mark; save it as UTF-8 without one",
+    b"\xff\xfe{\x00}\x00": "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8",
+    b"{\x00}\x00": "line 1, column 2: a zero byte stands here, as in UTF-16; save the config as UTF-8",
+    b"\x00{\x00}": "line 1, column 1: a zero byte stands here, as in UTF-16; save the config as UTF-8",
+    b'{"gates": ["\xfc"]}': "line 1, column 13: the byte 0xfc is not UTF-8; save the config as UTF-8",
+    b'{\n "\xc3\xa9": "\xff"}': "line 2, column 8: the byte 0xff is not UTF-8; save the config as UTF-8",
+    b'{"x": "\xed\xa0\x80"}': "line 1, column 8: the byte 0xed is not UTF-8; save the config as UTF-8",
+    b" \n": "it is empty; write an object with the key 'hostRouting' into it",
+    b"[]": "hostRouting: expected an object, found a list",
+    b"null": "hostRouting: expected an object, found null",
+    b"{}": 'hostRouting: is missing or null: is this the right config? to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
+    b'{"mode": "STRICT"}': 'hostRouting: is missing or null: is this the right config? to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
+    b'{"HostRouting": {}}': "HostRouting: is not a known key; did you mean 'hostRouting'?",
+    b'{"hostRouting": null}': 'hostRouting: is missing or null: is this the right config? to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
+    b'{"hostRouting": []}': "hostRouting: expected an object, found a list",
+    b'{"hostRouting": {}, "staticRoutes": {"enabled": true}}': "staticRoutes: must be inside hostRouting; move it to hostRouting.staticRoutes",
+    b'{"hostRouting": {}, "hostRouting": {}}': "hostRouting: is given more than once; keep one",
+    b'{"hostRouting": {"gates": []}},': "line 1, column 31: a comma stands before the end; remove it",
+    b'{"hostRouting": {"gates": ["a.service" "b.service"]}}': "line 1, column 40: Expecting ',' delimiter at '\"b.service\"]}}'; correct it there",
+    b'{"hostRouting": {"gates": ["a.service"}}': "line 1, column 39: Expecting ',' delimiter at '}}'; correct it there",
+    b"hostRouting = {}": "line 1, column 1: Expecting value at 'hostRouting = {}'; correct it there",
+    b"[hostRouting]\ngates = []": "line 1, column 2: Expecting value at 'hostRouting]\\ngates ='; correct it there",
+    b"<hostRouting/>": "line 1, column 1: Expecting value at '<hostRouting/>'; correct it there",
+    b"10.0.0.0/8 via 10.224.0.1": "line 1, column 5: Extra data at '.0.0/8 via 10.224.0.'; correct it there",
+    b"ip route add 10.0.0.0/8 via 10.224.0.1": "line 1, column 1: Expecting value at 'ip route add 10.0.0.'; correct it there",
+    b"/etc/c.json": "line 1, column 1: Expecting value at '/etc/c.json'; correct it there",
+    b'{"hostRouting": {"staticRoutes": {"enabled": yes}}}': "line 1, column 46: Expecting value at 'yes}}}'; correct it there",
+    b'{"hostRouting": {"watch": {"readings": 0x2}}}': "line 1, column 41: Expecting ',' delimiter at 'x2}}}'; correct it there",
+    b'{"hostRouting": {"watch": {"readings": +1}}}': "line 1, column 40: Expecting value at '+1}}}'; correct it there",
+    b'{"hostRouting": {"gates": [],, "watch": {}}}': "line 1, column 30: Expecting property name enclosed in double quotes at ', \"watch\": {}}}'; correct it there",
+    b'{"hostRouting": ${GATES}}': "line 1, column 17: Expecting value at '${GATES}}'; correct it there",
+    b'{"hostRouting": {{ .Values.routing }}}': "line 1, column 18: Expecting property name enclosed in double quotes at '{ .Values.routing }}'; correct it there",
+    b'{"hostRouting": undefined}': "line 1, column 17: JSON does not have this word; write null",
+    b'{\n  "hostRouting": {\n    "gates": []\n    "watch": {}\n  }\n}': "line 4, column 5: Expecting ',' delimiter at '\"watch\": {}\\n  }\\n}'; correct it there",
+    b'{"hostRouting": {}} # done': "line 1, column 21: JSON does not allow comments; remove this one",
+    b'{"hostRouting": {"staleCni": {"enabled": true}}}\n---\n': "line 2, column 1: Extra data at '---\\n'; correct it there",
+    b"'{\"hostRouting\": {}}'": 'line 1, column 1: JSON does not allow single quotes; write "',
+    b'"{\\"hostRouting\\": {}}"': "hostRouting: expected an object, found the string '{\"hostRouting\": {}}'",
+    b"\x1f\x8b\x08\x00": "line 1, column 2: the byte 0x8b is not UTF-8; save the config as UTF-8",
+    b'{"cluster": null, "gates": []}': "cluster: is not a known key; known here are after, gates, hostRouting, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+    b'{"hostRoutin": {}}': "hostRoutin: is not a known key; did you mean 'hostRouting'?",
+    b'{"hostRouting": {"hostRouting": {}}}': "hostRouting: is not a known key; known here are after, gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
+    b'"hostRouting"': "hostRouting: expected an object, found the string 'hostRouting'",
+    b"1e999": "hostRouting: expected an object, found the number inf",
 }
 
 
-@pytest.mark.parametrize(("inside", "phrase"), CONFIGS.items())
-def test_a_config_as_typed(inside: str, phrase: str, tmp_path: Path) -> None:
-    """Status 2, and the field, its rule, the value and what to write; `tests/config` has more."""
+@pytest.mark.parametrize(("typed", "answer"), CONFIGS.items())
+def test_a_config_as_typed(typed: str | bytes, answer: str, tmp_path: Path) -> None:
+    """Status 2, and one line: the field or the place, its rule, the value and what to write.
+
+    The JSON Schema refuses it, too, as far as that can express the rule.
+    """
     path = tmp_path / "c.json"
-    if inside.startswith("{"):
-        inside = f'"staticRoutes": {{"enabled": true, "routes": [{inside}]}}'
-    path.write_text(f'{{"hostRouting": {{{inside}}}}}')
+    path.write_bytes(whole := typed if isinstance(typed, bytes) else _whole(typed))
     answered = run_here("render", path)
-    assert (answered.returncode, phrase in answered.stderr) == (2, True), answered.stderr
+    said = answered.stderr.replace(f"the config '{path}' is not JSON: ", "")
+    said = said.removeprefix("hostrouting: ").removeprefix("hostRouting.")
+    assert (answered.returncode, said) == (2, f"{answer}\n")
+    with suppress(ValueError, RecursionError):
+        document = json.loads(whole.decode())
+        assert is_beyond_a_schema(answer.partition(": ")[2]) or not is_valid(document)
+
+
+def _whole(typed: str) -> bytes:
+    if typed[0] in "{n":
+        typed = f'"staticRoutes": {{"enabled": true, "routes": [{typed}]}}'
+    return f'{{"hostRouting": {{{typed}}}}}'.encode()

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import FEW
 from support.in_process import run_here
+from support.patience import in_time
 from support.static_route_nodes import made_host
 
 from hostrouting.base.commands import command_line
@@ -28,8 +29,7 @@ from hostrouting.node.boot_files import render_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
-from phases import Context, Task, plan, run
-from phases.testing import ManualClock
+from phases import Task, plan, run
 
 COMMANDS = "plan|apply|check|record|explain|render|reset|sweep|watch|schema|status"
 #: A command line ends with its line, or before a mark that a shell would not give to the command
@@ -86,7 +86,7 @@ def test_every_command_line_in_an_output_can_be_run(
     host, told = made_host(), list[object]()
 
     def ask(*tasks: Task) -> None:
-        ctx = Context(clock=ManualClock(auto=True))
+        ctx = in_time()
         told.extend(
             check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items()
         )

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import COMMAND, enter, installed, run
+from support.command_line import CHECKED, COMMAND, ROUTES, enter, installed, run
 from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
+from support.run_nodes import SWEEP
 
 from hostrouting.testing import KernelNode
 
@@ -26,7 +27,7 @@ def not_applied(config: str | Path) -> dict[str, str]:
     return {
         "kind": "not-applied",
         "subject": "hostRouting",
-        "reason": f"nothing of this config is installed, live or for the next boot; run: hostrouting apply {config}",
+        "reason": f"nothing of this config is installed for the next boot; run: hostrouting apply {config}",
         "severity": "warning",
     }
 
@@ -124,9 +125,7 @@ def test_a_plan_tells_programs_whether_there_is_something_to_change(
     node: KernelNode, tmp_path: Path
 ) -> None:
     """4 only with `--exit-code`; a route that will be refused is exit 1 in any case."""
-    path = config_of(
-        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
-    )
+    path = config_of(tmp_path, **ROUTES)
     assert run("plan", path, inside=node).returncode == 0
     assert run("plan", "--exit-code", path, inside=node).returncode == 4
     assert run("plan", "--exit-code", config_of(tmp_path), inside=node).returncode == 0
@@ -190,7 +189,6 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
 
 #: Root, but without any capability.
 POWERLESS = powerless()
-SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
 
 
 def config_of(folder: Path, **sections: object) -> str:
@@ -263,9 +261,7 @@ def test_watch_keeps_the_routes_until_a_signal(
     """It says what it keeps; a deleted route comes back with a line; a signal ends the command with
     exit status 0.
     """
-    path = config_of(
-        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
-    )
+    path = config_of(tmp_path, **ROUTES)
     duties = "keeps static routes: 1, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events"
     keeps = f"hostrouting: {duties}\n"
     repaired = "hostrouting: repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
@@ -289,9 +285,7 @@ def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
     """A signal that comes as soon as the process takes one ends it with exit status 0, and in
     silence.
     """
-    path = config_of(
-        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
-    )
+    path = config_of(tmp_path, **ROUTES)
     for _ in range(3):
         with subprocess.Popen(
             [*enter(node), *installed(path), *COMMAND, "watch", path],
@@ -329,9 +323,7 @@ _LEAVES = [
 @needs_kernel
 def test_a_watch_needs_an_installed_config(node: KernelNode, tmp_path: Path) -> None:
     """Elsewhere it is refused with the next step, and leaves neither a route nor a marker."""
-    path = config_of(
-        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
-    )
+    path = config_of(tmp_path, **ROUTES)
     refused = within(node, "watch", path, prefix=_LEAVES, capture_output=True)
     assert refused.stdout == "2\n"
     assert "no config is installed" in refused.stderr
@@ -364,11 +356,34 @@ def test_a_first_try_needs_no_systemd(
         assert word in tried.stdout
         # A refused run has left nothing that a reset would have to remove.
         assert tried.stdout.count("nothing is kept at the next boot") == (given != worse)
+    checked_after = run("check", config, inside=node).stdout
+    assert "nothing of this config is installed for the next boot; run:" in checked_after
     answer = json.loads(run("apply", "--live", "--json", config, inside=node).stdout)
     assert (answer["ok"], answer["overlap"]["ok"]) == (True, True)
     assert answer["verdict"].startswith("right: 172.16.8.0/22 leaves by eth0; nothing is kept")
-    assert "use --live" in run("apply", config, inside=node).stderr
+    assert "apply --live CONFIG" in run("apply", config, inside=node).stderr
     assert run("reset", inside=node).stdout.startswith("- 172.16.8.0/22 via")
+
+
+@needs_kernel
+def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
+    node: KernelNode, tmp_path: Path
+) -> None:
+    """The sections for later boots; and an apply would accept the section that the proof, and that
+    of `check`, suggests.
+    """
+    refused = {"destination": "172.20.0.0/16", "gateway": "10.99.0.1"}
+    path = config_of(
+        tmp_path,
+        **CHECKED,
+        staticRoutes={"enabled": True, "routes": [refused]},
+        probeSnat={"enabled": True, "dev": "eth0", "required": True},
+    )
+    tried, checked = run("apply", "--live", path, inside=node), run("check", path, inside=node)
+    assert "--live leaves these sections out: gates, probeSnat\n" in tried.stderr
+    for text in (tried.stderr, checked.stdout):
+        [section] = re.findall('"staticRoutes": {.*', text)
+        assert ("172.16.8.0/22" in section, "172.20" in section) == (True, False)
 
 
 @needs_kernel
@@ -393,9 +408,7 @@ def test_a_first_try_is_for_a_node_without_config(node: KernelNode, config: Path
 @needs_kernel
 def test_watch_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """A watch that may not change routes ends at once, with exit status 3 and the reason."""
-    path = config_of(
-        tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
-    )
+    path = config_of(tmp_path, **ROUTES)
     refused = within(
         node, "watch", path, prefix=[*installed(path), *POWERLESS], capture_output=True
     )

@@ -19,12 +19,14 @@ import pytest
 from support.command_line import CHECKED, MENDED, OTHER_COMMAND, run
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
-from support.kernel import needs_kernel
+from support.kernel import connect, needs_kernel
+from support.run_nodes import lose_our_routes, lose_the_default_route
 
-from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot
+from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
-from hostrouting.host import Host, RouteChange
+from hostrouting.host import Host
 from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
@@ -36,6 +38,10 @@ FIX = "hostrouting check --fix | hostrouting apply -"
 FORCED = "every gate is open, whatever the routes are: /run/hostrouting.disabled exists"
 HELD = "is held by its gate since the boot, and starts by itself once routing is right"
 FABRIC = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+UNGUARDED = (
+    "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed "
+    "later, correct hostRouting.gates"
+)
 OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({FABRIC})"
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within this process")
@@ -44,8 +50,7 @@ pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within thi
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = node_in_memory()
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.16.1.4/16")
+    connect(host.routes, ib0="172.16.1.4/16")
     monkeypatch.setattr(Host, "live", lambda: host)
     return host
 
@@ -76,10 +81,6 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def gated(section: Mapping[str, object], **more: object) -> dict[str, Any]:
     return {"gates": [NSPAWN], **section, **more}
-
-
-def lose_our_routes(host: FakeHost) -> None:
-    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
 
 
 def test_a_node_that_is_right() -> None:
@@ -134,7 +135,9 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
 
 
 def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
-    """A live node is wrong as an image is, with the package to install; nft is for probes only."""
+    """A live node is wrong as an image is, with the package to install, and so is the exit status of
+    an apply; nft is for probes only.
+    """
     on_stdin(gated(MENDED), "apply")
     host.files.programs -= {"/usr/bin/ip", "/usr/bin/nft"}
     reason = "the node lacks it: a boot would find the gates shut, and they stay shut"
@@ -143,6 +146,8 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
         1,
         f"wrong: ip: {reason}, no gate is held; run: hostrouting check",
     )
+    applied = on_stdin(gated(MENDED), "apply", "--json")
+    assert (applied.returncode, json.loads(applied.stdout)["ok"]) == (1, False)
     found = f"error: no-program: ip: {reason}; install the package iproute2"
     assert found in run_here("check").stdout.splitlines()
 
@@ -174,6 +179,11 @@ def test_routes_of_both_families_are_left(host: FakeHost) -> None:
             f"right: {RIGHT}, {FORCED}; run: hostrouting check",
         ),
         (
+            lambda host: host.files.remove(f"/lib/systemd/system/{NSPAWN}"),
+            0,
+            f"right: {RIGHT}, no gate is held, {NSPAWN}: {UNGUARDED}; run: hostrouting check",
+        ),
+        (
             lambda host: host.services.start(
                 Context(), "hostrouting-held@systemd-nspawn@kube1.service.service"
             ),
@@ -200,9 +210,7 @@ def test_a_node_in_trouble(
 def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) -> None:
     """It would wait, and fail: `check` says what is to be done first."""
     on_stdin(gated(MENDED), "apply")
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
-    )
+    lose_the_default_route(host)
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
@@ -254,7 +262,7 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     told = run_here("status")
     assert (told.returncode, told.stdout) == (2, "")
     assert re.search(
-        f"{NOT_INSTALLED}, but an earlier one has left /etc/.* and [0-9]+ more; apply a config again, or run: ",
+        f"{NOT_INSTALLED}, but a run has left /etc/.* and [0-9]+ more; apply a config again, or run: ",
         told.stderr,
     )
     reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
@@ -269,26 +277,25 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     run_here("reset")
     host.routes.insert_route(route.to_route())
     steps = "apply a config again, or run: hostrouting reset"
-    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
+    assert run_here("status").stderr.endswith(f"but a run has left {route}; {steps}\n")
 
 
 def test_an_apply_whose_routes_another_program_removes(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go after the proof: the last line tells what is, and not what the run has done."""
+    """They go after the proof: the last line and the exit status are of the node as it is."""
     host.routes.remove_address("ib0", "172.16.1.4/16")
-    held = Boot.held
+    release = Boot.release
 
-    def lose(*words: Any) -> list[str]:
-        if host.files.exists("/run/aks-flex-node/route-overlap.ok"):
-            lose_our_routes(host)
-        return held(*words)
+    def lose(*words: Any, **options: Any) -> object:
+        lose_our_routes(host)
+        return release(*words, **options)
 
-    monkeypatch.setattr(Boot, "held", lose)
-    lost = on_stdin(gated(MENDED), "apply").stdout.splitlines()[-1]
-    assert lost.startswith(
-        "wrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force"
-    )
+    monkeypatch.setattr(Boot, "release", lose)
+    applied = on_stdin(gated(MENDED), "apply")
+    lost = "\nwrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force"
+    assert applied.returncode == 1
+    assert lost in applied.stdout
 
 
 def test_a_clock_that_was_set_back(host: FakeHost) -> None:
@@ -319,15 +326,6 @@ def test_without_config_the_installed_one_is_meant(
     )
 
 
-def test_a_config_on_stdin_is_named() -> None:
-    """An error in it says that it came from there."""
-    refused = on_stdin("{", "check")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(
-        "hostrouting: the config on stdin is not JSON: line 1, column 2"
-    )
-
-
 def test_an_answer_that_cannot_be_written_changes_no_verdict(
     verdict: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,7 +338,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
     assert (applied.returncode, applied.stderr) == (3, "hostrouting: no room\n")
     assert verdict() == f"right: {RIGHT}, no gate is held"
     on_stdin("{", "apply")
-    assert verdict().startswith("the config on stdin is not JSON")
+    assert verdict().startswith("the config on stdin is not JSON: line 1, column 2")
 
 
 def test_a_second_signal_is_named_in_the_journal(
@@ -438,6 +436,40 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     )
 
 
+def test_a_plan_tells_of_the_agents_list(host: FakeHost, tmp_path: Path) -> None:
+    """The units that a config takes from the agent are a notice; an apply keeps them, also in an
+    image.
+    """
+    bootstrap = {"additionalRequiredServices": ["ib.service"]}
+    whole = json.dumps({"hostRouting": gated(MENDED), "bootstrap": bootstrap})
+    notice = "after: ib.service, from bootstrap.additionalRequiredServices; to change that, set hostRouting.after"
+    assert notice in json.loads(on_stdin(whole, "plan", "--json").stdout)["notices"]
+    assert notice in on_stdin(whole, "apply").stderr
+    assert notice in on_stdin(whole, "apply", "--root", str(tmp_path)).stderr
+    for node in host, Host.offline(tmp_path):
+        installed = read_intent(node.files)
+        assert installed is not None
+        assert installed.after == ("ib.service",)
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_explain_paints_what_the_config_does_not_expect(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    """Red, for every range; any other device has a colour of its own. Without a config none is."""
+    for name, address in {"cilium_host": "10.1.0.1/16", "ib1": "172.17.1.4/16"}.items():
+        host.routes.add_link(name)
+        host.routes.add_address(name, address)
+    if is_installed:
+        on_stdin(MENDED, "apply")
+    monkeypatch.setattr("hostrouting.cli.commands.has_colours", lambda: True)
+    shown = run_here("explain", "172.16.9.1", "172.16.1.9", "172.17.1.9", "10.1.0.9", "9.9.9.9")
+    words = re.findall(r"\x1b\[30;(\d+)m(\w+)\x1b\[0m  \d", shown.stdout)
+    usual = "42 ib0, 42 ib0, 46 ib1, 43 cilium_host, 45 eth0"
+    red = "42 eth0, 41 ib0, 41 ib1, 46 cilium_host, 42 eth0"
+    assert ", ".join(map(" ".join, words)) == (red if is_installed else usual)
+
+
 def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:
     """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose
     apply needs --force.
@@ -515,18 +547,34 @@ def test_a_plan_shows_the_files_that_differ() -> None:
     )
 
 
-def test_a_plan_without_root_goes_on(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a folder may not be listed, the plan has the routes, the reason once, and status 3."""
-    exists = host.files.exists
+@pytest.mark.parametrize("closed", [".service.d/", "/etc/aks-flex-node", "/etc/systemd/system"])
+def test_a_plan_and_a_check_without_root_go_on(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    """Where a folder may not be read, they have the routes and the reason; a plan has status 3."""
 
-    def refuse(path: str) -> bool:
-        if ".service.d/" in path:
+    def look(usual: Callable[..., object], path: str, *words: object) -> object:
+        if closed in path:
             raise HostFileError(f"cannot look for {path}: Permission denied")
-        return exists(path)
+        return usual(path, *words)
 
-    monkeypatch.setattr(host.files, "exists", refuse)
+    for name in ("exists", "exposed", "mode", "names", "read", "read_link"):
+        monkeypatch.setattr(host.files, name, partial(look, getattr(host.files, name)))
     planned = on_stdin(gated(MENDED), "plan")
     assert planned.returncode == 3
     assert planned.stdout.splitlines()[-1] == "after apply: 172.16.8.0/22 leaves by eth0"
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in planned.stdout
-    assert planned.stderr.count("not compared: cannot look for") == 1
+    assert planned.stderr.startswith("hostrouting: not compared: cannot look for")
+    checked = on_stdin(gated(MENDED), "check").stdout
+    assert "would not leave by eth0" in checked
+    # It reads no drop-ins where nothing is installed.
+    assert ("note: not looked at: cannot look for" in checked) == closed.startswith("/")
+
+
+def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(host: FakeHost) -> None:
+    """`status`, as its next step, `plan` and `explain` have the command of the finding of `check`."""
+    on_stdin(gated(MENDED), "apply")
+    host.routes.remove_rule(FIRST_RULES[1])
+    answers = run_here("status"), on_stdin(gated(MENDED), "plan"), run_here("explain", "9.9.9.9")
+    step = "ip rule add pref 32766 lookup main"
+    assert [answer.stdout.count(step) for answer in answers] == [2, 1, 1]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from support.command_line import CHECKED, COMMAND, enter, installed, run
+from support.command_line import CHECKED, COMMAND, ROUTES, enter, installed, run
 from support.needs import needs
 
 from hostrouting import HostRoutingConfig
@@ -22,7 +22,6 @@ from hostrouting.node.output import log_to_stderr
 from hostrouting.testing import KernelNode
 from hostrouting.watch.installed import duties_of
 
-ROUTE = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 KEYS = ["version", "time", "severity", "kind", "subject", "text"]
 
 
@@ -45,7 +44,7 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
     same keys.
     """
     path = tmp_path / "config.json"
-    watched = {**ROUTE, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
+    watched = {**ROUTES, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
     path.write_text(json.dumps(watched))
     words = [*enter(node), *installed(path), *COMMAND, "watch", "--json", str(path)]
     with subprocess.Popen(
@@ -157,7 +156,7 @@ def test_what_it_keeps() -> None:
     """Each duty of the config is in the line."""
     config = HostRoutingConfig.from_mapping(
         {
-            **ROUTE,
+            **ROUTES,
             "routeOverlap": {
                 "expectedCidrs": ["172.16.8.0/22"],
                 "expected": ["azure"],

@@ -48,7 +48,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             expected=("azure",),
             mode=OverlapMode.STRICT,
             allowed_devs=("mesh*",),
-            expected_devs=("eth0",),
+            expected_devs=("eth0", "10.224.0.0/16"),
             fabric=("172.16.0.0/16",),
         ),
         probe_snat=ProbeSNATConfig(
@@ -73,6 +73,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             enabled=True, mode="service", interval=90.0, readings=3, keep_foreign_routes=True
         ),
         gates=("kubelet.service",),
+        after=("ib_rdma_configure.service",),
     )
 
 
@@ -274,8 +275,10 @@ def test_a_value_names_its_own_fields() -> None:
         ConfigMistake(
             "destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"
         ),
-        ConfigMistake("gateway", "'10.224.0' is not an IPv4 address"),
-        ConfigMistake("dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
+        ConfigMistake("gateway", "'10.224.0' is not an IPv4 address such as '10.224.0.1'"),
+        ConfigMistake(
+            "dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it; see: ip link"
+        ),
         ConfigMistake(
             "metric", "expected a whole number from 0 to 4294967295, found the number -1"
         ),

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -34,109 +34,44 @@ def test_escapes_are_part_of_json() -> None:
     )
 
 
-#: Text that is not JSON, and the words of its message.
-NOT_JSON: Final[list[tuple[str | bytes, str]]] = [
-    ("", "it is empty; write an object"),
-    ("# routes of this node\n{}", "line 1, column 1: JSON does not allow comments; remove"),
-    ('{"gates": [] // all\n}', "line 1, column 14: JSON does not allow comments; remove"),
-    ('{"gates":\n  /* all */ []}', "line 2, column 3: JSON does not allow comments; remove"),
-    ('{"gates": [],}', "line 1, column 13: a comma stands before the end; remove"),
-    ('{"gates": ["a.service",]}', "line 1, column 23: a comma stands before the end; remove"),
-    (
-        "hostRouting:\n  gates: []\n",
-        "line 1, column 1: this is YAML, and a config is JSON; write keys",
-    ),
-    ("---\nhostRouting: {}\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
-    ("- gates\n- watch\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
-    ("{'gates': []}", "line 1, column 2: JSON does not allow single quotes; write"),
-    ("{\u201cgates\u201d: []}", "line 1, column 2: this quotation mark is not a plain one; write"),
-    ("{gates: []}", "line 1, column 2: a key needs quotes; write them"),
-    ('"gates": []', "line 1, column 8: no colon stands here; if its key is of the config, put {"),
-    ('{"watch": {"enabled": True}}', "line 1, column 23: JSON has only small letters here; write"),
-    ('{"watch": None}', "line 1, column 11: JSON does not have this word; write null"),
-    ('{"gates": []', "line 1, column 13: the text ends before it is complete; close"),
-    ('{"gates": ["a.service', "line 1, column 12: Unterminated string"),
-    ('{"gates": []}{}', "line 1, column 14: Extra data; correct"),
-    ('{"gates" []}', "line 1, column 10: Expecting ':' delimiter; correct"),
-    ('{"gates": []\n "watch": {}}', "line 2, column 2: Expecting ',' delimiter; correct"),
-    ('{"watch": {"readings": 01}}', "line 1, column 25: Expecting ',' delimiter; correct"),
-    ('{"watch": {"readings": NaN}}', "NaN is not a JSON number; write a number"),
-    ('{"gates": ["a\nb"]}', "line 1, column 14: Invalid control character"),
-    (r'{"gates": ["\d"]}', "line 1, column 13: Invalid \\escape"),
-    ("[" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
-    (
-        '{"x": ' + "9" * 5000 + "}",
-        "a number in it has thousands of digits; no field takes more than ten",
-    ),
-    (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save it as UTF-8 without one"),
-    (
-        "{}".encode("utf-16"),
-        "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8",
-    ),
-    (
-        "{}".encode("utf-16-le"),
-        "line 1, column 2: a zero byte stands here, as in UTF-16; save the config as UTF-8",
-    ),
-    (
-        "{}".encode("utf-16-be"),
-        "line 1, column 1: a zero byte stands here, as in UTF-16; save the config as UTF-8",
-    ),
-    (
-        '{"gates": ["\u00fc"]}'.encode("latin-1"),
-        "line 1, column 13: the byte 0xfc is not UTF-8; save the config as UTF-8",
-    ),
-    ('{\n "é": "'.encode() + b'\xff"}', "line 2, column 8: the byte 0xff is not UTF-8"),
-    (b'{"x": "\xed\xa0\x80"}', "line 1, column 8: the byte 0xed is not UTF-8"),
-]
-
-
-@pytest.mark.parametrize(("document", "words"), NOT_JSON, ids=lambda value: repr(value)[:40])
-def test_a_document_that_is_not_json_is_refused(document: str | bytes, words: str) -> None:
-    """The message has the place, the reason and the step."""
-    assert _refusal(document).startswith(f"the config is not JSON: {words}")
+def _agents(services: object, **sections: object) -> dict[str, Any]:
+    overlap = {"expectedCidrs": ["172.16.0.0/16"]}
+    bootstrap = {"additionalRequiredServices": services, "token": "x"}
+    return {"bootstrap": bootstrap, "hostRouting": {"routeOverlap": overlap, **sections}}
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("mapping", "after", "inherits"),
     [
-        ("null", "null"),
-        ("[]", "a list"),
-        ('"hostRouting"', "the string 'hostRouting'"),
-        ("1e999", "the number inf"),
+        (_agents(["ib", "a.target"]), ("ib.service", "a.target"), True),
+        (_agents(["ib"], after=None), ("ib.service",), True),
+        (_agents(["ib"], after=["b.service"]), ("b.service",), False),
+        (_agents(["ib"], after=[]), (), False),
+        # Nothing is proven, so nothing waits.
+        (_agents(["ib"], routeOverlap={}), (), False),
+        ({**_agents(["ib"]), "hostRouting": None}, (), False),
+        (_agents(None), (), False),
+        ({**_agents(None), "bootstrap": "x"}, (), False),
     ],
 )
-def test_json_that_is_no_object_is_refused(document: str, found: str) -> None:
-    """A config is an object."""
-    assert _refusal(document) == f"hostRouting: expected an object, found {found}"
+def test_the_agents_list_stands_for_after(
+    mapping: dict[str, Any], after: tuple[str, ...], inherits: bool
+) -> None:
+    """Of a whole config alone, and only without `after`; the config that is installed has it."""
+    config = HostRoutingConfig.from_mapping(mapping)
+    assert (config.after, config.inherits_after) == (after, inherits)
+    again = HostRoutingConfig.from_mapping({"hostRouting": config.to_mapping()})
+    assert (again, again.inherits_after) == (config, False)
 
 
 @pytest.mark.parametrize(
-    ("document", "path"),
-    [
-        ('{"watch": {}, "watch": {}}', "hostRouting.watch"),
-        ('{"hostRouting": {"gates": [], "gates": []}}', "hostRouting.gates"),
-        ('{"watch": {"enabled": true, "enabled": true}}', "hostRouting.watch.enabled"),
-        (
-            '{"staticRoutes": {"enabled": true, "routes": [{"dev": "a", "dev": "a", "destination": "1.0.0.0/8"}]}}',
-            "hostRouting.staticRoutes.routes[0].dev",
-        ),
-    ],
+    ("services", "place"), [("ib", ""), (["-"], "[0]"), (["a", "kubelet.service"], "[1]")]
 )
-def test_repeated_keys_are_refused_where_they_stand(document: str, path: str) -> None:
-    """Readers differ on which of two equal keys counts, so a repeated one is an error, even with
-    equal values.
-    """
-    assert _refusal(document) == (
-        f"{path}: is given more than once, and readers of JSON differ on which one counts; keep one"
-    )
-
-
-def test_two_host_routing_objects_are_refused() -> None:
-    """Which of the two counts is nothing to guess about."""
-    assert (
-        _refusal('{"hostRouting": {}, "hostRouting": {}}')
-        == "hostRouting: is given more than once; keep one"
-    )
+def test_a_wrong_list_of_the_agent_is_refused(services: object, place: str) -> None:
+    """At its own path, with the key that precedes it."""
+    text = _refusal(json.dumps(_agents(services)))
+    assert text.startswith(f"bootstrap.additionalRequiredServices{place}: ")
+    assert text.endswith("; or name the units in hostRouting.after, which precedes this list")
 
 
 @pytest.mark.parametrize(
@@ -187,14 +122,6 @@ def test_a_section_beside_ours_is_refused_with_its_place(beside: str) -> None:
 def test_repeated_keys_elsewhere_are_not_ours() -> None:
     """In a whole agent config, the keys of other programs are theirs to judge."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
-
-
-def test_a_lone_surrogate_is_refused_like_any_odd_value() -> None:
-    """Text that JSON can escape but no codec can encode ends in a printable message."""
-    assert _refusal(r'{"gates": ["\ud800.service"]}') == (
-        r"hostRouting.gates[0]: '\ud800.service' is not the name of a .service unit that can be a gate: "
-        r"'\ud800' is not allowed in it"
-    )
 
 
 @pytest.mark.parametrize("as_text", [True, False])

@@ -274,7 +274,7 @@ def test_groups_have_a_limit() -> None:
     one.
     """
     summary = Summary()
-    nothing = OverlapReport(expected_devs=(), cidrs=())
+    nothing = OverlapReport()
     for number in range(1200):
         finding = NodeFinding(f"kind {number}", "", "")
         report = NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,))

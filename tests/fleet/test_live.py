@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support.announced_worlds import Announced, announced_worlds, announcements, write_files
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, ipv6_worlds, mixed_worlds
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import World
+from support.patience import in_time
 from support.told_alike import told_alike
 
 from hostrouting.boot import Intent
@@ -20,12 +21,9 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.offline import absent
 from hostrouting.route_overlap.task import announced_fabric, prove_now
 from hostrouting.testing import KernelNode
-from phases import Context
-from phases.testing import ManualClock
 
 pytestmark = needs_kernel
 #: In `make soak` a thousand of both.
@@ -44,19 +42,19 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
     intent = Intent(config=config).file
     files.write(intent.path, intent.content, mode=intent.mode)
     host = Host(
-        routes=NetlinkBackend(netns=node.name),
+        routes=kernel_of(node),
         files=files,
         services=absent("services"),
         lock=absent("lock"),
     )
-    ctx = Context(clock=ManualClock(auto=True))
+    ctx = in_time()
     record = take_record(ctx, host)
     read = NodeRecord.parse(record.to_line())
     assert read == record
     assert read.config == config
     live = prove_now(config, announced_fabric(ctx, config.route_overlap.fabric, host), host)
     verdict = prove_record(read)
-    if verdict.report:
+    if verdict.report is not None:
         assert told_alike(verdict.report.overlap.cidrs) == told_alike(live.cidrs)
     return verdict.undecided
 
@@ -70,7 +68,7 @@ def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
     with KernelNode.made() as node:
         announced.prepare(node)
         world.arrange(node)
-        write_files(tmp_path, announced.as_fabric(NetlinkBackend(netns=node.name)))
+        write_files(tmp_path, announced.as_fabric(kernel_of(node)))
         section: dict[str, object] = {
             "expectedCidrs": world.cidrs,
             "allowedDevs": list(world.allowed),

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from support.command_line import CHECKED, run
 from support.in_process import run_here
 from support.intent_nodes import node as node_in_memory
+from support.kernel import connect
 from support.needs import needs
+from support.patience import in_time
 
 from hostrouting import __version__
 from hostrouting.base.findings import NodeFinding
@@ -28,8 +30,7 @@ from hostrouting.node.check import NodeReport, check_node
 from hostrouting.node.configure import Configure
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.testing import FakeHost, KernelNode
-from phases import Context, execute
-from phases.testing import ManualClock
+from phases import execute
 
 NSPAWN = "systemd-nspawn@.service"
 ROUTES = [{"destination": "172.16.8.0/22"}, {"destination": "172.20.0.0/16"}]
@@ -45,15 +46,14 @@ CONFIG = HostRoutingConfig.from_mapping(
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = node_in_memory()
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.16.1.4/16")
+    connect(host.routes, ib0="172.16.1.4/16")
     monkeypatch.setattr(Host, "live", lambda: host)
     return host
 
 
 def samples(host: FakeHost, config: HostRoutingConfig = CONFIG) -> dict[str, str]:
     """Return each sample with its value, but that of the time."""
-    report = check_node(Context(clock=ManualClock(auto=True)), config, host, seconds=0)
+    report = check_node(in_time(), config, host, seconds=0)
     lines = exposition(report, config, now=7.5).splitlines()
     told = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert told.pop("hostrouting_checked_timestamp_seconds{}") == "7.5"
@@ -74,7 +74,7 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     shut, is_open = f'gate{{unit="{NSPAWN}",state="shut"}}', f'gate{{unit="{NSPAWN}",state="open"}}'
     not_applied = 'findings{cidr="",kind="not-applied",severity="warning"}'
     assert samples(host) == {not_applied: "1", overlap: "1", **of_routes(0, 2), shut: "1"}
-    execute(Configure(CONFIG, host=host), Context(clock=ManualClock(auto=True)))
+    execute(Configure(CONFIG, host=host), in_time())
     assert samples(host) == {**of_routes(2, 0), is_open: "1"}
     section = attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[:1])
     fewer = attrs.evolve(CONFIG, static_routes=section)
@@ -107,7 +107,7 @@ def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
     """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back,
     printable.
     """
-    nothing = OverlapReport(expected_devs=(), cidrs=())
+    nothing = OverlapReport()
     report = NodeReport(
         overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding(kind, subject, "reason"),)
     )

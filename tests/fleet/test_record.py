@@ -10,6 +10,7 @@ import attrs
 import pytest
 from hypothesis import given
 from support.fleets import CONFIG, FULL, as_document, leaves, records
+from support.kernel import connect
 
 from hostrouting.boot import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
@@ -149,8 +150,7 @@ def test_a_node_is_taken_without_its_links() -> None:
     file is none.
     """
     backend = MemoryBackend()
-    backend.add_link("eth0")
-    backend.add_address("eth0", "10.224.0.4/16")
+    connect(backend, eth0="10.224.0.4/16")
     backend.add_address("eth0", "fd00::4/64")
     backend.insert_route(
         ObservedRoute.parse("fe80::/64", "eth0", metric=256, protocol=2).to_route()

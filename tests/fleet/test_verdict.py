@@ -23,7 +23,7 @@ STRICT = HostRoutingConfig.from_mapping(
 
 
 def kinds(verdict: NodeVerdict) -> list[tuple[str, str]]:
-    assert verdict.report
+    assert verdict.report is not None
     return [
         *((cidr, found.kind) for cidr, found in verdict.report.overlap.findings),
         *(("", found.kind) for found in verdict.report.findings),
@@ -70,8 +70,8 @@ def test_without_a_config_the_nodes_own_counts() -> None:
     own, tried = prove_record(LOST), prove_record(LOST, STRICT)
     assert kinds(own) == [("172.16.8.0/22", "overlap"), ("", "lost-route")]
     assert kinds(tried) == [("172.16.8.0/22", "overlap")]
-    assert own.report
-    assert tried.report
+    assert own.report is not None
+    assert tried.report is not None
     assert own.report.severities == {"warning", "error"}
     assert tried.report.severities == {"error"}
     assert kinds(prove_record(RIGHT)) == []
@@ -90,8 +90,8 @@ def test_a_node_without_a_config() -> None:
 def test_what_a_record_cannot_answer_is_told() -> None:
     """Units, files and probes; and of IPv6 what the kernel alone knows."""
     plain, dual = prove_record(RIGHT), prove_record(FULL)
-    assert plain.report
-    assert dual.report
+    assert plain.report is not None
+    assert dual.report is not None
     assert (
         {"units, gates and boot files", "silent routers"}
         <= {*plain.report.not_asked}

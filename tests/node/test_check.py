@@ -8,15 +8,24 @@ from typing import Any
 
 import attrs
 import pytest
+from support.command_line import CHECKED as OVERLAP
+from support.command_line import ROUTES
+from support.kernel import connect
+from support.patience import in_time
+from support.run_nodes import (
+    DEAD_POD,
+    PROBES,
+    SWEEP,
+    crowd,
+    gpu_node,
+    lose_nft,
+    lose_our_routes,
+    lose_the_default_route,
+)
 
 from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import (
-    BackendError,
-    PermissionDeniedError,
-    ToolNotFoundError,
-    UnitError,
-)
+from hostrouting.exceptions import BackendError, PermissionDeniedError, UnitError
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import default_routes
@@ -35,36 +44,19 @@ from phases.testing import ManualClock
 NSPAWN = "systemd-nspawn@.service"
 DROP_IN = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
 SCRIPT = "/etc/aks-flex-node/static-routes.sh"
-ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
-OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
-PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
-SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
 
 
 def config_of(**sections: object) -> HostRoutingConfig:
     return HostRoutingConfig.from_mapping({"gates": [NSPAWN], **sections})
 
 
-def in_time() -> Context:
-    return Context(clock=ManualClock(auto=True))
-
-
 @pytest.fixture
 def host() -> FakeHost:
-    host = FakeHost()
+    host = gpu_node()
     host.files.write(
         f"/lib/systemd/system/{NSPAWN}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644
     )
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.16.1.4/16")
-    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.link_layer.add_address("eth0", "2001:db8::4/64")
-    host.routes.add_route("::/0", dev="eth0")
-    host.link_layer.add_device("azure0", kind="bridge")
+    crowd(host)
     return host
 
 
@@ -80,12 +72,6 @@ def check(host: FakeHost, config: HostRoutingConfig) -> NodeReport:
 
 def told(report: NodeReport) -> list[tuple[str, str, str]]:
     return [(finding.severity, finding.kind, finding.subject) for finding in report.findings]
-
-
-def lose_our_routes(host: FakeHost) -> None:
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if route.protocol == 142]
-    )
 
 
 def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
@@ -127,7 +113,7 @@ def test_a_script_without_its_run_bit(host: FakeHost) -> None:
 
 
 #: The files of a generation, by their last parts.
-INTENT, ASKED, *SCRIPTS = GENERATION = (
+_, _, *SCRIPTS = GENERATION = (
     "hostrouting.json",
     "hostrouting.units",
     "static-routes.sh",
@@ -183,8 +169,7 @@ def test_a_connected_route_after_ours(host: FakeHost) -> None:
     stays.
     """
     config = applied(host, **ROUTES)
-    host.routes.add_link("ib7")
-    host.routes.add_address("ib7", "172.16.8.4/22")
+    connect(host.routes, ib7="172.16.8.4/22")
     [finding] = check(host, config).findings
     assert str(finding) == (
         "warning: hides-connected: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: comes before the kernel's own "
@@ -200,8 +185,7 @@ def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str 
     """
     config = applied(host, **ROUTES)
     if address:
-        host.routes.add_link("ib7")
-        host.routes.add_address("ib7", address)
+        connect(host.routes, ib7=address)
         applied(host, **ROUTES)
     assert (
         node_status(in_time(), host, config=config).to_mapping()
@@ -367,9 +351,7 @@ def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
     nothing, or waits.
     """
     config = applied(host, **ROUTES)
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
-    )
+    lose_the_default_route(host)
     assert told(check(host, config)) == []
     task, ctx = Configure(config, host=host), in_time()
     assert not task.plan(ctx)
@@ -404,8 +386,7 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
     reports that.
     """
     config = applied(host, **ROUTES)
-    host.routes.add_link("eth1")
-    host.routes.add_address("eth1", "10.9.0.4/16")
+    connect(host.routes, eth1="10.9.0.4/16")
     [default] = [route for route in host.routes.routes() if not route.prefix_length]
     host.routes.apply([RouteChange.remove(default)])
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=200)
@@ -443,9 +424,7 @@ def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
     shadowed = {"expectedCidrs": ["172.16.0.0/16"]}
     assert check(host, config_of(routeOverlap=shadowed)).severities == {"warning"}
     assert "error" in check(host, config_of(routeOverlap={**shadowed, "mode": "STRICT"})).severities
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
-    )
+    lose_the_default_route(host)
     assert "error" in check(host, config_of(routeOverlap=shadowed)).severities
 
 
@@ -556,6 +535,7 @@ def test_a_status_that_has_no_time_left(
         )
         for look in found.report.unread:
             assert f"{look}: deadline exceeded: not done within 1 s" in found.report.not_asked
+        assert not (found.report.ok and found.report.unread)
         if not found.report.unread:
             break
     assert 3 < answers < 99
@@ -597,15 +577,8 @@ def no_table(host: FakeHost) -> None:
     host.nftables.texts.clear()
 
 
-def no_nft(host: FakeHost) -> None:
-    for number in range(1, 9):
-        host.nftables.fail_at(
-            number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules")
-        )
-
-
 @pytest.mark.parametrize("required", [False, True])
-@pytest.mark.parametrize("trouble", [no_table, no_nft])
+@pytest.mark.parametrize("trouble", [no_table, lose_nft])
 def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
     """A table that is gone, or cannot be read: a warning, or an error where the section says
     `required`.
@@ -629,7 +602,7 @@ def no_root(host: FakeHost) -> None:
     ("trouble", "named"),
     [
         (no_table, "nft table ip6 azureSLBProbe: is not loaded; run: hostrouting apply"),
-        (no_nft, "IPv6 probes: nft is needed for the probes' rules, but not installed"),
+        (lose_nft, "IPv6 probes: nft is needed for the probes' rules, but not installed"),
         (no_root, "probe-snat.service: its last run failed (exit-code), not looked at: only root"),
     ],
 )
@@ -690,7 +663,7 @@ def test_leftovers(host: FakeHost) -> None:
 
 def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
     """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing
-    answers.
+    answers; the state of disabled sections is not read.
     """
     config = applied(host, **ROUTES, **PROBES, **SWEEP)
     host.nftables.may_read = host.ebtables.may_read = False
@@ -699,11 +672,6 @@ def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
     assert len(report.not_asked) == 2
     assert all("root" in reason for reason in report.not_asked)
     assert report.to_mapping()["not_asked"] == list(report.not_asked)
-
-
-def test_sections_that_are_off_are_not_looked_into(host: FakeHost) -> None:
-    """Check does not read the state of disabled sections, which would need root."""
-    host.nftables.may_read = host.ebtables.may_read = False
     assert check(host, config_of()).not_asked == ()
 
 

@@ -2,9 +2,23 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from support.command_line import CHECKED as OVERLAP
+from support.command_line import ROUTES
+from support.patience import in_time
+from support.run_nodes import (
+    DEAD_POD,
+    PROBES,
+    SWEEP,
+    crowd,
+    gpu_node,
+    lose_nft,
+    lose_our_routes,
+    lose_the_default_route,
+)
 
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.stale_cni import CleanStaleCNI
@@ -15,35 +29,26 @@ from hostrouting.exceptions import (
     LinkNotFoundError,
     RouteOverlapError,
     RouteRejectedError,
-    ToolNotFoundError,
     UnitError,
 )
-from hostrouting.host import RouteChange
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.node.boot_files import render_files
+from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
+from hostrouting.node.status import node_status
 from hostrouting.node.watch import Watch
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.host_fakes import MemoryMetadata
-from phases import Context, TaskFailedError, execute, plan, run, undo
+from phases import Context, Serial, TaskFailedError, execute, plan, run, undo, with_retry
 from phases.testing import ManualClock
-
-ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
-OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
 
 
 @pytest.fixture
 def host() -> FakeHost:
-    host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.16.1.4/16")
-    return host
+    return gpu_node()
 
 
 def configure(host: FakeHost, **sections: object) -> Configure:
@@ -71,10 +76,31 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
         "Read-only file system; nothing was changed, live or for the next boot"
     )
     assert (ours(host), host.files.tree.snapshot()) == before
-    [lost] = [route for route in host.routes.routes() if route.protocol == 142]
-    host.routes.apply([RouteChange.remove(lost)])
+    lose_our_routes(host)
     execute(configure(host, **ROUTES))
     assert ours(host) == before[0]
+
+
+def test_a_deadline_does_not_hide_the_causes() -> None:
+    """A node without a default route fails by that, though the wait for it takes all the time."""
+    host, context = FakeHost(), Context(timeout=20, clock=ManualClock(auto=True))
+    host.routes.add_link("eth0")
+    report = run(configure(host, **OVERLAP), context)
+    assert isinstance(report.error, TaskFailedError)
+    assert [type(cause) for cause in report.error.failures] == [RouteOverlapError]
+
+
+def test_routes_are_compared_again_after_new_files(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A unit that starts meanwhile runs the earlier script; without new files once is enough."""
+    execute(configure(host, **ROUTES))
+    caplog.set_level(logging.INFO)
+    for sections, counts in ((ROUTES, ["0"]), ({**ROUTES, "gates": ["a.service"]}, ["0"] * 2)):
+        caplog.clear()
+        execute(configure(host, **sections))
+        texts = [text for text in caplog.messages if text.startswith("routes changed")]
+        assert texts == [f"routes changed: {count}" for count in counts]
 
 
 def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
@@ -88,12 +114,23 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     assert [finding.kind for _, finding in proof.findings] == ["overlap"]
     skipped = run(configure(host, **warned), skip=["check-route-overlap"])
     assert (skipped.ok, skipped.degraded, skipped.result) == (True, True, None)
+    check = CheckRouteOverlap(HostRoutingConfig.from_mapping(warned), host=host)
+    assert run(Serial(with_retry(check, attempts=2)), skip=[check.name]).degraded
     host.routes.remove_address("ib0", "172.16.1.4/16")
     right = run(configure(host, **warned))
     assert (right.ok, right.degraded) == (True, False)
     image = run(configure(FakeHost(is_live=False), **warned))
     assert (image.ok, image.degraded) == (True, False)
     assert image.find("configure/check-route-overlap").result is None
+
+
+def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
+    """`if report:` would start a machine on a bad node; the error names the field to read."""
+    execute(configure(host, **ROUTES))
+    status = node_status(Context(), host)
+    for verdict in status, status.report, status.report.overlap:
+        with pytest.raises(TypeError, match=rf"^{type(verdict).__name__} is .* test \S*\.ok"):
+            bool(verdict)
 
 
 def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
@@ -211,25 +248,15 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
 
 # --- the siblings of the routing pair
 
-PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
-SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
 TABLE = ("ip6", "azureSLBProbe")
 
 
 @pytest.fixture
 def crowded(host: FakeHost) -> FakeHost:
     """A node with IPv6, on which a removed azure-vnet has left a rule."""
-    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.link_layer.add_address("eth0", "2001:db8::4/64")
-    host.routes.add_route("::/0", dev="eth0")
-    host.link_layer.add_device("azure0", kind="bridge")
+    crowd(host)
     host.ebtables.add(DEAD_POD)
     return host
-
-
-def in_time() -> Context:
-    return Context(clock=ManualClock(auto=True))
 
 
 def test_everything_at_once_and_back(crowded: FakeHost) -> None:
@@ -304,12 +331,6 @@ CHECK_UNIT = "/etc/systemd/system/check-route-overlap.service"
 SHADOWED = {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT"}}
 
 
-def lose_the_default_route(host: FakeHost) -> None:
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
-    )
-
-
 def silent_imds(host: FakeHost) -> None:
     host.metadata.error = BackendError("the instance metadata service gave no answer")
 
@@ -321,13 +342,6 @@ def slow_imds(host: FakeHost) -> None:
             return super().network_interfaces(ctx)
 
     object.__setattr__(host, "metadata", Slow())
-
-
-def missing_nft(host: FakeHost) -> None:
-    for number in range(1, 9):
-        host.nftables.fail_at(
-            number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules")
-        )
 
 
 def no_ipv6_route(host: FakeHost) -> None:
@@ -344,7 +358,7 @@ def configured_azure_vnet(host: FakeHost) -> None:
 TROUBLES = {
     "silent IMDS": (silent_imds, {"probeSnat": {"enabled": True}}),
     "slow IMDS": (slow_imds, {"probeSnat": {"enabled": True}}),
-    "no nft": (missing_nft, PROBES),
+    "no nft": (lose_nft, PROBES),
     "no IPv6 default route": (no_ipv6_route, {"probeSnat": {"enabled": True}}),
     "azure-vnet configured": (configured_azure_vnet, SWEEP),
 }
@@ -364,7 +378,7 @@ def test_a_sibling_in_trouble(
     task = configure(
         crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}}
     )
-    report = run(task, timeout=120, ctx=Context(clock=ManualClock(auto=True)))
+    report = run(task, timeout=120, ctx=in_time())
     if not required and trouble in {silent_imds, slow_imds}:
         # The rules are loaded all the same.
         assert report.ok
@@ -387,7 +401,7 @@ def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
     """
     slow_imds(crowded)
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
-    report = run(task, timeout=40, ctx=Context(clock=ManualClock(auto=True)))
+    report = run(task, timeout=40, ctx=in_time())
     report.raise_for_failure()
     assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
 
@@ -465,31 +479,35 @@ def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None
     assert ours(host) == []
 
 
-@pytest.mark.parametrize(
-    "task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT]
-)
+TAKE_HOST = [
+    *(Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT),
+    partial(check_node, Context()),
+]
+
+
+@pytest.mark.parametrize("task", [*TAKE_HOST, render_files])
 @pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
 def test_an_object_that_is_no_config_is_refused_at_once(
-    task: type[Configure], config: object
+    task: Callable[..., object], config: object
 ) -> None:
     """A TypeError that names the mistake and the step."""
     with pytest.raises(
         TypeError,
         match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map",
     ):
-        task(config, host=FakeHost())  # type: ignore[arg-type]
+        task(config, host=FakeHost())
 
 
-@pytest.mark.parametrize(
-    "task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT]
-)
+@pytest.mark.parametrize("task", TAKE_HOST)
 @pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
-def test_an_object_that_is_no_host_is_refused_at_once(task: type[Configure], given: object) -> None:
+def test_an_object_that_is_no_host_is_refused_at_once(
+    task: Callable[..., object], given: object
+) -> None:
     """A backend, a class or an empty text is no host, and never stands for this machine."""
     with pytest.raises(
         TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "
     ):
-        task(HostRoutingConfig(), host=given)  # type: ignore[arg-type]
+        task(HostRoutingConfig(), host=given)
 
 
 def test_the_task_lines_go_to_the_given_logger(

@@ -11,24 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
-from support.kernel import needs_kernel
+from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import CIDRS, World, worlds
+from support.patience import in_time
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import Context
-from phases.testing import ManualClock
-
-
-def in_time() -> Context:
-    return Context(clock=ManualClock(auto=True))
 
 
 @st.composite
@@ -73,7 +67,7 @@ def cases(draw: st.DrawFn) -> tuple[World, dict[str, Any]]:
 def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     """Apply the answer and prove it; of a refusal, prove the reason."""
     config = HostRoutingConfig.from_mapping(document)
-    backend = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
+    backend = kernel_of(node) if isinstance(node, KernelNode) else node
     host = FakeHost(backend)
     fabric = announced_fabric(in_time(), config.route_overlap.fabric, host)
     accepted = ConfigureStaticRoutes(config, host=host).accepted()

@@ -1,22 +1,34 @@
-"""The work of each operation grows no faster than the routes and CIDRs, counted in lines of Python
-that run and not in time.
+"""The work of each operation grows no faster than the routes and CIDRs, counted and not timed: in
+lines of Python that run, and in instructions of bash.
 """
 
 import json
+import logging
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
+import attrs
 import pytest
+from support.kernel import host_of, kernel_of, uplink
 from support.needs import needs
+from support.static_route_worlds import impatient
 
 from hostrouting import Configure, HostRoutingConfig
-from hostrouting.host import Host
-from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host import Host, RouteChange
+from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.node.check import check_node
-from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.route_overlap import render_script as render_check
+from hostrouting.testing import KernelNode
+from hostrouting.watch.duty import Duty
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.routes import RouteKeeper
 from phases import Context, plan, run
 
 SIZES = 100, 1_000, 10_000
@@ -43,6 +55,53 @@ def lines_of(work: Callable[[], object]) -> int:
     return lines
 
 
+def instructions_of(script: bytes, node: KernelNode) -> int:
+    """Return how many instructions bash runs, without those of ip."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "script.sh")
+        file.write_bytes(script.replace(b"/run/aks-flex-node", folder.encode()))
+        valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+        valgrind += [
+            "--trace-children=yes",
+            "--trace-children-skip=*/ip",
+            f"--log-file={folder}/%p.log",
+        ]
+        words = [
+            "nsenter",
+            f"--net=/run/netns/{node.name}",
+            *valgrind,
+            "bash",
+            "-p",
+            str(file),
+            "now",
+        ]
+        subprocess.run(words, check=True, capture_output=True)
+        logs = "".join(log.read_text() for log in Path(folder).glob("*.log"))
+    return sum(map(int, re.findall(r"Collected : (\d+)", logs)))
+
+
+def lines_of_a_repair(host: Host, config: HostRoutingConfig) -> int:
+    """Return the lines from the events of all routes' deletion until they are restored."""
+    logger = logging.getLogger("hostrouting")
+    duty = Duty(
+        RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool), logger
+    )
+    ctx = Context(timeout=600)
+    duty.act(ctx)
+    routes = host.routes.routes_of(142)
+    with host.events.listen(ctx) as listener:
+        host.routes.apply([RouteChange.remove(route) for route in routes])
+        events = listener.take()
+
+        def repair() -> None:
+            duty.deliver(events, now=ctx.clock.monotonic())
+            duty.act(ctx)
+
+        lines = lines_of(repair)
+    assert len(host.routes.routes_of(142)) == len(routes)
+    return lines
+
+
 def operations(size: int) -> dict[str, int]:
     """Return the lines of each operation on a node that gets `size` routes and as many CIDRs."""
     networks = [
@@ -56,16 +115,8 @@ def operations(size: int) -> dict[str, int]:
         }
     )
     with KernelNode.made() as kernel:
-        kernel.add_link("eth0")
-        kernel.add_address("eth0", "10.224.0.4/16")
-        kernel.add_route("default", gateway="10.224.0.1", dev="eth0")
-        fake = FakeHost()
-        host = Host(
-            routes=NetlinkBackend(netns=kernel.name),
-            services=fake.services,
-            files=fake.files,
-            lock=fake.lock,
-        )
+        uplink(kernel)
+        host = attrs.evolve(host_of(kernel_of(kernel)), events=NetlinkEvents(netns=kernel.name))
 
         def of(act: Callable[[HostRoutingConfig], object]) -> int:
             # A config of its own for each: nothing is kept from the operation before.
@@ -75,16 +126,20 @@ def operations(size: int) -> dict[str, int]:
         def apply(config: HostRoutingConfig) -> None:
             run(Configure(config, host=host), timeout=600).raise_for_failure()
 
+        config = HostRoutingConfig.from_json(document)
         return {
             "read": lines_of(lambda: HostRoutingConfig.from_json(document)),
             "plan": of(lambda config: plan(Configure(config, host=host), Context(timeout=600))),
             "apply": of(apply),
             "again": of(apply),
             "check": of(lambda config: check_node(Context(timeout=600), config, host)),
+            "watch": lines_of_a_repair(host, HostRoutingConfig.from_json(document)),
+            "boot, routes": instructions_of(impatient(config, folder="/run/aks-flex-node"), kernel),
+            "boot, check": instructions_of(render_check(config), kernel),
         }
 
 
-@needs("kernel")
+@needs("kernel", "valgrind")
 @pytest.mark.slow
 def test_work_grows_with_the_routes() -> None:
     """From 100 to 1,000 and to 10,000 routes and CIDRs, each more costs the same, within 20 %."""

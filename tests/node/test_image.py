@@ -144,7 +144,7 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
     (image / "etc/aks-flex-node/hostrouting.json").unlink()
     (image / "etc/aks-flex-node").chmod(0o777)
     failed = run("apply", "--root", image, config)
-    left = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but an earlier one has"
+    left = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but a run has left"
     assert failed.returncode == 3
     assert failed.stdout.startswith(left)
     assert failed.stdout.endswith("; a reset with --root removes that\n")

@@ -14,7 +14,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support import announced_worlds, overlap_worlds, static_route_worlds
 from support.egress_oracle import KernelOracle, wrong_of
-from support.kernel import needs_kernel
+from support.kernel import host_of, kernel_of, needs_kernel
+from support.patience import in_time
+from support.run_nodes import gpu_node, lose_the_default_route
 from support.small_world import DEVICES
 
 from hostrouting.boot.layout import UNFINISHED
@@ -22,7 +24,6 @@ from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfi
 from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
 from hostrouting.fib import Fib
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.rules import Rule
 from hostrouting.node.configure import Configure, Reset
@@ -43,7 +44,6 @@ from phases import (
     plan,
     run,
 )
-from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
 FABRIC = Route.parse("172.16.8.0/24", dev="ib0", protocol=2)
@@ -61,19 +61,6 @@ def config(*routes: dict[str, str], mode: str = "STRICT") -> HostRoutingConfig:
     )
 
 
-def node() -> FakeHost:
-    host = FakeHost()
-    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
-        host.routes.add_link(dev)
-        host.routes.add_address(dev, address)
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    return host
-
-
-def in_time() -> Context:
-    return Context(timeout=60, clock=ManualClock(auto=True))
-
-
 def state(host: FakeHost) -> tuple[list[ObservedRoute], dict[str, str]]:
     """Our routes, in their order, and the files below /etc."""
     files = {
@@ -82,10 +69,14 @@ def state(host: FakeHost) -> tuple[list[ObservedRoute], dict[str, str]]:
     return [route for route in host.routes.routes() if route.protocol == 142], files
 
 
+#: Another one that is right, with a route more.
+MORE = config(RIGHT, {"destination": "172.16.16.0/24"})
+
+
 @pytest.fixture
 def host() -> FakeHost:
     """A node that is right by an installed config."""
-    host = node()
+    host = gpu_node()
     execute(Configure(config(RIGHT), host=host), in_time())
     return host
 
@@ -154,9 +145,9 @@ def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
 def test_a_plan_without_gates_names_none() -> None:
     """STRICT has no gate to hold, and the exit status is bad all the same."""
     wanted = attrs.evolve(config(), gates=())
-    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted, None)][-1].endswith(
-        "none, since no unit has a gate"
-    )
+    assert [*Configure(wanted, host=gpu_node()).forecast(in_time()).lines(wanted, None)][
+        -1
+    ].endswith("none, since no unit has a gate")
 
 
 def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
@@ -178,7 +169,7 @@ def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture
 
 def test_a_node_that_stays_as_wrong_is_installed() -> None:
     """It fails as before, and its gates hold."""
-    host = node()
+    host = gpu_node()
     for _ in range(2):
         assert run(Configure(config(), host=host), in_time()).status == "failed"
         assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
@@ -190,7 +181,7 @@ def test_a_backend_that_decides_unlike_the_model_is_judged_after(
     """What the plan could not foresee is found by the proof after the change, and undone; STRICT
     then names it.
     """
-    wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
+    wanted = MORE
     before = state(host)
     plain = host.routes.lookup
 
@@ -234,7 +225,7 @@ def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
     """The agent connects a fabric while an apply works: without our changes the node would be as
     wrong.
     """
-    wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
+    wanted = MORE
     host.routes.steps.plan(1, lambda: host.routes.insert_route(FABRIC))
     report = run(Configure(wanted, host=host), in_time())
     assert [type(failure) for failure in report.error.failures] != [WorseRoutingError]  # type: ignore[union-attr]
@@ -246,7 +237,7 @@ def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> 
     """Today the addresses leave right, though a fabric is announced; a route into it is worse, and
     refused.
     """
-    host = node()
+    host = gpu_node()
     document = config(
         {"destination": "172.20.8.0/24", "gateway": "172.16.0.1", "dev": "ib0"}
     ).to_mapping()
@@ -286,7 +277,7 @@ def test_an_apply_that_is_interrupted_is_undone(
     before = state(host)
     ctx = in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
-    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    report = run(Configure(MORE, host=host), ctx)
     assert isinstance(report.error, CancelledError)
     assert state(host) == before
     assert caplog.messages.count(UNDONE) == 1
@@ -329,7 +320,7 @@ def test_what_others_changed_meanwhile_is_not_told_as_undone(
         reload(given)
 
     monkeypatch.setattr(host.services, "daemon_reload", change)
-    run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    run(Configure(MORE, host=host), ctx)
     assert [line for line in caplog.messages if "undone" in line] == [
         "undone: only in part, since other programs have changed the rest"
     ]
@@ -354,7 +345,7 @@ def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch)
         reload(given)
 
     monkeypatch.setattr(host.services, "daemon_reload", fill)
-    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    report = run(Configure(MORE, host=host), ctx)
     assert isinstance(report.error, CancelledError)
     assert state(host) == before
 
@@ -374,10 +365,7 @@ def test_an_interrupt_after_the_commit_is_told(
     wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}})
     report = run(Configure(wanted, host=host), ctx)
     assert isinstance(report.error, CancelledError)
-    assert (
-        "the config is changed, live and for the next boot; the rest was interrupted"
-        in caplog.messages
-    )
+    assert "the config is changed; the rest was interrupted" in caplog.messages
     assert UNDONE not in caplog.messages
 
 
@@ -394,7 +382,7 @@ def test_an_undo_that_systemd_does_not_read_names_what_is_left(
         raise UnitError("it is busy")
 
     monkeypatch.setattr(host.services, "daemon_reload", refuse)
-    run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    run(Configure(MORE, host=host), ctx)
     assert state(host) == before
     assert [line for line in caplog.messages if "undone" in line] == [
         "not undone: the files are back, but systemd has not read them; run: systemctl daemon-reload: it is busy"
@@ -407,7 +395,7 @@ def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> Non
     """Of the generation that could not be written: neither over an installed config nor at a first
     apply.
     """
-    host = host if is_installed else node()
+    host = host if is_installed else gpu_node()
     before = folders(host)
     write = host.files.write
 
@@ -418,7 +406,7 @@ def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> Non
         raise HostFileError(f"cannot write {path}: No space left on device")
 
     host.files.write = full  # type: ignore[method-assign]
-    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), in_time())
+    report = run(Configure(MORE, host=host), in_time())
     assert report.status == "failed"
     assert folders(host) == before
 
@@ -427,7 +415,7 @@ def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatc
     """The disk is full after the first units: no unit is left without its gate, and the routes are
     in force.
     """
-    host = node()
+    host = gpu_node()
     write = host.files.write
 
     def full(path: str, content: bytes, *, mode: int) -> bool:
@@ -462,7 +450,7 @@ def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyP
         return remove(path)
 
     monkeypatch.setattr(host.files, "remove", interrupt)
-    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    report = run(Configure(MORE, host=host), ctx)
     assert isinstance(report.error, CancelledError)
     assert not host.files.exists(UNFINISHED)
 
@@ -472,7 +460,7 @@ def test_a_run_that_undid_itself_has_no_records(host: FakeHost) -> None:
     ctx = in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGINT"))
     report = run(
-        Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host),
+        Configure(MORE, host=host),
         ctx,
         undo_on_failure=True,
     )
@@ -483,7 +471,7 @@ def test_two_threads_run_one_task() -> None:
     """One begins, and asks for the lock, when the check of the other has failed: it clears no
     failure of that one.
     """
-    host = node()
+    host = gpu_node()
     task = Configure(config(), host=host)
     reports: list[Report] = []
     second = threading.Thread(target=lambda: reports.append(run(task, timeout=60)))
@@ -515,12 +503,10 @@ def test_without_a_default_route_the_present_way_is_right(
     """Nothing says which way is expected: an address may keep its next hop, also by another route,
     and get no other.
     """
-    host = node()
+    host = gpu_node()
     given = {"gateway": "10.224.0.1", "dev": "eth0"}
     execute(Configure(config({**RIGHT, **given}), host=host), in_time())
-    host.routes.apply(
-        [RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length]
-    )
+    lose_the_default_route(host)
     wanted = config(*({**each, **given, "destination": "172.16.0.0/20"} for each in routes))
     report = run(Configure(wanted, host=host), in_time())
     assert isinstance(report.error, TaskFailedError)
@@ -529,11 +515,11 @@ def test_without_a_default_route_the_present_way_is_right(
 
 def test_a_sweep_comes_before_the_last_proof() -> None:
     """Stale objects may shadow routes; without a sweep the proof waits for no sibling."""
-    names = [task.name for task in Configure(config(RIGHT), host=node()).subtasks]
+    names = [task.name for task in Configure(config(RIGHT), host=gpu_node()).subtasks]
     sweep = HostRoutingConfig.from_mapping(
         {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
     )
-    swept = [task.name for task in Configure(sweep, host=node()).subtasks]
+    swept = [task.name for task in Configure(sweep, host=gpu_node()).subtasks]
     assert names.index("check-route-overlap") < names.index("clean-stale-cni")
     assert swept.index("clean-stale-cni") < swept.index("check-route-overlap")
 
@@ -648,10 +634,8 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
 
 def on(kernel: KernelNode) -> tuple[Host, FakeHost]:
     """A host with the routes of a kernel, and the fake that has the rest of it."""
-    fake, routes = FakeHost(), NetlinkBackend(netns=kernel.name)
-    return Host(
-        routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True
-    ), fake
+    fake = FakeHost()
+    return host_of(kernel_of(kernel), fake, is_live=True), fake
 
 
 @needs_kernel

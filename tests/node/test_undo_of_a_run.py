@@ -6,7 +6,9 @@ import threading
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.tasks import FailingTask
+from support.kernel import connect, uplink
+from support.patience import in_time
+from support.tasks import FailingTask, statuses
 
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.stale_cni import CleanStaleCNI
@@ -19,17 +21,13 @@ from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Change, Context, Parallel, Report, Serial, Task, execute, run
-from phases.testing import ManualClock
 
 LATE = FailingTask("late", OSError("x"))
-ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
 
 
 def node() -> FakeHost:
     host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    uplink(host.routes)
     host.routes.add_route("172.16.16.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
     return host
 
@@ -49,13 +47,9 @@ def state(host: FakeHost) -> object:
     return host.routes.routes(), host.files.tree.snapshot()
 
 
-def context() -> Context:
-    return Context(clock=ManualClock(auto=True))
-
-
 def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:
     """Run Configure and then a task that fails, and undo the run."""
-    return run(Serial(Configure(wanted, host=host), *after, LATE), context(), undo_on_failure=True)
+    return run(Serial(Configure(wanted, host=host), *after, LATE), in_time(), undo_on_failure=True)
 
 
 def test_the_first_run_leaves_nothing() -> None:
@@ -65,7 +59,7 @@ def test_the_first_run_leaves_nothing() -> None:
     report = undone(host, config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",)))
     assert state(host) == before
     assert report.changes == ()
-    assert {each.name: each.status for each in report.walk()}["configure"] == "undone"
+    assert statuses(report)["configure"] == "undone"
     assert host.services.state(Context(), "static-routes.service").exists is False
 
 
@@ -76,7 +70,7 @@ def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
     host = node()
     before = state(host)
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
-    with host.lock.hold(context()) as held:
+    with host.lock.hold(in_time()) as held:
         run(Serial(Configure(wanted, host=host), LATE), held, undo_on_failure=True)
         assert state(host) == before
         assert host.lock.is_held
@@ -125,11 +119,11 @@ def test_the_report_lists_the_changes_that_were_made() -> None:
     host = node()
     wanted = config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",))
     task = Configure(wanted, host=host)
-    planned = task.plan(context())
+    planned = task.plan(in_time())
     marker = Change("+", "/run/aks-flex-node/route-overlap.ok")
-    made = run(task, context()).changes
+    made = run(task, in_time()).changes
     assert sorted(made) == sorted([*planned, marker])
-    assert run(task, context()).changes == ()
+    assert run(task, in_time()).changes == ()
 
 
 def test_a_batch_that_was_rolled_back_records_nothing() -> None:
@@ -137,7 +131,7 @@ def test_a_batch_that_was_rolled_back_records_nothing() -> None:
     host = node()
     host.routes.fail_at(2)
     report = run(
-        ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), context()
+        ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), in_time()
     )
     assert report.status == "failed"
     assert not [change for change in report.changes if "proto 142" in change.subject]
@@ -165,7 +159,7 @@ def test_a_run_that_fails_anywhere(
     """
     host = node()
     if first:
-        execute(Configure(config(*first, cidrs=cidrs), host=host), context())
+        execute(Configure(config(*first, cidrs=cidrs), host=host), in_time())
     before = state(host)
     late = Armed(host.files if files else host.services, number)
     undone(host, config(*second, cidrs=cidrs), late)
@@ -206,7 +200,7 @@ def test_an_interrupt_while_routes_change() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(
             ConfigureStaticRoutes(config("172.16.16.0/24"), host=host),
-            context(),
+            in_time(),
             undo_on_failure=True,
         )
     assert readings
@@ -226,7 +220,7 @@ def test_reset_finishes_an_undo_whose_reload_failed() -> None:
     report = undone(host, config("172.16.8.0/22"), Busy("busy", OSError()))
     assert "systemd is busy" in str(report.error)
     host.services.operations.calls.clear()
-    execute(Reset(config(), host=host), context())
+    execute(Reset(config(), host=host), in_time())
     assert ("daemon_reload",) in host.services.operations.calls
     assert state(host) == before
 
@@ -249,22 +243,21 @@ def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(
 
     monkeypatch.setattr(host.files, "write", full)
     with pytest.raises(HostFileError):
-        ConfigureStaticRoutes(config("172.16.16.0/24"), host=host).do(context())
+        ConfigureStaticRoutes(config("172.16.16.0/24"), host=host).do(in_time())
     assert state(host) == before
 
 
 def test_a_check_that_fails_is_undone_with_its_marker() -> None:
     """Its files are committed when it fails, and the marker is recorded later."""
     host = node()
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.17.1.4/16")
+    connect(host.routes, ib0="172.17.1.4/16")
     before = state(host)
     section = {"expectedCidrs": ["172.17.0.0/16"], "mode": "STRICT"}
     check = CheckRouteOverlap(HostRoutingConfig.from_mapping({"routeOverlap": section}), host=host)
-    assert run(check, context()).status == "failed"
+    assert run(check, in_time()).status == "failed"
     assert state(host) != before
-    check.undo(context())
-    assert run(check, context(), undo_on_failure=True).status == "failed"
+    check.undo(in_time())
+    assert run(check, in_time(), undo_on_failure=True).status == "failed"
     assert state(host) == before
 
 
@@ -285,7 +278,7 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
     host.lock.holder = 4711
     for act in (kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo):
         with pytest.raises(Exception, match=r"\(process 4711\) holds"):
-            act(Context(timeout=5, clock=ManualClock(auto=True)))
+            act(in_time(5))
     assert state(host) == before
 
 

@@ -26,6 +26,8 @@ def test_each_picture_is_up_to_date() -> None:
         assert (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8") == drawn
         picture = ET.fromstring(drawn)  # noqa: S314 - our own
         width = int(picture.attrib["viewBox"].split()[2])
+        # A phone of 360 px leaves 328 to it.
+        assert 328 / width * 13 >= 9
         for text in picture.iter("{http://www.w3.org/2000/svg}text"):
             # A character of 13 px is 7.8 px wide.
             assert float(text.attrib["x"]) + 7.8 * len(f"{text.text}") <= width

@@ -36,7 +36,7 @@ def fields(cls: Any) -> dict[str, Any]:
     found = {}
     for name, field in wire_fields(cls).items():
         found[name] = field
-        schema: Any = schema_of(field.metadata["rule"])
+        schema: Any = schema_of(field.rule)
         inner = schema.get("$ref") or schema.get("items", {}).get("$ref")
         found |= {f"{name}.{path}": each for path, each in (fields(inner) if inner else {}).items()}
     return found
@@ -70,7 +70,7 @@ def test_every_field_has_a_sentence() -> None:
     found = fields(HostRoutingConfig)
     assert len(found) > 35
     for path, field in found.items():
-        text = field.metadata["text"]
+        text = field.text
         assert text.endswith("."), path
         assert text in page, path
         assert text in plain, path

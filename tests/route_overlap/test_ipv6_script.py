@@ -54,13 +54,17 @@ def told(lines: Iterable[str]) -> list[tuple[object, ...]]:
 
 @settings(max_examples=2 * FEW)
 @given(
-    world=mixed_worlds(rare=True), expected=st.sampled_from([[], ["e0"]]), has_debris=st.booleans()
+    world=mixed_worlds(rare=True),
+    expected=st.sampled_from(
+        [[], ["e0"], ["10.1.0.0/16"], ["10.0.0.0/8"], ["192.168.7.0/24", "e1"]]
+    ),
+    has_debris=st.booleans(),
 )
 def test_the_script_finds_what_the_proof_finds(
     world: IPv6World, expected: list[str], has_debris: bool
 ) -> None:
-    """Of both families, in the order of the CIDRs, by the devices of the config or by those of the
-    default routes.
+    """Of both families, in the order of the CIDRs, by the devices or networks of the config or by
+    the devices of the default routes.
 
     Also where devices have no carrier, and where the kernel passes over a gateway that does not
     answer.

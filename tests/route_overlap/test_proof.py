@@ -1,10 +1,16 @@
 """The findings of a proof, on a node whose ib0 shadows part of the cluster's addresses."""
 
+from collections.abc import Callable, Sequence
+from ipaddress import ip_network
+from typing import Any
 from unittest.mock import patch
 
 import pytest
+from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
 
+from hostrouting.exceptions import BackendError
+from hostrouting.host import Lookup
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
@@ -127,18 +133,18 @@ def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
 
 
 def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
-    """As an agent has it; anything else is refused, with what to give."""
+    """As an agent has it, and an `ip_network` for its text; else the error has what to give."""
     host, cidrs = FakeHost(node), ["172.16.0.0/16"]
-    assert prove_egress(host, cidrs) == prove_egress(node, cidrs)
+    assert prove_egress(host, [*map(ip_network, cidrs)]) == prove_egress(node, cidrs)
     assert explain_routing(host, cidrs) == explain_routing(node, cidrs)
     for function in prove_egress, explain_routing:
         with pytest.raises(TypeError, match=r"expected a Host .* found 'eth0'; .* Host\.live\(\)"):
             function("eth0", cidrs)  # type: ignore[arg-type]
-    for devs in "bond_ib0", "eth0 ib0":
-        with pytest.raises(TypeError, match="expected_devs must be a list of device names"):
-            prove_egress(host, cidrs, expected_devs=devs)
-        with pytest.raises(TypeError, match="allowed_devs must be a list of device names"):
-            prove_egress(host, cidrs, allowed_devs=devs)
+    for name in "cidrs", "expected_devs", "allowed_devs":
+        with pytest.raises(TypeError, match=rf"{name} must be a list .* write \['ib0'\]"):
+            prove_egress(host, **{"cidrs": cidrs, name: "ib0"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"fabric must be a Fabric .*; check_node reads"):
+        prove_egress(host, cidrs, fabric="auto")  # type: ignore[arg-type]
 
 
 def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
@@ -152,3 +158,19 @@ def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
         assert len(report.cidrs) == len(expected)
         counts.append(lookup.call_count)
     assert counts[1] <= counts[0]
+
+
+@pytest.mark.parametrize("answer", [iter, lambda answers: answers[:-1], lambda _: []])
+def test_a_backend_that_leaves_answers_out_is_refused(
+    answer: Callable[[list[Lookup]], Any],
+) -> None:
+    """An address without an answer is not right."""
+
+    class Lazy(MemoryBackend):
+        def lookup(self, destinations: Sequence[int], **options: Any) -> Any:
+            return answer(super().lookup(destinations, **options))
+
+    node = Lazy()
+    uplink(node)
+    with pytest.raises(BackendError, match=r"^Lazy\.lookup must return a list with each answer"):
+        prove_egress(node, ["172.16.0.0/16"])

@@ -26,10 +26,9 @@ from hostrouting.testing import KernelNode, strategies
 
 
 def with_fabric(fabric: object, *cidrs: str) -> HostRoutingConfig:
-    """Return a config with this setting."""
-    return HostRoutingConfig.from_mapping(
-        {"routeOverlap": {"expectedCidrs": cidrs, "fabric": fabric}}
-    )
+    """Return a config with this setting, units to wait for, and a network in `expectedDevs`."""
+    overlap = {"expectedCidrs": cidrs, "fabric": fabric, "expectedDevs": ["10.224.0.0/16"]}
+    return HostRoutingConfig.from_mapping({"routeOverlap": overlap, "after": [r"a\x2d", "b.path"]})
 
 
 CONFIG = HostRoutingConfig.from_mapping(
@@ -54,7 +53,9 @@ class TestFiles:
             SHARED="boot/shared.sh",
             AGENT="route_overlap/fabric.sh",
         )
-        assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
+        for part in ("ipv6", "after", "networks"):
+            plain = without(plain, part)
+        assert changes(plain, render_script(CONFIG)) == [
             *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
             *("+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24", "+)"),
             *("-firsts=(@FIRSTS@)", "-nexts=(@NEXTS@)", "-families=(@FAMILIES@)", "+firsts=("),
@@ -189,6 +190,26 @@ class TestRunning:
             "expected: dev eth0 via 10.224.0.1; for the routes that help: "
             f"hostrouting check /etc/aks-flex-node/hostrouting.json\n{strict if mode == 'STRICT' else ''}"
         )
+
+    @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
+    def test_systemd_gives_no_answer(
+        self, node: KernelNode, uplink: None, tmp_path: Path, mode: str, status: int
+    ) -> None:
+        """A unit of `after` then counts as late, beside the findings and without them."""
+        for name in "bin", "run":
+            (tmp_path / name).mkdir()
+        (tmp_path / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "bin/systemctl").chmod(0o755)
+        path = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+        late = "a.service: is unknown (systemd gives no answer), neither active nor ended"
+        for cidr, fault in ("10.96.0.0/16", ""), ("172.16.8.0/22", "172.16.8.0/22: overlap"):
+            ran = run_script(
+                node, tmp_path / "run", [cidr], mode=mode, after=["a.service"], environment=path
+            )
+            [marker] = ran.markers.values()
+            assert (ran.status, late in ran.output) == (status, True)
+            assert marker.startswith(fault or (late if status else f"{cidr} leaves by eth0"))
+            assert (late in marker) == (mode == "STRICT")
 
     @pytest.mark.slow
     def test_everything_is_wrong(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ CASES: Mapping[str, tuple[list[str], Mapping[str, object], str]] = {
     "no route for a part": ([HALF], ISOLATED, f"{CIDR}: no-route 10.96.128.0-10.96.255.255"),
     "no route, no device": ([HALF], ABSENT, NO_DEVICE),
     "another way, no device": ([ASTRAY], ABSENT, NO_DEVICE),
+    "another way, no device of the network": (
+        [ASTRAY],
+        {"expectedDevs": ["10.224.0.0/16"]},
+        "there is no network device with a default route and an address in 10.224.0.0/16 (a bridge must be given by its name)",
+    ),
     "another way": ([ASTRAY], ISOLATED, ""),
     "another way than the default route": (["default via 10.224.0.1", ASTRAY], {}, ""),
     "another way for a part": (["10.96.0.0/17 dev ib0"], ISOLATED, ""),

@@ -47,10 +47,17 @@ class TestExpectedDevs:
         asked.link("eth0", "10.224.0.4/16")
         asked.default("ib0", metric=50)
         asked.default("eth0", metric=100)
-        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0"
+        trusted = asked.ask(SERVICES)
+        assert trusted.verdict == f"{SERVICES} leaves by ib0"
+        [note] = trusted.notes
+        assert str(note) == (
+            "note: chosen-exit: the IPv4 default route by ib0: decides, by its metric, before that by eth0; "
+            'if that is right, add "expectedDevs": ["ib0"] to routeOverlap'
+        )
         report = asked.ask(SERVICES, expectedDevs=["eth0"])
         assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
         assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+        assert report.notes == ()
 
     def test_a_default_route_over_two_devices(self, asked: AskedNode) -> None:
         """A hash sends some of the flows by the wrong one, which the finding names."""

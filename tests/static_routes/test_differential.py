@@ -13,19 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
-from support.kernel import kernel_of, needs_kernel, node_with_vrf
+from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
+from support.patience import in_time
 from support.static_route_worlds import World, config_of, configs, impatient, worlds
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
-from hostrouting.host import Host, ObservedRoute
+from hostrouting.host import ObservedRoute
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.testing import FakeHost, KernelNode
-from phases import Context
-from phases.testing import ManualClock
+from hostrouting.testing import KernelNode
 
 
 def run_script(
@@ -40,16 +39,9 @@ def run_script(
 
 
 def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
-    fake = FakeHost()
-    host = Host(
-        routes=kernel_of(node),
-        services=fake.services,
-        files=fake.files,
-        lock=fake.lock,
-        is_live=True,
-    )
+    host = host_of(kernel_of(node), is_live=True)
     try:
-        ConfigureStaticRoutes(config, host=host).do(Context(clock=ManualClock(auto=True)))
+        ConfigureStaticRoutes(config, host=host).do(in_time())
     except BackendError as error:
         return error
     return None

@@ -11,8 +11,9 @@ from typing import cast
 
 import attrs
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import host_of, needs_kernel
 from support.needs import require
+from support.patience import in_time
 from support.static_route_nodes import Account
 from support.static_route_worlds import config_of, static_route
 
@@ -25,13 +26,13 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop
 from hostrouting.node.configure import Reset
+from hostrouting.node.status import verdict_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.node import Node
 from phases import Context, run
-from phases.testing import ManualClock
 
 PLACE = "fd00:9::/48"
 ROUTE = static_route(f"{PLACE} via fd00:1::7 dev eth0")
@@ -52,10 +53,7 @@ def prepared(node: Node) -> Host:
         if isinstance(node, MemoryBackend)
         else NetlinkBackend(netns=cast("KernelNode", node).name)
     )
-    fake = FakeHost()
-    return Host(
-        routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True
-    )
+    return host_of(routes, is_live=True)
 
 
 @pytest.fixture(params=["kernel", "memory"])
@@ -78,7 +76,7 @@ def task(host: Host, *routes: StaticRoute) -> ConfigureStaticRoutes:
 
 
 def apply(host: Host, *routes: StaticRoute) -> None:
-    task(host, *routes).act(Context(clock=ManualClock(auto=True)))
+    task(host, *routes).act(in_time())
 
 
 def at(host: Host, destination: str = PLACE) -> list[str]:
@@ -180,7 +178,7 @@ def test_a_merge_by_another_program(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture, gateway: str
 ) -> None:
     """A next hop that it appended to ours is found and named, by each end; nobody's next hop is
-    removed. A reset fails, and the command that it names removes ours alone.
+    removed. A reset fails, and the command that it names, also in the verdict, removes ours alone.
     """
     apply(host, ROUTE)
     add(node, gateway, verb="append")
@@ -199,8 +197,10 @@ def test_a_merge_by_another_program(
     assert (at(host), at(host, "fd00:7::/48")) == ([merged], [])
     assert "not removed: another program has merged" in caplog.text
     assert reason in str(error)
-    [own], both = (text.split("`")[1::2] for text in (refused, str(error)))
-    assert own in both
+    verdict, _ = verdict_now(Context(), host)
+    [own], both, last = (text.split("`")[1::2] for text in (refused, str(error), verdict))
+    assert own in both == last
+    assert "hostrouting reset" not in verdict
     assert isinstance(node, KernelNode)
     accepted = []
     for command in both:

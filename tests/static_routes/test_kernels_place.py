@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 import pytest
-from support.kernel import connect
+from support.kernel import connect, host_of
 from support.needs import needs
 from support.static_route_nodes import Account
 
 from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import Host, Route
+from hostrouting.host import Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address
 from hostrouting.static_routes.converge import converge as converge_routes
-from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.testing import KernelNode
 from phases import Context
 
 pytestmark = needs("kernel")
@@ -43,9 +43,7 @@ def backend(node: KernelNode) -> NetlinkBackend:
 
 
 def converge(backend: NetlinkBackend, routes: Sequence[Route], ctx: Context | None = None) -> None:
-    fake = FakeHost()
-    host = Host(routes=backend, files=fake.files, lock=fake.lock, services=fake.services)
-    converge_routes(ctx or Context(), routes, host, logging.getLogger("place"))
+    converge_routes(ctx or Context(), routes, host_of(backend), logging.getLogger("place"))
 
 
 def shown(backend: NetlinkBackend, destination: str) -> list[str]:

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 PREFIX = "172.16.1.0/24"
 OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
-REFUSED = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
 
 
 class BusyNode(MemoryBackend):

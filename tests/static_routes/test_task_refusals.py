@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from support.kernel import connect
 from support.needs import needs
+from support.patience import in_time
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
 from support.static_route_worlds import config_of, static_route
 
@@ -84,13 +85,13 @@ class TestWaiting:
         ends it at once.
         """
         host = FakeHost()
-        ctx = Context(timeout=3, clock=ManualClock(auto=True))
+        ctx = in_time(3)
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 1\.5 s"):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        ctx = Context(timeout=0.5, clock=ManualClock(auto=True))
+        ctx = in_time(0.5)
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 0\.2 s"):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        ctx = Context(clock=ManualClock(auto=True))
+        ctx = in_time()
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import small_world
+from support.kernel import kernel_of
 from support.overlap_worlds import ScriptRun, World, run_script, worlds
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
@@ -208,7 +208,7 @@ def both_answers(
     files below `folder`.
     """
     write_files(folder, fabric)
-    kernel = NetlinkBackend(netns=node.name)
+    kernel = kernel_of(node)
     report = prove_egress(
         kernel, cidrs, allowed_devs=allowed, expected_devs=expected, fabric=fabric
     )

@@ -15,10 +15,8 @@ from hostrouting.testing import KernelNode
 OTHER_COMMAND = shlex.split(os.environ.get("HOSTROUTING_COMMAND", ""))
 COMMAND = OTHER_COMMAND or [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
 CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
-MENDED = {
-    **CHECKED,
-    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
-}
+ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+MENDED = {**CHECKED, **ROUTES}
 
 
 #: Hides the files that this machine may have of hostrouting, of the cloud's agent and of a CNI.

@@ -17,11 +17,15 @@ ROUTE = "hostRouting.staticRoutes.routes[1]"
 _BEYOND_A_SCHEMA: Final = re.compile(
     "host bits|lies in|is the broadcast address|repeats|contradicts|is IPv4, and|is not an IPv6 address"
     "|is not true, but|required when enabled"
-    "|counts only if|is installed by|number 1.0|given more than once|expected a duration from|is not a link-local"
-    "|must be inside|is not a global|cannot be printed|after a '\\['|takes a byte"
+    "|would wait for itself|counts only if|is installed by|number 1.0|given more than once|expected a duration from|is not a link-local"
+    "|must be inside|is not a global|cannot be printed|after a '\\['|takes a byte|is missing or null"
     # For Python, unlike ECMAScript, $ matches before a newline at the end.
     r"|^'.*\\n' "
 )
+
+
+def is_beyond_a_schema(message: str) -> bool:
+    return _BEYOND_A_SCHEMA.search(message) is not None
 
 
 def errors(mapping: Any) -> list[tuple[str, str]]:
@@ -31,7 +35,7 @@ def errors(mapping: Any) -> list[tuple[str, str]]:
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(mapping)
     found = [(error.path, error.message) for error in caught.value.errors]
-    if _is_json(mapping) and not all(_BEYOND_A_SCHEMA.search(message) for _, message in found):
+    if _is_json(mapping) and not all(is_beyond_a_schema(message) for _, message in found):
         assert not is_valid(mapping), found
     return found
 

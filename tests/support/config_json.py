@@ -19,7 +19,7 @@ FULL: dict[str, Any] = {
         "expected": ["azure"],
         "mode": "STRICT",
         "allowedDevs": ["mesh*"],
-        "expectedDevs": ["eth0"],
+        "expectedDevs": ["eth0", "10.224.0.0/16"],
         "fabric": ["172.16.0.0/16"],
     },
     "probeSnat": {
@@ -48,10 +48,11 @@ FULL: dict[str, Any] = {
         "keepForeignRoutes": True,
     },
     "gates": ["kubelet.service"],
+    "after": ["ib_rdma_configure.service"],
 }
 WIRE_NAMES = """
     hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
-    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force conflist lock
+    after expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force conflist lock
     required interval expected expectedDevs fabric
 """
 KEYS = st.sampled_from(WIRE_NAMES.split())

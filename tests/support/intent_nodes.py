@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from support.kernel import uplink
+
 from hostrouting.config import HostRoutingConfig
 from hostrouting.node.configure import Configure
 from hostrouting.testing import FakeHost
@@ -35,9 +37,7 @@ def node(*, ipv6: bool = True) -> FakeHost:
         mode=0o644,
     )
     host.files.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    uplink(host.routes)
     if ipv6:
         host.link_layer.add_address("eth0", "2001:db8::4/64")
         host.routes.add_route("::/0", dev="eth0")

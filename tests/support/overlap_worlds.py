@@ -242,6 +242,7 @@ def run_script(
     through: Sequence[str] = (),
     options: Mapping[str, object] | None = None,
     files: Path | None = None,
+    after: Sequence[str] = (),
 ) -> ScriptRun:
     """Run the rendered script, but with another folder for the markers, and less patience.
 
@@ -258,6 +259,7 @@ def run_script(
     document = {
         "routeOverlap": section,
         "staticRoutes": {"enabled": bool(routes), "routes": list(routes)},
+        "after": list(after),
     }
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
     assert "waits=30 " in text

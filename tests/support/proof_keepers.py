@@ -7,6 +7,7 @@ from typing import Any
 
 from support.fabric_files import SWITCHED_ON, record
 from support.kept_routes import CountedNode
+from support.kernel import uplink
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import EventsLostError
@@ -48,10 +49,7 @@ class ProvenNode:
 
     def __init__(self, config: HostRoutingConfig) -> None:
         self.node = ReadBackend()
-        for name, address in ("eth0", "10.224.0.4/16"), ("ib0", "10.225.0.4/16"):
-            self.node.add_link(name)
-            self.node.add_address(name, address)
-        self.node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        uplink(self.node, ib0="10.225.0.4/16")
         self.host = FakeHost(self.node)
         self.clock = ManualClock()
         self.ctx = Context(clock=self.clock)

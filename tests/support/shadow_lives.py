@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
+from support.patience import in_time
 from support.shadow_worlds import (
     PROTOCOLS,
     TOS,
@@ -29,7 +30,6 @@ from hostrouting.config import StaticRoute
 from hostrouting.host import Host
 from hostrouting.node.configure import Reset
 from phases import Context, Serial, TaskFailedError, execute, run, task
-from phases.testing import ManualClock
 
 #: What another program may notice of ours, by the letters of the list in docs/limits.md.
 REMAINDERS: Final = (
@@ -368,7 +368,7 @@ class Life:
 
     def _context(self) -> Context:
         # Nothing heals while it waits.
-        return Context(clock=ManualClock(auto=True))
+        return in_time()
 
 
 def _wanted(config: HostRoutingConfig) -> _Places[str]:

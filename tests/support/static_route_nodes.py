@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from support.kernel import connect
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -30,11 +31,9 @@ def made_host() -> FakeHost:
     stale one.
     """
     node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
+    connect(node, eth0="10.224.0.4/16")
     node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-    node.add_link("ib0")
-    node.add_address("ib0", "172.16.1.4/16")
+    connect(node, ib0="172.16.1.4/16")
     node.add_route("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=4)
     node.add_route("172.16.16.0/24", gateway="10.224.0.1", dev="eth0")
     node.add_route(

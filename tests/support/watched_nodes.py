@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from threading import Thread
 
 import attrs
+from support.kernel import kernel_of
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL, Host
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, KernelNode
@@ -130,7 +130,7 @@ def kernel_host(node: KernelNode) -> Host:
     """Return a host with the routes and events of a namespace, and a disk in memory."""
     fake = FakeHost()
     return Host(
-        routes=NetlinkBackend(netns=node.name),
+        routes=kernel_of(node),
         events=NetlinkEvents(netns=node.name),
         files=fake.files,
         lock=fake.lock,

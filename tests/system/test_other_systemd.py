@@ -28,6 +28,7 @@ _PACKAGES: Final = (
 _TESTS: Final = (
     "host/test_systemd.py",
     "static_routes/test_unit.py",
+    "system/test_after.py",
     "system/test_advertised_gates.py",
     "system/test_advertisements.py",
     "system/test_fabric.py",

@@ -238,6 +238,30 @@ def test_no_default_route_holds_and_heals(
             assert list(markers(machine)) == [OK]
 
 
+def test_a_rename_heals(tmp_path: Path) -> None:
+    """With a network in `expectedDevs` a held node starts once the device has its lease, whatever
+    its name is by then; a default route by the fabric is not enough.
+    """
+    section = {**overlap("STRICT"), "expectedDevs": ["10.224.0.0/16"]}
+    astray = f"ip route add {CIDR} dev ib0\nip route add default via 172.16.0.1 dev ib0 metric 9\n"
+    with hurried():
+        arrange = applied(routeOverlap=section)
+        prepare = LINKS + astray + EARLY
+        with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
+            machine.wait_for_failure("check-route-overlap.service")
+            assert machine.payloads() == []
+            missing = "there is no network device with a default route and an address in 10.224.0.0/16 (a bridge must be given by its name)"
+            assert waits_told(machine) == [f"waiting up to 1 s: {missing}"]
+            machine.run("ip", "link", "set", "eth0", "down")
+            machine.run("ip", "link", "set", "eth0", "name", "enP5")
+            machine.run("ip", "link", "set", "enP5", "up")
+            machine.run(*f"ip route replace {CIDR} via 10.224.0.1 dev enP5".split())
+            machine.run(*DEFAULT_ROUTE.replace("eth0", "enP5").split())
+            machine.wait_until_up()
+            machine.wait_until_up(KUBELET)
+            assert markers(machine) == {OK: f"{CIDR} leaves by enP5\n"}
+
+
 @pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
 def test_warn_waits_once(
     tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]

@@ -69,6 +69,18 @@ def test_a_finding_of_a_strict_config_is_an_error(
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
 
 
+def test_the_marker_has_a_late_unit() -> None:
+    """Under STRICT it counts as the boot script's answer does, until the unit is up."""
+    watched = ProvenNode(attrs.evolve(config_of(mode="STRICT"), after=("fabric.service",)))
+    path = "/etc/systemd/system/fabric.service"
+    watched.host.files.write(path, b"[Service]\nExecStart=/bin/a", mode=0o644)
+    watched.run(2)
+    assert (watched.marker() or "").startswith("fabric.service: is inactive (dead), neither active")
+    watched.host.services.start(watched.ctx, "fabric.service")
+    watched.run(watched.installed.config.watch.interval)
+    assert watched.marker() == "ok"
+
+
 @pytest.mark.parametrize(
     ("watched", "seconds"),
     [(config_of(readings=1), 0), (config_of(readings=5), 4)],

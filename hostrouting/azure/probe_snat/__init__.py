@@ -7,8 +7,6 @@ ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at
            nft's listing -> ProbeRules
 """
 
-from __future__ import annotations
-
 from hostrouting.azure.probe_snat.detect import rules_to_install
 from hostrouting.azure.probe_snat.ruleset import boot_unit
 from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT

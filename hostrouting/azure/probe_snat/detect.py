@@ -135,8 +135,10 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
     if host is None or not host.is_live:
         if config.probe_snat.dev:
             return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
-        step = "name the device that probes come in by, which only a live node can look up"
-        raise InvalidConfigError([ConfigMistake(_DEV, f"is missing; {step}")])
+        reason = (
+            "is missing; name the device that probes come in by, which only a live node can look up"
+        )
+        raise InvalidConfigError([ConfigMistake(_DEV, reason)])
     rules = _rules(config.probe_snat, host)
     if isinstance(rules, Obstacle):
         raise BackendError(
@@ -216,14 +218,13 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         [answer] = host.routes.lookup(numbers, resolve=True, family=IPV6)
     hops = answer.route.hops if answer.route else ()
     leaves_by = sorted({hop.dev for hop in hops if not hop.dead})
-    elsewhere = [name for name in leaves_by if name != dev]
-    if leaves_by and not elsewhere:
-        if section.address in _addresses(host, dev):
-            reason = (
-                f"{section.address} is an address of the node, so replies to probes would end there"
-            )
-            return Obstacle(reason, "give another hostRouting.probeSnat.address")
-        return None
+    if leaves_by == [dev]:
+        if section.address not in _addresses(host, dev):
+            return None
+        return Obstacle(
+            f"{section.address} is an address of the node, so replies to probes would end there",
+            "give another hostRouting.probeSnat.address",
+        )
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
     if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
         step = f"run: {quoted('sysctl', '-w', f'{switch}=0')}"
@@ -231,11 +232,12 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
     step = f"add a route to {section.address} by {dev}"
     if not leaves_by:
         return Obstacle(f"no route leads to {section.address}", step, may_change=True)
-    reason = (
-        f"packets to {section.address} leave by {', '.join(elsewhere)}, not by {dev} alone, "
-        "so that replies to probes would not become the load balancer's again"
+    elsewhere = ", ".join(name for name in leaves_by if name != dev)
+    return Obstacle(
+        f"packets to {section.address} leave by {elsewhere}, not by {dev} alone, "
+        "so that replies to probes would not become the load balancer's again",
+        f"{step}, or correct {_DEV}",
     )
-    return Obstacle(reason, f"{step}, or correct {_DEV}")
 
 
 #: The table: these rules, the reason why it has different ones, or None without a table.

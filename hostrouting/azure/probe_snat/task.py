@@ -111,9 +111,8 @@ class ConfigureProbeSNAT(SectionTask):
             ]
             action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
             # An optional task that is refused does not refuse the plan as a whole.
-            optional = not self._config.probe_snat.required
             reason = f"{outcome.reason}; {outcome.step}"
-            refused = hindered(action, TABLE, reason, optional=optional)
+            refused = hindered(action, TABLE, reason, optional=not self._config.probe_snat.required)
             later = Change(action, TABLE, f"{outcome.reason}: follows once that is right")
             return [later if outcome.may_change else refused, *missing]
         files = self._boot.plan_install(ctx, *self._parts(outcome))
@@ -200,8 +199,9 @@ class ConfigureProbeSNAT(SectionTask):
                 if section.required and not is_assumed:
                     raise
                 ctx.check()
-                text = "it is unknown if this node has IPv6, so IPv6 is assumed: %s"
-                self._log(WARNING, text, error)
+                self._log(
+                    WARNING, "it is unknown if this node has IPv6, so IPv6 is assumed: %s", error
+                )
                 return assume(section, self._host)
         return assess(section, self._host)
 
@@ -240,8 +240,9 @@ class ConfigureProbeSNAT(SectionTask):
                 self._log(INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
-            text = "%s cannot be deleted, and disappears with the next boot: %s"
-            self._log(WARNING, text, TABLE, error)
+            self._log(
+                WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error
+            )
 
     def _load(self, ctx: Context, before: Loaded, after: ProbeRules | None) -> None:
         self._host.nftables.load(ctx, render(after) if after else delete_script())
@@ -255,8 +256,7 @@ class ConfigureProbeSNAT(SectionTask):
             if now == earlier:
                 return
             if now != left:
-                text = "%s changed since this run loaded it; it stays as it is"
-                self._log(WARNING, text, TABLE)
+                self._log(WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
                 return
             self._host.nftables.load(held, render(earlier) if earlier else delete_script())
 
@@ -283,7 +283,8 @@ class ConfigureProbeSNAT(SectionTask):
         ctx.check()
         if not self._host.is_live:
             return []
-        section, is_assumed = self._config.probe_snat, is_installed(self._host.files)
+        section = self._config.probe_snat
+        is_assumed = is_installed(self._host.files)
         decides = asks or section.required or not is_assumed or section.detect != "imds"
         outcome = (
             self._decide(ctx, is_assumed=is_assumed) if decides else assume(section, self._host)
@@ -315,5 +316,7 @@ class ConfigureProbeSNAT(SectionTask):
 
 
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
-    reason = f"{obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
-    return BackendError(f"IPv6 probes cannot reach pods: {reason}")
+    return BackendError(
+        f"IPv6 probes cannot reach pods: {obstacle.reason}{waited}. No rule was changed; "
+        f"{obstacle.step}"
+    )

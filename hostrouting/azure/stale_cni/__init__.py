@@ -8,8 +8,6 @@ task.py         CleanStaleCNI: read, confirm, record, remove and read again; res
 report.py       `hostrouting sweep`
 """
 
-from __future__ import annotations
-
 from hostrouting.azure.stale_cni.report import sweep_node
 from hostrouting.azure.stale_cni.task import CleanStaleCNI
 

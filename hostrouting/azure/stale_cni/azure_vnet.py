@@ -196,10 +196,9 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
     CNS may serve another CNI (Cilium, for example). Only azure-vnet gives it devices and hardware
     addresses, so endpoints without both are another CNI's and are left out.
     """
-    infos = _leaves(_document(content), "the file", "Endpoints", "IfnameToIPMap")
     endpoints = (
         _endpoint({"IPv4": [], "IPv6": [], **info}, path, "HostVethName", "IPv4", "IPv6")
-        for info, path in infos
+        for info, path in _leaves(_document(content), "the file", "Endpoints", "IfnameToIPMap")
     )
     return tuple(endpoint for endpoint in endpoints if endpoint.host_device or endpoint.mac)
 

@@ -71,7 +71,7 @@ def from_json(content: bytes, *, path: str = "") -> Record:
     """Parse the content of a record's file; `damage` names the objects that cannot be parsed."""
     mapping = json.loads(content)
     objects: list[Restorable] = []
-    wrong: list[str] = []
+    wrong = []
     for number, entry in enumerate(mapping["objects"]):
         try:
             [(kind, name)] = ((kind, name) for kind, name in _NAMES.items() if name in entry)

@@ -93,8 +93,10 @@ def wrong_bridge(host: Host, bridge: str) -> str | None:
     for pod in pod_devices(devices.values()):
         master = devices.get(pod.master or "")
         if master is not None and master.kind == "bridge":
-            reason = f"{bridge} does not exist, and {pod.name} is a port of {master.name}"
-            return f"staleCni.bridge must name the bridge of azure-vnet's pods: {reason}"
+            return (
+                f"staleCni.bridge must name the bridge of azure-vnet's pods: {bridge} does not "
+                f"exist, and {pod.name} is a port of {master.name}"
+            )
     return None
 
 
@@ -133,8 +135,10 @@ class Observer:
             except PermissionDeniedError as error:
                 if not may_guess:
                     raise
-                doubt = "pods that have been silent for long may be alive or gone"
-                self.log_once(logging.WARNING, f"{error}; {doubt}")
+                self.log_once(
+                    logging.WARNING,
+                    f"{error}; pods that have been silent for long may be alive or gone",
+                )
                 snapshot = attrs.evolve(snapshot, may_probe=False)
             verdicts = self._judge(snapshot)
         self._log(verdicts, ebtables)

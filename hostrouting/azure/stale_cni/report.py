@@ -106,15 +106,21 @@ def sweep_node(
     hidden all stale objects.
     """
     if not require_config(config).stale_cni.enabled:
-        example = '{"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}'
-        reason = f"is not true; write {example}, with the range of the removed CNI"
+        reason = (
+            'is not true; write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, '
+            "with the range of the removed CNI"
+        )
         raise InvalidConfigError([ConfigMistake("hostRouting.staleCni.enabled", reason)])
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
         reading = task.foresee(ctx)
         changes = tuple(stale.removal for stale in reading.stale)
-        spared, obstacle = tuple(reading.spared), task.obstacle() if changes else None
-        return SweepReport(dry_run=True, changes=changes, spared=spared, obstacle=obstacle)
+        return SweepReport(
+            dry_run=True,
+            changes=changes,
+            spared=tuple(reading.spared),
+            obstacle=task.obstacle() if changes else None,
+        )
     swept = Swept()
     with host.lock.hold(ctx) as held:
         done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)
@@ -147,5 +153,4 @@ def run_sweep(
         status = BAD
     else:
         status = DIFFERS if options.dry_run and options.exit_code and report.changes else FINE
-    lines = report.lines(verbose=options.verbose)
-    return Answer(report.to_mapping(), lines, status, report.error)
+    return Answer(report.to_mapping(), report.lines(verbose=options.verbose), status, report.error)

@@ -145,8 +145,7 @@ class CleanStaleCNI(NodeTask):
                     "%s is of %s, before this machine was restarted: nothing in it can be "
                     "restored, so it is removed"
                 )
-                extra = {"backup": record.path}
-                self._logger.info(line, record.path, record.time, extra=extra)
+                self._logger.info(line, record.path, record.time, extra={"backup": record.path})
                 self._sweeps.remove(record)
                 held.record(_removal(record))
             for record in recorded.damaged:
@@ -197,7 +196,8 @@ class CleanStaleCNI(NodeTask):
         """
         if not self._section.enabled or not self._host.is_live:
             return [], []
-        reading, obstacle = self.foresee(ctx), self.obstacle()
+        reading = self.foresee(ctx)
+        obstacle = self.obstacle()
         step = f"cannot be removed now: {obstacle}" if obstacle else ""
         finding = partial(NodeFinding, "stale-cni", step=step, apply="" if obstacle else "now")
         findings = [finding(str(verdict.object), verdict.reason) for verdict in reading.stale]
@@ -260,8 +260,8 @@ class CleanStaleCNI(NodeTask):
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; if none of its pods is "
                 f"alive, staleCni.force (its switches conflist and lock) sweeps all the same"
             )
-        force, files = self._section.force, self._host.files
-        if ignored := azure_vnet.in_use(files, conflist=force.conflist, lock=force.lock):
+        force = self._section.force
+        if ignored := azure_vnet.in_use(self._host.files, conflist=force.conflist, lock=force.lock):
             self._observer.log_once(logging.WARNING, f"staleCni.force overrides: {ignored}")
 
     # --- removing
@@ -286,8 +286,9 @@ class CleanStaleCNI(NodeTask):
                 line = "the sweep was stopped (%s); all the objects that it had removed are back"
                 self._logger.warning(line, error)
             if was_begun and isinstance(error, HostRoutingError):
-                text = f"{error}\nthe objects that were removed before that are back"
-                raise StaleCNIError(text) from error
+                raise StaleCNIError(
+                    f"{error}\nthe objects that were removed before that are back"
+                ) from error
             raise
         except BaseException:
             # An interrupt: only a reading shows which objects are absent; `undo` restores those.
@@ -295,7 +296,8 @@ class CleanStaleCNI(NodeTask):
                 removed = compare(removed, self._snapshot(ctx.shielded())).absent
             raise
         finally:
-            undo, lasting = partial(self._undo_sweep, record), set(removed)
+            undo = partial(self._undo_sweep, record)
+            lasting = set(removed)
             for verdict in stale:
                 if verdict.object in lasting:
                     ctx.record(verdict.removal, undo=undo)
@@ -310,7 +312,7 @@ class CleanStaleCNI(NodeTask):
         """
         # Not bound by the caller's context, whose end may be the reason for the rollback.
         ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
-        problems: list[str] = []
+        problems = []
         try:
             missing = compare(record.objects, self._snapshot(ctx)).missing
             for sort in reversed(by_sort(ctx, self._host, missing)):
@@ -337,8 +339,9 @@ class CleanStaleCNI(NodeTask):
             self._logger.warning(line, error, record.path)
             return
         for leftover in back:
-            extra = {"object": str(leftover)}
-            self._logger.warning("another program added it again: %s", leftover, extra=extra)
+            self._logger.warning(
+                "another program added it again: %s", leftover, extra={"object": str(leftover)}
+            )
         if back:
             raise StaleCNIError(
                 f"another program adds them again: {len(back)} of {len(record.objects)} removed "

@@ -86,7 +86,8 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
             return Verdict(leftover, "node", address, of_node)
         if not any(pod.covers(Address.parse(address)) for pod in pods):
             return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
-        sign, own = life.signs.get(address), node.addresses.get(address)
+        sign = life.signs.get(address)
+        own = node.addresses.get(address)
         if not (sign or own):
             reason = life.dead.get(address) or f"no live endpoint of azure-vnet has {address}"
         elif life.leads_nowhere(candidate):
@@ -171,7 +172,8 @@ class _Node:
 
     def needs(self, candidate: Candidate) -> str | None:
         """Return why the node needs the object; None if it does not, even if a pod does."""
-        address, mac = candidate.address or "", candidate.mac
+        address = candidate.address or ""
+        mac = candidate.mac
         own = self.addresses.get(address)
         if address in self._gateways:
             return f"{address} is a gateway of the node"
@@ -271,7 +273,7 @@ class _Life:
 
     def _living(self, snapshot: Snapshot) -> list[Endpoint]:
         """Return the records that protect; `dead` gets the addresses of the rest."""
-        living: list[Endpoint] = []
+        living = []
         for device, pods in pods_by_device(snapshot.endpoints).items():
             known: list[list[Endpoint]] = []
             reason = "which is gone"
@@ -290,8 +292,7 @@ class _Life:
                     living += pod
                     continue
                 for record in pod:
-                    sentence = f"{_recorded(record)}, {reason}"
-                    self.dead |= dict.fromkeys(record.addresses, sentence)
+                    self.dead |= dict.fromkeys(record.addresses, f"{_recorded(record)}, {reason}")
         return living
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:

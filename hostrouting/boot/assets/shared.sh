@@ -29,9 +29,9 @@ look() { # groups
     # In a batch ip reads them as a shell does.
     [[ ! $text =~ [\"\'\\#] ]] || { trouble='a device has a quote, a backslash or a # in its name, which ip cannot read; rename it' && return 1; }
     if ((${#text} < 4000 && BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] > 500)); then
-      text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 <<<"$text")
+      text=$(exec ip ${details:+-d} ${family:+"-$family"} -o -force -batch - 2>&1 <<<"$text")
     else
-      text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 < <(printf %s "$text" 2>/dev/null))
+      text=$(exec ip ${details:+-d} ${family:+"-$family"} -o -force -batch - 2>&1 < <(printf %s "$text" 2>/dev/null))
     fi
     # Of a library in /etc/ld.so.preload that has gone, each program complains before its own output.
     while [[ $text == 'ERROR: ld.so: '*$'\n'* ]]; do text=${text#*$'\n'}; done
@@ -184,8 +184,7 @@ own_default() {
 
 # Set `lines` to these routes of IPv6, in the order in which a table prefers them: by prefix, metric and preference.
 sort_routes() {
-  local line length rank ranks=()
-  local -A order=([high]=0 [medium]=1 [low]=2)
+  local line length rank ranks=() && local -A order=([high]=0 [medium]=1 [low]=2)
   for line in "$@"; do
     parse_route "$line" && length=128
     [[ $destination == */* ]] && length=${destination#*/}

@@ -18,13 +18,17 @@ nexts=(@NEXTS@)
 families=(@FAMILIES@)
 # Patterns of device names.
 allowed=(@ALLOWED@)
-# Devices by which they must leave; none stands for those of the default route.
+# Devices by which they must leave, or networks that stand for them; none stands for those of the default route.
 given=(@EXPECTED@)
 # The names that presets give to the addresses that they expect.
 declare -A names=(@NAMES@)
 # @if auto list@
 # Networks that will be connected.
 fabric_networks=(@NETWORKS@)
+# @end@
+# @if after@
+# Units that connect networks: the proof waits for them.
+after=(@AFTER@)
 # @end@
 
 ((${#cidrs[@]})) || exit 0
@@ -226,8 +230,7 @@ read_routes() { # rows of tables, of IPv4
 }
 
 read_tables() {
-  local line list='' others=()
-  defaults=()
+  local line list='' others=() && defaults=()
   ((${#roots[@]})) && printf -v list 'route show table all root %s\n' "${roots[@]}"
   # @if ipv6@
   if ((family == 6)); then
@@ -447,9 +450,37 @@ cut_cidrs() {
   done
 }
 
+# @if networks@
+# Put in place of each network in `given` the device of a default route with an address in it, which is neither InfiniBand
+# nor virtual. Without one, or with several, the network stays: no device has such a name.
+resolve_given() {
+  local i line link dev matching by_default=' '
+  for line in "${defaults[@]}"; do
+    own_default "$line" && for i in "${!hop_dev[@]}"; do [[ ${hop_state[i]} == dead ]] || by_default+="${hop_dev[i]} "; done
+  done
+  for i in "${!given[@]}"; do
+    [[ ${given[i]} == */* ]] || continue
+    { matching=() && details=yes look '' 'link show' "addr show to ${given[i]}" && split "${parts[2]}"; } || cannot_prove
+    for line in "${lines[@]}"; do
+      dev=${line#*: } dev=${dev%% *} link=$'\n'${parts[1]} link=${link#*$'\n'"${line%%:*}: "} link=${link%%@($'\n'|'\    alias ')*}
+      # A backslash and blanks precede the kind of a device; hardware has none.
+      [[ $by_default == *" $dev "* && " ${matching[*]-} " != *" $dev "* && $link != *' link/'@(infiniband|loopback)' '* \
+        && ${link//\\    @(link\/|prog\/|altname |vf |+([a-z])_slave |bond |team |vlan |veth )/} != *\\'    '* ]] && matching+=("$dev")
+    done
+    ((${#matching[@]})) || absent+=("with a default route and an address in ${given[i]} (a bridge must be given by its name)")
+    joined "${matching[@]}"
+    ((${#matching[@]} > 1)) && notes+=$'\n'"warning: ${given[i]} in expectedDevs: stands for none of $REPLY; name one of them, or a narrower network"
+    ((${#matching[@]} == 1)) && if [[ " ${given[*]} " == *" $REPLY "* ]]; then unset -v 'given[i]'; else given[i]=$REPLY; fi
+  done
+}
+
+# @end@
 # -> expected, the devices by which packets must leave; way: the first hop that leads out there
 find_exit() {
   local line i
+  # @if networks@
+  ((family == 4)) && resolve_given
+  # @end@
   expected=("${given[@]}") way='' permissions=() verdicts=()
   # @if ipv6@
   # shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
@@ -487,7 +518,7 @@ prove() {
   cut_cidrs
   ((${#starts[@]})) || return 0
   all_expected+=("${expected[@]}")
-  ((${#expected[@]})) && printf -v questions 'link show dev %s\n' "${expected[@]}"
+  ((${#expected[@]})) && printf -v questions 'link show dev %s\n' "${expected[@]/*\/*/lo}"
   printf -v REPLY 'route get fibmatch %s uid 0\n' "${addresses[@]}"
   lookup "$questions$REPLY"
   for i in "${!expected[@]}"; do
@@ -531,7 +562,10 @@ pass() {
   joined "${carriers[@]}"
   if ((${#cidrs[@]} == 1)); then way="leaves by $REPLY"; else way="leave by $REPLY"; fi
   joined "${cidrs[@]}"
-  conclude "$ok" "$detected" "$REPLY $way" 0 5 "$REPLY $way$notes"
+  # @if after@
+  [[ ! $refusals ]] || conclude_badly "${refusals#?}" "${refusals#?}$notes"
+  # @end@
+  conclude "$ok" "$detected" "$REPLY $way" 0 "$level" "$REPLY $way$notes"
 }
 
 use_ipv4
@@ -546,6 +580,36 @@ fi
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
 printf -v notes %s "${fabric_notes[@]/#/$'\n'}"
+refusals='' level=5
+# @if after@
+# Set `late` to the units that are neither up nor ended with success in this boot, `spared` to those that never will be.
+look_at_units() {
+  local unit block state result word IFS=$end
+  of() { word=${block##*$'\n'"$1"=} word=${word%%$'\n'*}; }
+  block=$(exec timeout 5 systemctl show --property=LoadState,ActiveState,SubState,Result,ConditionResult \
+    --property=ConditionTimestampMonotonic,InactiveEnterTimestampMonotonic -- "${after[@]}" 2>/dev/null)
+  # shellcheck disable=SC2086 # A block for each unit.
+  set -- ${block//$'\n\n'/$end} && late=() spared=()
+  for unit in "${after[@]}"; do
+    block=$'\n'${1-}$'\n' && shift
+    of ActiveState && state=$word && of Result && result=$word && of LoadState
+    # A unit that has failed and is stopped before its restart is inactive, too.
+    [[ $state == @(active|reloading) \
+      || $state$result$block == inactive?(success)$'\n'*InactiveEnterTimestampMonotonic=[1-9]* ]] && continue
+    [[ $state$block == inactive*ConditionResult=no* && $block == *ConditionTimestampMonotonic=[1-9]* \
+      || $state$result == inactiveexec-condition ]] && word=skipped
+    # A unit that is masked while it starts goes on.
+    [[ $word == @(not-found|masked|skipped) && $state != *activating ]] \
+      && spared+=("$unit: is $word, so routing is proven without it; see: systemctl status '$unit'") && continue
+    if [[ $result != @(|success) ]]; then word=$result; else of SubState; fi
+    late+=("$unit: is ${state:-unknown} (${word:-systemd gives no answer}), neither active nor ended with success in this boot; see: systemctl status '$unit'")
+  done
+}
+look_at_units
+while [[ ${late-} ]] && wait_a_second "$late"; do look_at_units; done
+[[ $mode == STRICT ]] || { level=$((5 - (${#late[@]} > 0))) spared=("${late[@]}" "${spared[@]}") late=(); }
+printf -v refusals %s "${late[@]/#/$'\n'}" && printf -v notes %s "$notes" "${spared[@]/#/$'\nwarning: '}"
+# @end@
 while prove; do ((${#families[@]})) || pass; done
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
@@ -553,8 +617,7 @@ while prove; do ((${#families[@]})) || pass; done
 # A rule that selects by source gets the source that the kernel chose after the answer without one. The second answer
 # decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
-  local questions='' part dev source sources i parts_asked=() asked=()
-  local -A seen=()
+  local questions='' part dev source sources i parts_asked=() asked=() && local -A seen=()
   for part in "${!plain[@]}"; do
     [[ ${fates[part]-} || ${plain[part]} == '!'* ]] && continue
     devs=('')
@@ -679,8 +742,7 @@ may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
 }
 
 explain() { # -> REPLY
-  local text most=10
-  joined "${expected[@]}"
+  local text most=10 && joined "${expected[@]}"
   text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   if ((!${#expected[@]})); then
@@ -718,4 +780,4 @@ family=$first_family way=$first_way expected=("${first_expected[@]}")
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
 printf -v lines '%s\n' "${findings[@]}"
-conclude_badly "${lines%$'\n'}" "$REPLY$notes"
+conclude_badly "${lines%$'\n'}$refusals" "$REPLY$refusals$notes"

@@ -29,8 +29,7 @@ is_readable() { # path
 }
 
 is_switched_on() {
-  local content lines line name blank='[[:space:]]*'
-  local -A is_on=()
+  local content lines line name blank='[[:space:]]*' && local -A is_on=()
   is_readable "$fabric_configuration" || return
   # To the first NUL, or one byte more than the most, so that no file is too large.
   IFS= read -rd '' -n "$((fabric_most + 1))" content <"$fabric_configuration"
@@ -47,8 +46,7 @@ is_switched_on() {
 
 # The pool has records of 512 bytes for a key and 2048 for its value, both padded with NULs.
 read_pool() { # -> fabric_macs, fabric_addresses
-  local content='' key value i
-  local -A found=()
+  local content='' key value i && local -A found=()
   fabric_awaited=yes
   [[ -e $fabric_pool || -L $fabric_pool ]] || refuse "$fabric_pool does not exist yet" || return
   fabric_awaited=''

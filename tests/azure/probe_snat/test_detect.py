@@ -117,7 +117,7 @@ class TestAssess:
                 ["eth*"],
                 Obstacle(
                     reason="of the device of the IPv6 default route "
-                    "'eth*' is not a device name: '*' is not allowed in it",
+                    "'eth*' is not a device name: '*' is not allowed in it; see: ip link",
                     step="rename the device",
                 ),
             ),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from support.patience import in_time
 from support.probe_listings import rules_in
 from support.probe_nodes import (
     CONFIG,
@@ -21,7 +22,6 @@ from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.testing import FakeHost
 from phases import Context
-from phases.testing import ManualClock
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ class Killed(BaseException):
 def fails(act: Callable[[Context], None]) -> bool:
     """Return True if `act` raised one of our errors or the planned one; any other error passes."""
     try:
-        act(Context(clock=ManualClock(auto=True)))
+        act(in_time())
     except (HostRoutingError, Killed):
         return True
     return False

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
+from support.patience import in_time
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
     ADDRESS,
@@ -47,7 +48,6 @@ from phases.testing import ManualClock
 
 UNIT_PATH = DEPARTURE.paths[1]
 #: The listing of a table with flags.
-UNREADABLE = [{"table": {"family": OURS[0], "name": OURS[1], "unreadable": True}}]
 
 
 class LaterClock(ManualClock):
@@ -255,7 +255,7 @@ class TestDo:
         lead(host)
         before = state(host)
         with pytest.raises(BackendError) as caught:
-            apply(host, Context(timeout=3, clock=ManualClock(auto=True)))
+            apply(host, in_time(3))
         assert str(caught.value) == (
             "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
             "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
@@ -354,7 +354,7 @@ class TestNoPart:
     ) -> None:
         """The log says so; loudly, where two programs could get into each other's way."""
         caplog.set_level(logging.INFO)
-        apply(host, Context(clock=ManualClock(auto=True)), takes_no_part(host, why))
+        apply(host, in_time(), takes_no_part(host, why))
         said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
         assert (
             f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed" in said

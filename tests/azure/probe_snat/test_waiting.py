@@ -5,13 +5,13 @@ from functools import partial
 
 import attrs
 import pytest
+from support.kernel import kernel_of
 from support.needs import needs
 from support.patience import wait_until
 
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
@@ -39,7 +39,7 @@ def waited(node: KernelNode) -> float:
     fake = FakeHost()
     parts = {field.name: getattr(fake, field.name) for field in attrs.fields(Host)}
     parts |= {
-        "routes": NetlinkBackend(netns=node.name),
+        "routes": kernel_of(node),
         "link_layer": NetlinkLinkLayer(netns=node.name),
     }
     host = Host(**parts)

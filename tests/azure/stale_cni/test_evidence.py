@@ -1,5 +1,7 @@
 """Evidence: the node, the pods that live, and devices that could not be asked."""
 
+from collections.abc import Sequence
+
 import pytest
 from support.stale_cni_snapshots import (
     DEVICES,
@@ -143,34 +145,80 @@ def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restora
 
 # --- live pods
 
-
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
-@pytest.mark.parametrize("device", ["azv1", ""])
-def test_an_endpoint_in_the_state_is_alive(leftover: Restorable, device: str) -> None:
-    """An endpoint in azure-vnet's state protects its addresses if its device exists, or is not
-    named.
-    """
-    evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), device),))
-    reason = f"azure-vnet's state has an endpoint with it{', on azv1' if device else ''}"
-    assert judged(evidence) == [("live", reason)]
-
-
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
-def test_a_record_of_a_device_that_is_gone_protects_nothing(leftover: Restorable) -> None:
-    """azure-vnet leaves its state, too: an endpoint without its device is a dead record."""
-    evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv7"),))
-    assert judged(evidence) == [
-        ("stale", "azure-vnet's state has an endpoint with it, on azv7, which is gone")
-    ]
+IN_STATE = "azure-vnet's state has an endpoint with"
+HAVE_MAC: list[Restorable] = [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)]
+#: What is read of a pod: objects that it is about, their verdict and its reason.
+OF_A_POD: list[tuple[Sequence[Restorable], dict[str, object], str, str]] = [
+    # The state protects the addresses of a pod if its device exists, or is not named.
+    (OF_PODS, {"endpoints": (Endpoint((POD, POD6), "azv1"),)}, "live", f"{IN_STATE} it, on azv1"),
+    (OF_PODS, {"endpoints": (Endpoint((POD, POD6), ""),)}, "live", f"{IN_STATE} it"),
+    # azure-vnet leaves its state, too: an endpoint without its device is a dead record.
+    (
+        OF_PODS,
+        {"endpoints": (Endpoint((POD, POD6), "azv7"),)},
+        "stale",
+        f"{IN_STATE} it, on azv7, which is gone",
+    ),
+    # A bridge that has learned the pod's own hardware address on a port has heard the pod.
+    (
+        HAVE_MAC,
+        {"stations": (Station(MAC, "azv1"),)},
+        "live",
+        f"{MAC}, its hardware address, is learned on azv1",
+    ),
+    # A record need not have all addresses of its pod, but it has the hardware address.
+    (
+        HAVE_MAC,
+        {"endpoints": (Endpoint(("10.240.0.77",), "azv1", MAC),)},
+        "live",
+        f"{IN_STATE} {MAC}, its hardware address, on azv1",
+    ),
+    (
+        HAVE_MAC,
+        {"endpoints": (Endpoint(("10.240.0.77",), "", MAC),)},
+        "live",
+        f"{IN_STATE} {MAC}, its hardware address",
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    "leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str
+    ("leftover", "evidence", "kind", "reason"),
+    [(leftover, *rest) for leftovers, *rest in OF_A_POD for leftover in leftovers],
+    ids=str,
 )
-def test_whose_hardware_address_is_learned_is_alive(leftover: Restorable) -> None:
-    """A bridge that has learned the pod's own hardware address on a port has heard the pod."""
-    evidence = snapshot(leftover, stations=(Station(MAC, "azv1"),))
-    assert judged(evidence) == [("live", f"{MAC}, its hardware address, is learned on azv1")]
+def test_what_is_read_of_a_pod_decides(
+    leftover: Restorable, evidence: dict[str, object], kind: str, reason: str
+) -> None:
+    """The state of azure-vnet and the stations of bridges, of its address and of its hardware
+    address.
+    """
+    assert judged(snapshot(leftover, **evidence)) == [(kind, reason)]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        # The bridge's own entries, those that a program added, and other hardware addresses.
+        {"stations": (Station(MAC, "azure0"),)},
+        {"stations": (Station(MAC, "azv1", permanent=True),)},
+        {"stations": (Station("aa:bb:cc:00:00:08", "azv1"),)},
+        # A neighbour that the kernel learned may have gone out of date long ago, on a pod's device,
+        # too: a live pod answers when asked.
+        *(
+            {"neighbours": (neighbour(dev=dev, permanent=False),)}
+            for dev in ("azv1", "lxc1", "azv7")
+        ),
+        # The hardware address of a record without its device, another one, or none.
+        {"endpoints": (Endpoint((), "azv7", MAC),)},
+        {"endpoints": (Endpoint((), "azv1", ""),)},
+        {"endpoints": (Endpoint((), "azv1", "a:b"),)},
+    ],
+    ids=str,
+)
+def test_what_proves_no_pod(evidence: dict[str, object]) -> None:
+    """A rule stays stale in spite of each."""
+    assert kinds(snapshot(DNAT_RULE, **evidence)) == ["stale"]
 
 
 def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
@@ -180,21 +228,6 @@ def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
     assert kinds(what) == ["live"] * 3
-
-
-@pytest.mark.parametrize(
-    "station",
-    [
-        Station(MAC, "azure0"),
-        Station(MAC, "azv1", permanent=True),
-        Station("aa:bb:cc:00:00:08", "azv1"),
-    ],
-)
-def test_only_addresses_that_a_port_has_learned_count(station: Station) -> None:
-    """The bridge's own entries, those that a program added, and other hardware addresses say
-    nothing.
-    """
-    assert kinds(snapshot(DNAT_RULE, stations=(station,))) == ["stale"]
 
 
 def test_a_hardware_address_of_several_pods_is_no_evidence() -> None:
@@ -209,35 +242,6 @@ def test_the_hardware_address_of_tunnel_mode_is_never_evidence() -> None:
     """
     rules = rules_of(dnat(POD, TUNNEL_MAC))
     assert kinds(snapshot(*rules, stations=(Station(TUNNEL_MAC, "eth0"),))) == ["stale"]
-
-
-@pytest.mark.parametrize("dev", ["azv1", "lxc1", "azv7"])
-def test_a_neighbour_that_the_kernel_learned_proves_nothing(dev: str) -> None:
-    """It may have gone out of date long ago, on a pod's device, too: a live pod answers when asked."""
-    assert kinds(snapshot(DNAT_RULE, neighbour(dev=dev, permanent=False))) == ["stale"]
-
-
-@pytest.mark.parametrize(
-    "leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str
-)
-@pytest.mark.parametrize("device", ["azv1", ""])
-def test_whose_hardware_address_the_state_has_is_alive(leftover: Restorable, device: str) -> None:
-    """A record need not have all addresses of its pod, but it has the hardware address."""
-    evidence = snapshot(leftover, endpoints=(Endpoint(("10.240.0.77",), device, MAC),))
-    on = ", on azv1" if device else ""
-    assert judged(evidence) == [
-        ("live", f"azure-vnet's state has an endpoint with {MAC}, its hardware address{on}")
-    ]
-
-
-@pytest.mark.parametrize(
-    "endpoint", [Endpoint((), "azv7", MAC), Endpoint((), "azv1", ""), Endpoint((), "azv1", "a:b")]
-)
-def test_a_hardware_address_of_a_record_without_its_device_protects_nothing(
-    endpoint: Endpoint,
-) -> None:
-    """Nor does another one, or none."""
-    assert kinds(snapshot(DNAT_RULE, endpoints=(endpoint,))) == ["stale"]
 
 
 # --- an address that has another owner now

@@ -129,7 +129,7 @@ def test_every_reading_finds_the_same_and_it_is_said_once(caplog: pytest.LogCapt
     with caplog.at_level("INFO"):
         task.plan(context())
         task.do(context())
-    lines = [record.getMessage() for record in caplog.records]
+    lines = caplog.messages
     assert lines.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
 
 

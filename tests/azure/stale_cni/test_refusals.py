@@ -2,6 +2,8 @@
 beforehand.
 """
 
+from functools import partial
+
 import pytest
 from support.stale_cni_sweeps import (
     CONFLIST,
@@ -20,7 +22,9 @@ from support.stale_cni_worlds import config_of, context, whole_state
 
 from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
 from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.testing import FakeHost
 
 
 def test_without_privilege_nothing_is_begun() -> None:
@@ -68,12 +72,8 @@ def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
 def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
     """Configuration and locks are looked at before and after each reading."""
     host = made_host()
-    path = "/etc/cni/net.d/10-azure.conflist"
-
-    def another_program() -> None:
-        host.files.tree.write(path, b'{"type": "azure-vnet"}', mode=0o644)
-
-    host.ebtables.operations.plan(1, another_program)
+    write = partial(host.files.tree.write, CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
+    host.ebtables.operations.plan(1, write)
     # With one reading, only the look after it can see the file.
     refusal(host, config_of(confirmations=1))
     assert there(host) == STALE
@@ -190,6 +190,14 @@ def test_it_refuses_a_state_that_it_does_not_understand(
     assert whole_state(host) == before
 
 
+def assert_told_beforehand(host: FakeHost, config: HostRoutingConfig, why: str) -> None:
+    changes = planned(host, config)
+    assert changes
+    assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
+    findings = sweep(host, config).findings(context())[0]
+    assert {finding.step for finding in findings} == {f"cannot be removed now: {why}"}
+
+
 def test_a_bridge_of_another_name_is_refused() -> None:
     """Pods on another bridge than the config's would all look dead: plan and check say so, nothing
     is changed.
@@ -200,11 +208,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     why = "staleCni.bridge must name the bridge of azure-vnet's pods: azure1 does not exist, and azv1 is a port of azure0"
     assert refusal(host, config) == f"{why}. Nothing was changed"
     assert whole_state(host) == before
-    changes = planned(host, config)
-    assert changes
-    assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
-    findings = sweep(host, config).findings(context())[0]
-    assert {finding.step for finding in findings} == {f"cannot be removed now: {why}"}
+    assert_told_beforehand(host, config, why)
 
 
 def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
@@ -220,12 +224,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     why = failed.removeprefix("nothing was changed: ")
     assert "others than root may change /srv (owner 0, mode 1777)" in why
     assert whole_state(host) == before
-    changes = planned(host, config)
-    assert changes
-    assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
-    findings = sweep(host, config).findings(context())[0]
-    assert findings
-    assert {finding.step for finding in findings} == {f"cannot be removed now: {why}"}
+    assert_told_beforehand(host, config, why)
     assert sweep(host, config).obstacle() == why
 
 

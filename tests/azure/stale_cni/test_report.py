@@ -8,8 +8,9 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
-from support.kernel import powerless
+from support.kernel import connect, powerless
 from support.needs import needs
+from support.patience import in_time
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
 from hostrouting.azure.stale_cni import CleanStaleCNI, sweep_node
@@ -22,7 +23,6 @@ from hostrouting.node.check import check_node
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
-from phases.testing import ManualClock
 
 DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
@@ -125,9 +125,10 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
     task.do(context())
     # Of all readings of a watch, the observer logs each thing once.
     assert {name: value for name, value in vars(task).items() if name != "_observer"} == before
-    sentence, spared = verdict_now(context(), host, config)
+    sentence, report = verdict_now(context(), host, config)
     assert sentence == NOT_INSTALLED
-    assert [*spared] == check_node(context(), config, host).to_mapping()["spared"]
+    assert report is not None
+    assert [*report.spared] == check_node(context(), config, host).to_mapping()["spared"]
 
 
 def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
@@ -201,7 +202,7 @@ def test_one_run_at_a_time() -> None:
     """A sweep waits for the run lock, as every run does that changes something."""
     host = made_host()
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
-        sweep_node(Context(timeout=1, clock=ManualClock(auto=True)), config_of(), host)
+        sweep_node(in_time(1), config_of(), host)
     assert sweep_node(context(), config_of(), host).ok
 
 
@@ -218,8 +219,7 @@ DEAD_LINE = dnat(DEAD, DEAD_MAC)
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
+        connect(node, eth0="10.224.0.4/16")
         node.run("ebtables-nft", "-t", "nat", *DEAD_LINE.split())
         yield node
 

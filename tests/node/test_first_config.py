@@ -1,0 +1,131 @@
+"""`hostrouting init` prints what the node itself shows, and asks for what it does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.in_process import run_here
+
+from hostrouting.host import Host
+from hostrouting.testing import FakeHost
+
+KUBELET = b"kind: KubeletConfiguration\nclusterDNS:\n- 10.96.0.10\nclusterDomain: cluster.local\n"
+SERVER = b"clusters:\n- cluster:\n    server: https://%s:443\n  name: kubernetes\n"
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    monkeypatch.setattr(Host, "live", lambda: host)
+    return host
+
+
+def test_a_joined_node_names_its_services(host: FakeHost, tmp_path: Path) -> None:
+    """The device by its network, the given CIDR, and the addresses of the kubelet's files, each
+    with where it came from; `check` accepts what is printed.
+    """
+    host.files.write("/var/lib/kubelet/config.yaml", KUBELET, mode=0o600)
+    host.files.write("/var/lib/kubelet/kubeconfig", SERVER % b"10.0.0.1", mode=0o600)
+    printed = run_here("init", "--cidr", "10.0.0.0/16")
+    assert json.loads(printed.stdout) == {
+        "hostRouting": {
+            "routeOverlap": {
+                "mode": "WARN",
+                "expectedCidrs": ["10.0.0.0/16", "10.96.0.10/32", "10.0.0.1/32"],
+                "expectedDevs": ["10.224.0.0/16"],
+            }
+        }
+    }
+    for line in (
+        "10.0.0.0/16: given",
+        "10.96.0.10/32: /var/lib/kubelet/config.yaml",
+        "10.0.0.1/32: /var/lib/kubelet/kubeconfig",
+        "10.224.0.0/16: eth0, the device of a default route",
+    ):
+        assert line in printed.stderr
+    (config := tmp_path / "config.json").write_text(printed.stdout)
+    assert "leave by eth0" in run_here("check", config).stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (b"\n", b"\r\n", "10.96.0.10"),
+        (b"10.96.0.10", b"'10.96.0.10'  # of services", "10.96.0.10"),
+        (b"10.96.0.10\n", b"10.96.0.9\n- fd00::a\n", "10.96.0.9 fd00::a"),
+        (b"10.0.0.1:443", b"[fd00::1]/k8s", "10.96.0.10 fd00::1"),
+        (b"https://10.0.0.1:443", b'"HTTPS://10.0.0.2"', "10.96.0.10 10.0.0.2"),
+        (b"\n- 10.96.0.10", b" [10.96.0.10]", "missing: the addresses in /var/lib/kubelet/config"),
+    ],
+)
+def test_forms_of_the_files(host: FakeHost, old: bytes, new: bytes, found: str) -> None:
+    """Line ends, quotes and comments change nothing; what is in another form is asked for."""
+    for path, text in (("config.yaml", KUBELET), ("kubeconfig", SERVER % b"10.0.0.1")):
+        host.files.write(f"/var/lib/kubelet/{path}", text.replace(old, new), mode=0o600)
+    printed = run_here("init")
+    overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
+    names = [cidr.partition("/")[0] for cidr in overlap["expectedCidrs"]]
+    assert found in f"{' '.join(names)}\n{printed.stderr}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["api.example.com", "::1", "127.1.0.1", "0.0.0.9", "224.0.0.1", "::ffff:10.0.0.1", "fe80::1"],
+)
+def test_what_is_missing_is_asked_for(host: FakeHost, name: str) -> None:
+    """A name is not looked up, and an address of no other host is not expected; the last line has
+    the step.
+    """
+    host.files.write("/etc/kubernetes/kubelet.conf", SERVER % name.encode(), mode=0o600)
+    printed = run_here("init")
+    line = f"missing: the addresses behind {name}, which /etc/kubernetes/kubelet.conf names"
+    assert line in printed.stderr
+    assert printed.stderr.endswith("API server not listed; give them by --cidr\n")
+    assert '"expectedCidrs": []' in printed.stdout
+
+
+def test_a_large_file_is_not_read_whole(host: FakeHost) -> None:
+    """Half an address at the end would be another one. A run of blanks takes no square of time."""
+    path = "/var/lib/kubelet/config.yaml"
+    host.files.write(path, b" " * 500_000 + b"x\n" + KUBELET * 9999, mode=0o600)
+    printed = run_here("init")
+    assert f"missing: the addresses in {path}, too large or in another form" in printed.stderr
+
+
+@pytest.mark.parametrize(
+    ("mac", "addresses", "route", "line"),
+    [
+        ("", "169.254.3.4/16 10.9.9.9/32 10.225.0.4/16", "default", "10.225.0.0/16: eth1, the"),
+        ("", "10.9.9.9/32", "default", "eth1: eth1, the"),
+        ("00:" * 19 + "00", "10.1.1.1/16", "default", "missing: expectedDevs: eth1, which has the"),
+        ("", "fd00::1/64", "::/0", "missing: expectedDevs: 0 devices have an IPv4 default route"),
+        ("", "", "default", "missing: expectedDevs: 2 devices have an IPv4 default route"),
+    ],
+)
+def test_the_device_of_the_default_route(
+    host: FakeHost, mac: str, addresses: str, route: str, line: str
+) -> None:
+    """By its first network that a fleet can share, else by its name; InfiniBand is asked for, and
+    of several (eth0 is the second) none is guessed.
+    """
+    if addresses:
+        host.routes.remove_link("eth0")
+    host.routes.add_link("eth1", mac=mac)
+    for address in addresses.split():
+        host.routes.add_address("eth1", address)
+    host.routes.add_route(route, dev="eth1", metric=50)
+    printed = run_here("init")
+    overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
+    assert line in printed.stderr
+    assert line.startswith(overlap.get("expectedDevs", ["missing"])[0])
+
+
+@pytest.mark.parametrize("words", ["--cidr x", "--cidr 10.0.0.0/16,10.1.0.0/16", "10.0.0.0/16"])
+def test_a_wrong_cidr_is_refused(words: str) -> None:
+    """With the way to give several; nothing is printed."""
+    refused = run_here("init", *words.split())
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.endswith("; give --cidr once for each expected CIDR\n")

@@ -1,0 +1,159 @@
+"""A network in `expectedDevs` stands for the device of a default route with an address in it: in
+memory, and in the kernel, where the boot script finds the same.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.counted_ip import IP, another_ip
+from support.kernel import needs_kernel
+from support.needs import require
+from support.overlap_worlds import run_script
+from support.routers import WiredNode
+from support.way_out_nodes import AskedNode
+
+from hostrouting import Host, HostRoutingConfig
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.node.check import check_node
+from hostrouting.route_overlap import check_now
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+from phases.testing import ManualClock
+
+SERVICES = "10.96.0.0/16"
+NODES = "10.224.0.0/16"
+WIDE = "10.0.0.0/8"
+RIGHT = f"{SERVICES} leaves by eth0"
+WRONG = "1 of 1 expected CIDRs would not leave by {} as a whole:"
+SEVERAL = "stands for none of eth0, eth1; name one of them, or a narrower network"
+#: The devices with default routes, `expectedDevs`, and the first line of the verdict.
+CASES = {
+    "one": (["eth0"], [NODES], RIGHT),
+    "of several default routes": (["eth0", "ib0"], [NODES], RIGHT),
+    "beside its name": (["eth0"], ["eth0", NODES], RIGHT),
+    "beside another": (["eth0"], [NODES, "eth1"], RIGHT),
+    "by another device": (["eth1"], [NODES], WRONG.format(NODES)),
+    "several": (["eth0", "eth1"], [WIDE], WRONG.format(WIDE)),
+    "no default route": ([], [NODES], WRONG.format(NODES)),
+}
+
+
+@pytest.fixture(params=["memory", "kernel"])
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
+    if request.param == "memory":
+        yield AskedNode(MemoryBackend(), tmp_path)
+    else:
+        require("kernel")
+        with WiredNode.made() as node:
+            yield AskedNode(node, tmp_path)
+
+
+def connect(asked: AskedNode) -> None:
+    for dev, address in (
+        ("ib0", "172.16.1.4/16"),
+        ("eth0", "10.224.0.4/16"),
+        ("eth1", "10.225.0.4/16"),
+    ):
+        asked.link(dev, address)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_device(asked: AskedNode, case: str) -> None:
+    """It has a default route and an address in the network; without one, or with several, each
+    address is a finding.
+    """
+    defaults, expected, verdict = CASES[case]
+    connect(asked)
+    for metric, dev in enumerate(defaults):
+        asked.default(dev, metric=metric)
+    report = asked.ask(SERVICES, expectedDevs=expected)
+    assert report.verdict.splitlines()[0] == verdict
+    steps = {
+        "by another device": f"The node has no device with a default route and an address in {NODES} (a bridge must be given by its name): ",
+        "several": f"{WIDE} in expectedDevs: {SEVERAL}",
+    }
+    assert report.advice.startswith(steps.get(case, ""))
+
+
+def test_a_renamed_device(asked: AskedNode) -> None:
+    """A node that is held starts as soon as the address is back, whatever name the device has."""
+    asked.link("enP1", "10.224.0.4/16")
+    assert not asked.ask(SERVICES, expectedDevs=[NODES]).ok
+    asked.node.remove_link("enP1")
+    asked.link("eth0", "10.224.0.4/16")
+    asked.default("eth0")
+    assert asked.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
+
+
+def test_several_are_not_waited_for(asked: AskedNode, tmp_path: Path) -> None:
+    """Time resolves none of them; for the first one task and script wait, see test_waiting.py."""
+    connect(asked)
+    asked.default("eth0", metric=1)
+    asked.default("eth1", metric=2)
+    node, clock = asked.node, ManualClock(auto=True)
+    routes = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
+    section = {"expectedCidrs": [SERVICES], "expectedDevs": [WIDE]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+    assert not check_now(Context(clock=clock), config, FakeHost(routes)).ok
+    assert clock.monotonic() == 0
+    if isinstance(node, KernelNode):
+        folder = tmp_path / "run"
+        folder.mkdir()
+        ran = run_script(node, folder, [SERVICES], options=section, waits=1, second=0.01)
+        assert (ran.status, ran.markers.get("waited")) == (1, None)
+        assert f"\nwarning: {WIDE} in expectedDevs: {SEVERAL}\n" in ran.output
+
+
+@pytest.mark.parametrize(
+    "words", ["infiniband", "bridge", "alias bridge", "alias x link/infiniband y", "bond_slave"]
+)
+def test_infiniband_and_virtual_devices(asked: AskedNode, tmp_path: Path, words: str) -> None:
+    """They hold no network, though they have the default route and the address; an alias and a
+    master make no device virtual.
+    """
+    is_own = words.startswith(("alias", "bond"))
+    node = asked.node
+    if isinstance(node, MemoryBackend):
+        mac = ":".join(["0a"] * 20) if words == "infiniband" else ""
+        node.add_link("ib0", mac=mac, kind=words if words == "bridge" else "")
+        node.add_address("ib0", "10.224.0.4/16")
+    else:
+        asked.link("ib0", "10.224.0.4/16")
+    node.add_route("0.0.0.0/0", gateway="10.224.0.1", dev="ib0")
+    section = {"expectedDevs": [NODES]}
+    if isinstance(node, MemoryBackend):
+        assert asked.ask(SERVICES, **section).ok is is_own
+        return
+    edit = (
+        "s#link/ether#link/infiniband#"
+        if words == "infiniband"
+        else rf"s#\\    veth#\\    {words}#"
+    )
+    environment = another_ip(tmp_path / "tools", f"{IP} \"$@\" 2>&1 | sed '{edit}'")
+    ran = asked.run([SERVICES], section, environment=environment)
+    assert (ran.status == 0) is is_own, ran.output
+
+
+@needs_kernel
+def test_kinds_of_the_kernel(tmp_path: Path) -> None:
+    """A bridge is virtual, a veth is the device of a node in a container."""
+    with WiredNode.made() as node:
+        asked = AskedNode(node, tmp_path)
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth0")
+        node.ip("link add br0 type bridge")
+        node.ip("link set br0 up")
+        node.ip("address add 10.224.9.4/16 dev br0")
+        node.ip("route add default dev br0 metric 9")
+        assert asked.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
+
+
+def test_an_image(tmp_path: Path) -> None:
+    """It has no devices: a boot finds the one that is meant."""
+    section = {"expectedCidrs": [SERVICES], "expectedDevs": [NODES, "eth0"]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+    report = check_node(Context(), config, Host.offline(tmp_path))
+    assert [line for line in report.not_asked if "expectedDevs" in line] == [
+        f"the device with an address in {NODES} (expectedDevs): each boot finds it"
+    ]

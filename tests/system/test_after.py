@@ -1,0 +1,236 @@
+"""Services that connect networks after the boot has begun, on real systemd: `after` has the proof
+wait for them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support.gated_machine import (
+    EARLY,
+    GATES,
+    KUBE,
+    KUBELET,
+    GatedMachine,
+    applied,
+    refusal,
+    require_nspawn,
+)
+from support.hurried import hurried
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host import Host
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure
+from hostrouting.node.status import node_status
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from phases import Context, run
+
+UNIT: Final = "fabric.service"
+CHECK: Final = "check-route-overlap"
+LINKS: Final = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip link add ib0 type veth peer name far && ip link set far up && ip link set ib0 up
+ip route add default via 10.224.0.1 dev eth0
+"""
+CONNECT: Final = "ip address add 172.16.1.4/16 dev ib0"
+#: It runs until the test lets it end.
+HANG: Final = "until [ -e /run/go ]; do sleep .1; done"
+FAIL_ONCE: Final = "sleep 1; [ -e /run/once ] || { touch /run/once; exit 1; }"
+RESTARTED: Final = "Restart=on-failure\nRestartSec=1"
+LATE: Final = "neither active nor ended with success in this boot"
+
+
+def config(mode: str, *, after: bool = True) -> dict[str, object]:
+    overlap = {"expectedCidrs": ["172.16.8.0/22"], "mode": mode}
+    return {"routeOverlap": overlap, **({"after": [UNIT]} if after else {})}
+
+
+def from_agent(host: Host) -> None:
+    """Apply the whole config of an agent, whose list has the unit, to an image."""
+    whole = {
+        "hostRouting": {**config("STRICT", after=False), "gates": list(GATES)},
+        "bootstrap": {"additionalRequiredServices": [UNIT]},
+    }
+    run(Configure(HostRoutingConfig.from_mapping(whole), host=host)).raise_for_failure()
+
+
+def machine_of(
+    folder: Path,
+    program: str | None,
+    mode: str,
+    *,
+    settings: str = "",
+    arrange: Callable[[Host], None] | None = None,
+    prepare: str = "",
+) -> GatedMachine:
+    """A node with a oneshot that connects its fabric; None stands for a node without it."""
+    units = "/etc/systemd/system"
+    text = f"""\
+cat > {units}/{UNIT} <<'END'
+[Unit]
+ConditionPathExists=!/etc/skip
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '{program}'
+{settings}
+END
+mkdir -p {units}/multi-user.target.wants
+ln -s ../{UNIT} {units}/multi-user.target.wants/
+"""
+    prepare = LINKS + EARLY + ("" if program is None else text) + prepare
+    arrange = arrange or applied(**config(mode))
+    return GatedMachine(folder, units=(), arrange=arrange, prepare=prepare)
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "mode", "arrange"),
+    [
+        (f"sleep 3; {CONNECT}", "RemainAfterExit=yes", "STRICT", None),
+        (f"sleep 3; {CONNECT}", "", "STRICT", None),
+        (f"{FAIL_ONCE}; {CONNECT}", RESTARTED, "STRICT", None),
+        (f"sleep 3; {CONNECT}", "", "STRICT", from_agent),
+        (f"sleep 3; {CONNECT}", "", "WARN", None),
+    ],
+    ids=["stays", "ends", "fails and is restarted", "the agent's list", "WARN"],
+)
+def test_routing_is_proven_after_the_unit_has_connected(
+    tmp_path: Path,
+    program: str,
+    settings: str,
+    mode: str,
+    arrange: Callable[[Host], None] | None,
+) -> None:
+    """The overlap of a network that comes seconds after the boot is found, and holds the gates; the
+    image has kept the list.
+    """
+    with machine_of(tmp_path, program, mode, settings=settings, arrange=arrange) as machine:
+        if mode == "WARN":
+            machine.wait_until_up(KUBELET)
+        else:
+            machine.wait_for_failure(KUBE)
+            assert machine.payloads() == []
+        assert b"172.16.8.0/22: overlap" in (machine.files.read(MARKER_DETECTED) or b"")
+
+
+def test_without_the_key_routing_is_proven_too_early(tmp_path: Path) -> None:
+    """The fact that `after` is for: a kubelet starts on a node that is wrong seconds later."""
+    without = applied(**config("STRICT", after=False))
+    with machine_of(tmp_path, f"sleep 3; {CONNECT}", "STRICT", arrange=without) as machine:
+        machine.wait_until_up(KUBELET)
+        assert not machine.run("ip", "route", "show", "172.16.0.0/16").stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "word"), [(HANG, "activating (start)"), ("exit 1", "failed (exit-code)")]
+)
+class TestAUnitThatDoesNotConnect:
+    """It hangs, or fails for good; `hurried` makes the wait of the boot one second."""
+
+    def test_warn_goes_on(self, tmp_path: Path, program: str, word: str) -> None:
+        """The kubelet starts with a warning, which `check` repeats."""
+        with hurried(), machine_of(tmp_path, program, "WARN") as machine:
+            machine.wait_until_up(KUBELET)
+            text = f"{UNIT}: is {word}, {LATE}; see: systemctl status '{UNIT}'"
+            assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
+            report = node_status(machine.ctx, machine.host).report
+            late = [finding for finding in report.findings if finding.kind == "late-unit"]
+            assert [str(finding) for finding in late] == [f"warning: late-unit: {text}"]
+            assert report.ok
+            assert machine.systemctl("restart", KUBE) == 0
+
+    def test_strict_holds_until_it_connects(self, tmp_path: Path, program: str, word: str) -> None:
+        """A boot and a start by the agent are refused with that reason, and the retry heals."""
+        with hurried(), machine_of(tmp_path, program, "STRICT") as machine:
+            text = f"{UNIT}: is {word}, {LATE}; see: systemctl status '{UNIT}'"
+            machine.wait_for(refusal(KUBELET, f"{CHECK}: {text}"), unit=KUBELET)
+            assert machine.systemctl("start", KUBE) == 1
+            marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
+            assert (marker, machine.payloads()) == (f"{text}\n", [])
+            status = node_status(machine.ctx, machine.host)
+            assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {LATE}")
+            assert [str(kind) for kind in status.report.findings if kind.kind == "late-unit"] == [
+                f"error: late-unit: {text}"
+            ]
+            whole = HostRoutingConfig.from_mapping({**config("STRICT"), "gates": list(GATES)})
+            task = Configure(whole, host=machine.host)
+            lines = [*task.forecast(machine.ctx).lines(whole, None)]
+            assert lines[1].startswith(f"{UNIT}: is {word}, {LATE}")
+            assert lines[-1] == f"gates that STRICT holds then: {', '.join(GATES)}"
+            report = run(task, Context(timeout=60))
+            assert text in str(report.error)
+            machine.files.write("/run/go", b"", mode=0o644)
+            machine.run("mkdir", "-p", f"/run/systemd/system/{UNIT}.d")
+            machine.files.write(
+                f"/run/systemd/system/{UNIT}.d/mend.conf",
+                b"[Service]\nExecStart=\nExecStart=/bin/true\n",
+                mode=0o644,
+            )
+            machine.run("systemctl", "daemon-reload")
+            machine.run("systemctl", "start", UNIT)
+            machine.wait_until_up(KUBELET)
+            machine.wait_until_up(KUBE)
+            assert machine.files.exists(MARKER_OK)
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "command", "word"),
+    [
+        (
+            "exit 1",
+            "Restart=on-failure\nRestartSec=60",
+            f"systemctl stop {UNIT}",
+            "inactive (exit-code)",
+        ),
+        (
+            HANG,
+            "",
+            f"ln -sf /dev/null /etc/systemd/system/{UNIT}; systemctl daemon-reload",
+            "activating (start)",
+        ),
+    ],
+    ids=["stopped after a failure", "masked while it starts"],
+)
+def test_a_unit_that_has_not_connected_holds(
+    tmp_path: Path, program: str, settings: str, command: str, word: str
+) -> None:
+    """Only an end with success counts, and a mask does not end what runs."""
+    with hurried(), machine_of(tmp_path, program, "STRICT", settings=settings) as machine:
+        machine.wait_for_failure(KUBE)
+        machine.run("sh", "-ec", command)
+        assert machine.systemctl("start", KUBE) == 1
+        status = node_status(machine.ctx, machine.host)
+        assert status.sentence.startswith(f"wrong: {UNIT}: is {word}, {LATE}")
+        marker = (machine.files.read(MARKER_DETECTED) or b"").decode()
+        assert marker.startswith(f"{UNIT}: is {word}, {LATE}")
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "prepare", "word"),
+    [
+        (None, "", "", "not-found"),
+        (None, "", f"ln -s /dev/null /etc/systemd/system/{UNIT}", "masked"),
+        (HANG, "", "touch /etc/skip", "skipped"),
+        (HANG, "ExecCondition=/bin/false", "", "skipped"),
+    ],
+)
+def test_a_unit_that_never_starts_holds_nothing(
+    tmp_path: Path, program: str | None, settings: str, prepare: str, word: str
+) -> None:
+    """STRICT starts at once, with a warning that `check` repeats."""
+    with machine_of(tmp_path, program, "STRICT", settings=settings, prepare=prepare) as machine:
+        machine.wait_until_up(KUBELET)
+        text = f"{UNIT}: is {word}, so routing is proven without it; see: systemctl status '{UNIT}'"
+        assert f"warning: {text}" in machine.journal(f"--identifier={CHECK}")
+        assert not machine.files.exists("/run/aks-flex-node/waited")
+        whole = HostRoutingConfig.from_mapping(config("STRICT"))
+        report = check_node(machine.ctx, whole, machine.host, seconds=0)
+        assert f"warning: spared-unit: {text}" in map(str, report.findings)
+        assert report.ok
