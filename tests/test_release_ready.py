@@ -176,5 +176,5 @@ def test_the_page_of_performance_has_the_rows_of_the_benchmark() -> None:
     (run,) = blocks("docs/performance.md", language="text")
     head, _, rows = run.partition("targets (")
     assert re.match(r"20\d\d-\d\d-\d\d\nLinux \S+, \d+ CPUs \(.+\), load .*\nPython 3\.", head)
-    promises = [line[2:68].strip() for line in rows.splitlines()[1:]]
-    assert promises == [target.promise for target in targets({}, None, None)]
+    promises = [line[2:72].strip() for line in rows.splitlines()[1:]]
+    assert promises == [target.promise for target in targets({}, None)]

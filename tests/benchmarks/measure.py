@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
-from statistics import median
+from statistics import median, quantiles
 from typing import Literal, NamedTuple
 
 
@@ -53,6 +53,14 @@ class Contest(NamedTuple):
     def microseconds_per_item(self, name: str) -> float:
         """The same for one route or address."""
         return self.seconds(name) / self.items * 1e6
+
+    def spread(self, name: str) -> float | None:
+        """The range of the middle half of a contender's rounds, as a part of their median."""
+        rounds = self._rounds(name)
+        if len(rounds) < 4:
+            return None
+        low, middle, high = quantiles(rounds, n=4)
+        return (high - low) / middle
 
     def ratio(self, name: str, to: str) -> float | None:
         """The median of the rounds' ratios: a slow phase of the machine slows both sides of a

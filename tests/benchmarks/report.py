@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import Result
-from benchmarks.footprint import BARE, Imports, Memory
+from benchmarks.footprint import Memory
 from benchmarks.measure import Contest
 from benchmarks.targets import Target
 
@@ -34,7 +34,6 @@ class Findings(NamedTuple):
     machine: Mapping[str, Any]
     results: Mapping[str, Result]
     memory: Memory | None
-    imports: Imports | None
     targets: Sequence[Target]
 
 
@@ -89,12 +88,6 @@ def as_text(findings: Findings) -> Iterator[str]:
         )
         yield ""
         yield f"memory: peak in MB of a fresh process that applies {findings.memory.items:,} routes, by stage: {peaks}"
-    if findings.imports is not None:
-        yield ""
-        yield "imports: milliseconds of a whole process, and the difference to bare Python"
-        for name in findings.imports.contest.samples:
-            over = "" if name == BARE else f"{findings.imports.over_bare(name):+8.1f}"
-            yield f"  {name:32}{findings.imports.milliseconds(name):8.1f}{over}"
     yield ""
     yield from _targets(findings.targets)
 
@@ -115,7 +108,7 @@ def _machine(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _targets(targets: Sequence[Target]) -> Iterator[str]:
-    yield "targets (of several N: for N >= 1,000, at the worst N)"
+    yield "targets (of several N: for N >= 1,000, at the worst N; ±: the middle half of what it is compared with)"
     yield from map(_target, targets)
 
 
@@ -150,14 +143,16 @@ def _rounds(contest: Contest) -> int:
 def _target(target: Target) -> str:
     measured = "" if target.measured is None else f"{target.measured:.2f}{target.unit}"
     limit = f"{'>=' if target.at_least else '<='} {target.limit:g}{target.unit}"
-    return (
-        f"  {target.promise:66}{measured:>10}  {limit:11}{target.verdict:13}{target.where}".rstrip()
+    spread = "" if target.spread is None else f"±{50 * target.spread:.0f} %"
+    text = (
+        f"  {target.promise:70}{measured:>9}  {limit:10}{target.verdict:8}{spread:7}{target.where}"
     )
+    return text.rstrip()
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
     """Return the report as JSON, with every sample."""
-    memory, imports = findings.memory, findings.imports
+    memory = findings.memory
     return {
         "machine": dict(findings.machine),
         "cases": {
@@ -173,7 +168,6 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "memory": None
         if memory is None
         else {"items": memory.items, "peak_kb": dict(memory.peaks)},
-        "imports": None if imports is None else _imports(imports),
         "targets": [{**target._asdict(), "verdict": target.verdict} for target in findings.targets],
     }
 
@@ -190,16 +184,4 @@ def _contest(contest: Contest, pairs: Sequence[tuple[str, str]]) -> dict[str, An
             for name, samples in contest.samples.items()
         },
         "ratios": {f"{one}/{other}": contest.ratio(one, other) for one, other in pairs},
-    }
-
-
-def _imports(imports: Imports) -> dict[str, Any]:
-    return {
-        name: {
-            "median_milliseconds": imports.milliseconds(name),
-            "over_bare_milliseconds": None if name == BARE else imports.over_bare(name),
-            "wall_seconds": [sample.wall for sample in samples],
-            "cpu_seconds": [sample.cpu for sample in samples],
-        }
-        for name, samples in imports.contest.samples.items()
     }

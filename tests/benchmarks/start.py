@@ -9,11 +9,11 @@ from typing import Final
 
 from benchmarks import pair, world
 from benchmarks.cases import OURS, Result, Setting
-from benchmarks.footprint import BARE
 from benchmarks.measure import BenchmarkError, Contest, Sample, environment
+from support.images import make_image
 
 AGENT, CHECK = NAMES = "imports of an agent", "hostrouting check, applied"
-ATTRS: Final = "import attrs"
+BARE, ATTRS = "bare Python", "import attrs"
 
 LEGEND: Final = """\
 Starts: millions of instructions of a whole process, children excluded (valgrind --tool=callgrind).
@@ -22,8 +22,6 @@ Starts: millions of instructions of a whole process, children excluded (valgrind
 
 _IMPORTS: Final = "from hostrouting import Configure, HostRoutingConfig, Host"
 _CHILD: Final = Path(__file__).with_name("apply_child.py")
-#: Without these, a boot would find the gates shut.
-_PROGRAMS: Final = ("bash", "ip", "flock", "nsenter", "setpriv")
 #: A permanent entry, so that `check` does not wait for the answer of a gateway.
 _NEIGHBOUR: Final = f"{world.GATEWAY} dev {world.DEVICE}"
 
@@ -44,10 +42,7 @@ def start(setting: Setting) -> list[Result]:
 
 def _checked(setting: Setting) -> Result:
     root = setting.folder / "applied"
-    for name in _PROGRAMS:
-        program = root / "usr/bin" / name
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.touch(mode=0o755)
+    make_image(root)
     config = pair.config_file(setting, pair.AT_BOOT, pair.CIDRS)
     words = [str(_CHILD), str(root)]
     world.clean()

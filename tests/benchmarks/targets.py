@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+import attrs
 from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
-from benchmarks.footprint import BARE, Imports, Memory
+from benchmarks.footprint import Memory
 from benchmarks.measure import Contest
 
 #: Below this, opening a socket and starting a process dominate.
 _SMALLEST: Final = 1000
 _BIG, _BIGGEST = 10_000, 100_000
-Figure: TypeAlias = "Callable[[Contest], float | None]"
+
+
+@attrs.frozen
+class Ratio:
+    """The figure of a contender, as a multiple of the one beside it."""
+
+    name: str
+    beside: str
+
+    def __call__(self, contest: Contest) -> float | None:
+        """Return the ratio of a contest."""
+        return contest.ratio(self.name, self.beside)
+
+
+_Figure: TypeAlias = "Callable[[Contest], float | None]"
+
+
+class Row(NamedTuple):
+    """One promise: the limit of a figure of a case."""
+
+    promise: str
+    case: str
+    figure: _Figure
+    limit: float
+    unit: str = "x"
+    #: The number of items that the promise is about. 0: the worst of 1,000 and more, or the only.
+    items: int = 0
+    at_least: bool = False
 
 
 class Target(NamedTuple):
-    """One promise; `measured` is the worst of its figures, None if none was measured."""
+    """A row with its figure, None if it was not measured."""
 
     promise: str
     measured: float | None
@@ -26,6 +53,10 @@ class Target(NamedTuple):
     unit: str = "x"
     where: str = ""
     at_least: bool = False
+    #: The name of the case.
+    case: str = ""
+    #: Of the contender beside it.
+    spread: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -36,187 +67,164 @@ class Target(NamedTuple):
         return "ok" if kept else "MISSED"
 
 
-def targets(
-    results: Mapping[str, Result], memory: Memory | None, imports: Imports | None
-) -> list[Target]:
+_FASTER = Ratio(pair.UPSTREAM, OURS)
+_ANNOUNCED = Ratio(fabric.ANNOUNCED, fabric.WITHOUT)
+_ONE_FILE = Ratio(one_file.FILE, one_file.INSTALLED)
+
+_ROWS: Final = (
+    Row("apply without reading back, to C", "install", Ratio(OURS, C), 1.6),
+    Row("apply with verification, to C", "install", Ratio(VERIFIED, C), 1.9),
+    *(
+        Row(f"ip -batch, to apply {how}", "install", Ratio(IP, name), 2.5, at_least=True)
+        for how, name in (("without reading back", OURS), ("with verification", VERIFIED))
+    ),
+    Row("lookup, to C", "lookup", Ratio(OURS, C), 2.2),
+    Row("dump of a uniform table, to ip route show", "dump, uniform", Ratio(OURS, IP), 0.6),
+    Row("dump of a mixed table, to ip route show", "dump, mixed", Ratio(OURS, IP), 1.1),
+    Row(
+        "deleting ebtables rules, to one ebtables-restore",
+        sweep.SWEEP,
+        Ratio(OURS, sweep.TOOL),
+        2.5,
+    ),
+    Row(
+        "boot scripts of 8 routes and 4 CIDRs, to upstream-style ones",
+        pair.BOOT,
+        Ratio(OURS, pair.UPSTREAM),
+        0.5,
+        items=pair.AT_BOOT,
+    ),
+    *(
+        Row(promise, case, _FASTER, limit, items=pair.MANY, at_least=True)
+        for promise, case, limit in (
+            ("upstream-style boot script of 1,000 routes, to ours", pair.MANY_AT_BOOT, 40),
+            ("the same where they are in force already", pair.MANY_AGAIN, 120),
+            ("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", pair.MANY_CIDRS, 15),
+        )
+    ),
+    Row(
+        "hostrouting check, 10,000 routes, 1,000 CIDRs to 10",
+        pair.CHECK,
+        Ratio(pair.MANY_EXPECTED, pair.FEW_EXPECTED),
+        2,
+        items=pair.APPLIED,
+    ),
+    Row(
+        "proof of a /8 with 900,000 routes, to its dump and lookups",
+        pair.PROOF,
+        Ratio(pair.ANALYSIS, pair.KERNEL),
+        0.2,
+        items=pair.PROVEN,
+    ),
+    *(
+        Row(promise, case, Ratio(OURS, IP), limit, items=pair.APPLIED)
+        for promise, case, limit in (
+            ("hostrouting apply of 10,000 routes, whole process, to ip -batch", pair.APPLY, 3),
+            ("the same again, nothing to change", pair.APPLY_AGAIN, 2.5),
+        )
+    ),
+    Row("hostrouting.pyz --version, to that of the wheel", one_file.START, _ONE_FILE, 1.3),
+    Row("hostrouting.pyz check, to that of the wheel", one_file.CHECK, _ONE_FILE, 1.3),
+    Row(
+        "imports of an agent, instructions, to bare Python",
+        start.AGENT,
+        Ratio(OURS, start.BARE),
+        10,
+    ),
+    Row(
+        "hostrouting check of an applied config, instructions, to attrs",
+        start.CHECK,
+        Ratio(OURS, start.ATTRS),
+        2.3,
+    ),
+    Row("boot check with 8 announced networks, to without", fabric.BOOT, _ANNOUNCED, 1.25),
+    Row("hostrouting check with 8 announced networks, to without", fabric.CHECK, _ANNOUNCED, 1.15),
+    *(
+        Row(
+            f"boot check of 8 routes and 4 CIDRs of {words}, to IPv4",
+            families.BOOT,
+            Ratio(name, families.IPV4),
+            limit,
+        )
+        for words, name, limit in (
+            ("IPv6", families.IPV6, 1.3),
+            ("both families", families.MIXED, 1.7),
+        )
+    ),
+    *(
+        Row(
+            f"a route {words} restored, of {count:,}, to ip -batch",
+            watch.REPAIRS,
+            Ratio(name, IP),
+            limit,
+            items=count,
+        )
+        for words, name, count, limit in (
+            ("deleted", watch.DELETED, watch.ROUTES, 3),
+            *((f"of another {kind}", kind, watch.ROUTES, 3) for kind in watch.KINDS),
+            ("deleted", watch.DELETED, watch.MANY, 2),
+        )
+    ),
+    Row(
+        "1,000 routes deleted at once and restored, to ip -batch",
+        watch.AT_ONCE,
+        Ratio(OURS, IP),
+        12,
+    ),
+    Row("watch beside a deletion every 10 ms", watch.LOOP, watch.share, 5, " %"),
+    Row("watch idle", watch.IDLE, watch.share, 0.05, " %"),
+    *(
+        row
+        for count, share, alarms in storm.LIMITS
+        for kind, alarm in zip(storm.KINDS, alarms, strict=True)
+        for words in [f"{kind}, {count:,} routes"]
+        for row in (
+            Row(words, kind, watch.share, share, " %", items=count),
+            Row(f"{words}: alarm", f"{kind}{storm.ALARM}", storm.seconds, alarm, " s", items=count),
+        )
+    ),
+    *(
+        Row(
+            f"a recorded node ({name}), to json.loads of its line",
+            name,
+            Ratio(OURS, fleet.PARSER),
+            limit,
+        )
+        for name, limit in fleet.LIMITS.items()
+    ),
+)
+
+
+def targets(results: Mapping[str, Result], memory: Memory | None) -> list[Target]:
     """All promises."""
-
-    def at(
-        promise: str,
-        case: str,
-        figure: Figure,
-        limit: float,
-        unit: str = "x",
-        *,
-        items: int = 0,
-        at_least: bool = False,
-    ) -> Target:
-        """Judge a figure of the one contest of a case, or of that with so many items."""
-        contests = results[case].contests if case in results else ()
-        measured = next((figure(one) for one in contests if items in {0, one.items}), None)
-        return Target(promise, measured, limit, unit, at_least=at_least)
-
-    def worst(
-        promise: str, case: str, one: str, other: str, limit: float, *, at_least: bool = False
-    ) -> Target:
-        return _worst(promise, results.get(case), one, other, limit, at_least=at_least)
-
     peak = memory.megabytes if memory is not None and memory.items == _BIGGEST else None
-    milliseconds = {
-        module: imports.over_bare(f"import {module}") if imports is not None else None
-        for module in ("hostrouting", "phases")
-    }
-    faster = _ratio(pair.UPSTREAM, OURS)
-    announced = _ratio(fabric.ANNOUNCED, fabric.WITHOUT)
-    one_to_wheel = _ratio(one_file.FILE, one_file.INSTALLED)
-    found = [
-        worst("apply without reading back, to C", "install", OURS, C, 1.3),
-        worst("apply with verification, to C", "install", VERIFIED, C, 1.7),
-        worst("ip -batch, to apply without reading back", "install", IP, OURS, 2.5, at_least=True),
-        worst("ip -batch, to apply with verification", "install", IP, VERIFIED, 2.5, at_least=True),
-        worst("lookup, to C", "lookup", OURS, C, 1.8),
-        worst("dump of a uniform table, to ip route show", "dump, uniform", OURS, IP, 1.0),
-        worst("dump of a mixed table, to ip route show", "dump, mixed", OURS, IP, 1.3),
+    return [
+        *(_judged(row, results.get(row.case)) for row in _ROWS),
         _growth("apply without reading back", results.get("install"), OURS),
         _growth("apply with verification", results.get("install"), VERIFIED),
-        worst(
-            "deleting ebtables rules, to one ebtables-restore", sweep.SWEEP, OURS, sweep.TOOL, 2.5
-        ),
         Target("peak memory of 100,000 routes", peak, 80, unit=" MB"),
-        Target("import hostrouting, over bare Python", milliseconds["hostrouting"], 60, unit=" ms"),
-        Target("import phases, over bare Python", milliseconds["phases"], 20, unit=" ms"),
-        at(
-            "boot scripts of 8 routes and 4 CIDRs, to upstream-style ones",
-            pair.BOOT,
-            _ratio(OURS, pair.UPSTREAM),
-            0.5,
-            items=pair.AT_BOOT,
-        ),
-        *(
-            at(promise, case, faster, limit, items=pair.MANY, at_least=True)
-            for promise, case, limit in (
-                ("upstream-style boot script of 1,000 routes, to ours", pair.MANY_AT_BOOT, 40),
-                ("the same where they are in force already", pair.MANY_AGAIN, 120),
-                ("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", pair.MANY_CIDRS, 15),
-            )
-        ),
-        at(
-            "hostrouting check of 4 CIDRs among 50 routes, whole process",
-            pair.CHECK,
-            _median(OURS),
-            120,
-            " ms",
-            items=pair.CHECKED,
-        ),
-        at(
-            "proof of a /8 with 900,000 routes, without dump and lookups",
-            pair.PROOF,
-            lambda contest: contest.seconds(pair.ANALYSIS),
-            0.15,
-            " s",
-            items=pair.PROVEN,
-        ),
-        at(
-            "hostrouting apply of 10,000 routes, whole process, to ip -batch",
-            pair.APPLY,
-            _ratio(OURS, IP),
-            3,
-            items=pair.APPLIED,
-        ),
-        at("hostrouting.pyz --version, to that of the wheel", one_file.START, one_to_wheel, 1.3),
-        at("hostrouting.pyz check, to that of the wheel", one_file.CHECK, one_to_wheel, 1.3),
-        at(
-            "imports of an agent, instructions, to bare Python", start.AGENT, _ratio(OURS, BARE), 10
-        ),
-        at(
-            "hostrouting check of an applied config, instructions, to attrs",
-            start.CHECK,
-            _ratio(OURS, start.ATTRS),
-            2.3,
-        ),
-        at("boot check with 8 announced networks, to without", fabric.BOOT, announced, 1.25),
-        at(
-            "hostrouting check with 8 announced networks, to without", fabric.CHECK, announced, 1.15
-        ),
-        *(
-            at(
-                f"boot check of 8 routes and 4 CIDRs of {words}, to IPv4",
-                families.BOOT,
-                _ratio(name, families.IPV4),
-                limit,
-            )
-            for words, name, limit in (
-                ("IPv6", families.IPV6, 1.3),
-                ("both families", families.MIXED, 1.7),
-            )
-        ),
     ]
-    changed = [(watch.CHANGES, kind, f"of another {kind}") for kind in watch.KINDS]
-    for case, name, words in [(watch.DELETION, OURS, "deleted"), *changed]:
-        found.append(at(f"a route {words} restored, median", case, _median(name), 13, " ms"))
-    found += [
-        at(
-            "a route deleted restored, 99 of 100",
-            watch.DELETION,
-            partial(watch.slowest, name=OURS),
-            50,
-            " ms",
-        ),
-        at(
-            "a route deleted restored, of 10,000, median",
-            watch.DELETION,
-            _median(OURS),
-            55,
-            " ms",
-            items=10_000,
-        ),
-        at("1,000 routes deleted and restored", watch.AT_ONCE, _median(OURS), 200, " ms"),
-        at("watch beside a deletion every 10 ms", watch.LOOP, watch.share, 5, " %"),
-        at("watch idle", watch.IDLE, watch.share, 0.05, " %"),
-    ]
-    for number, count in enumerate(storm.SIZES):
-        for kind in storm.KINDS:
-            words, alarm = f"{kind}, {count:,} routes", storm.LONGEST_ALARMS[kind][number]
-            found.append(at(words, kind, watch.share, 15, " %", items=count))
-            name = f"{kind}{storm.ALARM}"
-            found.append(
-                at(
-                    f"{words}: alarm",
-                    name,
-                    lambda contest: contest.seconds(OURS),
-                    alarm,
-                    " s",
-                    items=count,
-                )
-            )
-    for name, limit in fleet.LIMITS.items():
-        spent = results[name].contests[-1].microseconds_per_item(OURS) if name in results else None
-        found.append(
-            Target(f"a recorded node ({name}), of processor time", spent, limit, unit=" us")
-        )
-    return found
 
 
-def _ratio(one: str, other: str) -> Figure:
-    return lambda contest: contest.ratio(one, other)
-
-
-def _median(name: str) -> Figure:
-    return lambda contest: contest.milliseconds(name)
-
-
-def _worst(
-    promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool
-) -> Target:
-    ratios = {
-        contest.items: ratio
-        for contest in (result.contests if result is not None else ())
-        if contest.items >= _SMALLEST and (ratio := contest.ratio(one, other)) is not None
-    }
-    if not ratios:
-        return Target(promise, None, limit, at_least=at_least)
-    items = (min if at_least else max)(ratios, key=ratios.__getitem__)
-    return Target(promise, ratios[items], limit, where=f"N={items:,}", at_least=at_least)
+def _judged(row: Row, result: Result | None) -> Target:
+    """Return the worst figure of the contests that the row is about."""
+    contests = result.contests if result is not None else ()
+    figures: dict[int, float] = {}
+    for contest in contests:
+        is_meant = contest.items >= _SMALLEST or len(contests) == 1
+        if row.items == contest.items or (is_meant and not row.items):
+            figure = row.figure(contest)
+            figures |= {} if figure is None else {contest.items: figure}
+    empty = Target(row.promise, None, row.limit, row.unit, at_least=row.at_least, case=row.case)
+    if not figures:
+        return empty
+    items = (min if row.at_least else max)(figures, key=figures.__getitem__)
+    where = "" if row.items or len(contests) == 1 else f"N={items:,}"
+    spread = None
+    if isinstance(row.figure, Ratio):
+        [contest] = [contest for contest in contests if contest.items == items]
+        spread = contest.spread(row.figure.beside)
+    return empty._replace(measured=figures[items], where=where, spread=spread)
 
 
 def _growth(what: str, result: Result | None, name: str) -> Target:
@@ -229,4 +237,5 @@ def _growth(what: str, result: Result | None, name: str) -> Target:
     }
     some, many = ratios.get(_BIG), ratios.get(_BIGGEST)
     grown = many / some if some and many else None
-    return Target(f"{what}, to C: at {_BIGGEST:,} over at {_BIG:,}", grown, 1.15)
+    promise = f"{what}, to C: at {_BIGGEST:,} over at {_BIG:,}"
+    return Target(promise, grown, 1.15, case="install")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import world
-from benchmarks.cases import OURS, Result, Setting
+from benchmarks.cases import IP, OURS, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 
 from hostrouting.boot import INTENT_PATH
@@ -28,17 +28,17 @@ from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
 from phases import Context
 
-DELETION: Final = "watch, a deleted route"
-CHANGES: Final = "watch, a changed route"
+REPAIRS: Final = "watch, a repair"
 AT_ONCE: Final = "watch, 1,000 deleted at once"
 LOOP: Final = "watch, a deletion every 10 ms for 30 s"
 IDLE: Final = "watch, idle for a minute"
-NAMES: Final = (DELETION, CHANGES, AT_ONCE, LOOP, IDLE)
+NAMES: Final = (REPAIRS, AT_ONCE, LOOP, IDLE)
+DELETED: Final = "deleted"
 #: What changes; by `foreign` the route gets another protocol, and stays after ours.
 KINDS: Final = ("gateway", "device", "source", "scope", "metric", "foreign")
 LEGEND: Final = """\
-Milliseconds from the event of another program's change to the event that ours is in force again, in a table of as many
-routes as N says; `ip route` makes the changes. Loop and idle: processor time of watch, and its memory. The idle one
+Milliseconds from the event of another program's change to the event that the route is in force again, in a table of as
+many routes as N says; `ip route` makes the changes. ip: one that reads all routes, and replaces one or 1,000. Loop and idle: processor time of watch, and its memory. The idle one
 proves the addresses of all its routes, too."""
 
 ROUTES: Final = 1000
@@ -59,8 +59,7 @@ def watch(setting: Setting) -> list[Result]:
     ours, rounds = world.uniform(ROUTES), setting.rounds(ROUTES)
     try:
         with _watching(setting, ours) as process, _listening() as seen:
-            # Ten times as many as usual: one in a hundred counts.
-            results = [_deletion(seen, ours, 10 * rounds), _changes(seen, ours, rounds)]
+            results = [_repairs(seen, ours, rounds)]
             period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
             results += [_at_once(seen, ours), _loop(process, ours, period)]
         with _watching(setting, ours, proven=True) as process:
@@ -76,44 +75,43 @@ def share(measured: Contest) -> float:
     return 100 * sample.cpu / sample.wall
 
 
-def slowest(measured: Contest, name: str) -> float:
-    """Return the milliseconds within which 99 of 100 samples were."""
-    walls = sorted(sample.wall for sample in measured.samples[name])
-    return 1e3 * walls[len(walls) * 99 // 100 - 1]
-
-
 # --- the cases
 
 
-def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
-    contenders = [Contender(OURS, lambda: seen.restored(ours, _delete))]
-    contests = [contest(contenders, ROUTES, rounds=rounds)]
-    # Those of other programs are read, too.
-    world.ip_batch(f"route add {route} proto 99" for route in world.uniform(MANY)[ROUTES:])
-    contests.append(contest(contenders, MANY, rounds=rounds // 10))
-    world.flush("proto", "99")
-    return Result(DELETION, contests, [], whole=True)
-
-
-def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+def _repairs(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     contenders = [
+        Contender(IP, partial(_read_and_replace, ours[0])),
+        Contender(DELETED, lambda: seen.restored(ours, _delete)),
+    ]
+    changes = [
         Contender(kind, partial(seen.restored, ours, partial(_change, kind))) for kind in KINDS
     ]
-    return Result(CHANGES, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
+    contests = [contest([*contenders, *changes], ROUTES, rounds=rounds)]
+    # Those of other programs are read, too.
+    world.ip_batch(f"route add {route} proto 99" for route in world.uniform(MANY)[ROUTES:])
+    contests.append(contest(contenders, MANY, rounds=rounds))
+    world.flush("proto", "99")
+    ratios = [(name, IP) for name in (DELETED, *KINDS)]
+    return Result(REPAIRS, contests, ratios, whole=True)
 
 
 def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
-    def run() -> Sample:
+    def restore() -> Sample:
         seen.forget()
         started = time.perf_counter()
         world.ip_batch(f"route delete {route}" for route in ours)
         seen.until_added(ours)
         return Sample(time.perf_counter() - started, 0)
 
+    def replace() -> Sample:
+        started = time.perf_counter()
+        world.ip_batch(f"route replace {route}" for route in ours)
+        return Sample(time.perf_counter() - started, 0)
+
     # And one before it, to warm up: a route that was taken three times within an hour comes back
     # after a pause.
-    measured = contest([Contender(OURS, run)], ROUTES, rounds=1)
-    return Result(AT_ONCE, [measured], [], "the deletion itself included", whole=True)
+    measured = contest([Contender(OURS, restore), Contender(IP, replace)], ROUTES, rounds=1)
+    return Result(AT_ONCE, [measured], [(OURS, IP)], "the deletion itself included", whole=True)
 
 
 def _idle(process: int, seconds: float) -> Result:
@@ -143,6 +141,14 @@ def _loop(process: int, ours: Sequence[Route], seconds: float) -> Result:
 
 
 # --- another program
+
+
+def _read_and_replace(route: Route) -> Sample:
+    """Do the work of a repair by `ip`: read the routes, and write one."""
+    lines = "\n".join(["route show table all", f"route replace {route}", ""])
+    started = time.perf_counter()
+    subprocess.run(["ip", "-batch", "-"], input=lines, text=True, check=True, capture_output=True)
+    return Sample(time.perf_counter() - started, 0)
 
 
 def _delete(route: Route) -> None:
