@@ -34,7 +34,7 @@ NOTES: Final = ROOT / ".mutants.json"
 ROOMS: Final = {
     "boot": "tests/boot tests/system/test_recovery.py",
     "cli": "tests/cli",
-    "config": "tests/config",
+    "config": "tests/config tests/cli/test_as_typed.py",
     "fib": "tests/fib",
     "fleet": "tests/fleet",
     "host": "tests/host",
