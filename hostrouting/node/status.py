@@ -87,8 +87,10 @@ class NodeStatus(NoTruth):
         overlap = self.report.overlap
         if not self.live or (overlap.ok and not self._severe and not self.report.not_asked):
             return None
-        for rule in overlap.lost_rules:
-            return rule.step.removeprefix("run: ")
+        # Of a node that is right the sentence names the first warning.
+        for finding in overlap.lost_rules or (self._named[:1] if self.report.ok else ()):
+            if finding.kind == "lost-rule":
+                return finding.step.removeprefix("run: ")
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
         if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):

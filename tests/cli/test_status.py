@@ -25,7 +25,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.host import Host
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
 from hostrouting.testing import FakeHost, KernelNode
@@ -571,10 +571,15 @@ def test_a_plan_and_a_check_without_root_go_on(
     assert ("note: not looked at: cannot look for" in checked) == closed.startswith("/")
 
 
-def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(host: FakeHost) -> None:
-    """`status`, as its next step, `plan` and `explain` have the command of the finding of `check`."""
+@pytest.mark.parametrize(("lost", "counts"), [(0, [2, 0, 0]), (1, [2, 1, 1])])
+def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(
+    host: FakeHost, lost: int, counts: list[int]
+) -> None:
+    """`status` of a node that is wrong, or right without that of the table local, has the command
+    of the finding of `check` as its next step; `plan` and `explain` have it if addresses are lost.
+    """
     on_stdin(gated(MENDED), "apply")
-    host.routes.remove_rule(FIRST_RULES[1])
+    host.routes.remove_rule(rule := FIRST_RULES[lost])
     answers = run_here("status"), on_stdin(gated(MENDED), "plan"), run_here("explain", "9.9.9.9")
-    step = "ip rule add pref 32766 lookup main"
-    assert [answer.stdout.count(step) for answer in answers] == [2, 1, 1]
+    step = f"ip rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}"
+    assert [answer.stdout.count(step) for answer in answers] == counts
