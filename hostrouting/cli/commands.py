@@ -476,8 +476,9 @@ def _run(
         held = [] if report.ok else Boot(host).held(ctx)
     if arguments.live:
         state = results[-1].headline if results else "the routes of CONFIG are in force"
-        word = "right" if report.ok and not report.degraded else "wrong"
-        verdict = f"{word}: {state}; {_NOT_KEPT}"
+        is_right = report.ok and not report.degraded
+        word, step = ("right", "") if is_right else ("wrong", "; run: hostrouting check CONFIG")
+        verdict = f"{word}: {state}{step}; {_NOT_KEPT}"
         if not report.ok and all(proof.ok for proof in results):
             # Not the proof failed, but a change, or the run was refused.
             verdict = f"wrong: {' '.join(str(report.error).split())}"
