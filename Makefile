@@ -178,7 +178,8 @@ kernel-without-ipv6: $(VENV)/ready
 
 # The tests that call bash, nft, ebtables or ip, with the programs of another Debian or Ubuntu: docs/supported-versions.md lists
 # their versions. Of the oldest Ubuntu only bash and ip: it has bash 5.0, and an nft and ebtables that are too old.
-SCRIPT_TESTS := tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py
+SCRIPT_TESTS := tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
+	tests/route_overlap/test_expected_networks.py
 TOOLS_TESTS := tests/host/test_nft.py tests/host/ebtables tests/host/test_ebtables_rules.py tests/azure/probe_snat \
 	$(SCRIPT_TESTS) tests/net/test_default_route.py
 tools-focal: TOOLS_TESTS := $(SCRIPT_TESTS)

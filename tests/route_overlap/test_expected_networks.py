@@ -27,6 +27,8 @@ WIDE = "10.0.0.0/8"
 RIGHT = f"{SERVICES} leaves by eth0"
 WRONG = "1 of 1 expected CIDRs would not leave by {} as a whole:"
 SEVERAL = "stands for none of eth0, eth1; name one of them, or a narrower network"
+#: Of a VLAN with priorities, as for RoCE.
+VLAN = r"vlan protocol 802.1Q id 5 <REORDER_HDR> \\      egress-qos-map { 3:3 }"
 #: The devices with default routes, `expectedDevs`, and the first line of the verdict.
 CASES = {
     "one": (["eth0"], [NODES], RIGHT),
@@ -106,13 +108,14 @@ def test_several_are_not_waited_for(asked: AskedNode, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["infiniband", "bridge", "alias bridge", "alias x link/infiniband y", "bond_slave"]
+    "words",
+    ["infiniband", "bridge", "alias bridge", "alias x link/infiniband y", "bond_slave", VLAN, ""],
 )
 def test_infiniband_and_virtual_devices(asked: AskedNode, tmp_path: Path, words: str) -> None:
-    """They hold no network, though they have the default route and the address; an alias and a
-    master make no device virtual.
+    """They hold no network, though they have the default route and the address; an alias, a master
+    and the map of a VLAN make no device virtual. One without a row, as it has just gone, holds none.
     """
-    is_own = words.startswith(("alias", "bond"))
+    is_own = words.startswith(("alias", "bond", "vlan"))
     node = asked.node
     if isinstance(node, MemoryBackend):
         mac = ":".join(["0a"] * 20) if words == "infiniband" else ""
@@ -123,12 +126,14 @@ def test_infiniband_and_virtual_devices(asked: AskedNode, tmp_path: Path, words:
     node.add_route("0.0.0.0/0", gateway="10.224.0.1", dev="ib0")
     section = {"expectedDevs": [NODES]}
     if isinstance(node, MemoryBackend):
-        assert asked.ask(SERVICES, **section).ok is is_own
+        assert asked.ask(SERVICES, **section).ok is (is_own or not words)
         return
     edit = (
         "s#link/ether#link/infiniband#"
         if words == "infiniband"
         else rf"s#\\    veth#\\    {words}#"
+        if words
+        else "/    veth/d"
     )
     environment = another_ip(tmp_path / "tools", f"{IP} \"$@\" 2>&1 | sed '{edit}'")
     ran = asked.run([SERVICES], section, environment=environment)

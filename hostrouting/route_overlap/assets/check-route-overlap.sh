@@ -463,9 +463,9 @@ resolve_given() {
     { matching=() && details=yes look '' 'link show' "addr show to ${given[i]}" && split "${parts[2]}"; } || cannot_prove
     for line in "${lines[@]}"; do
       dev=${line#*: } dev=${dev%% *} link=$'\n'${parts[1]} link=${link#*$'\n'"${line%%:*}: "} link=${link%%@($'\n'|'\    alias ')*}
-      # A backslash and blanks precede the kind of a device; hardware has none.
-      [[ $by_default == *" $dev "* && " ${matching[*]-} " != *" $dev "* && $link != *' link/'@(infiniband|loopback)' '* \
-        && ${link//\\    @(link\/|prog\/|altname |vf |+([a-z])_slave |bond |team |vlan |veth )/} != *\\'    '* ]] && matching+=("$dev")
+      # Not link/infiniband and link/loopback. A backslash and blanks precede the kind of a device; hardware has none.
+      [[ $by_default == *" $dev "* && " ${matching[*]-} " != *" $dev "* && $link == *'\    link/'[!il]* \
+        && ${link//\\    @(link\/|prog\/|altname |vf |+([a-z])_slave |bond |team |vlan |veth )/} != *\\'    '[!\ ]* ]] && matching+=("$dev")
     done
     ((${#matching[@]})) || absent+=("with a default route and an address in ${given[i]} (a bridge must be given by its name)")
     joined "${matching[@]}"
