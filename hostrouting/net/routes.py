@@ -427,7 +427,8 @@ def _after_destination(shown: tuple[Any, ...], flags: int) -> str:
         f" scope {SCOPE_NAMES.get(scope, str(scope))}" if scope != SCOPE_UNIVERSE else "",
         f" src {format_address(family, source)}" if source is not None else "",
         f" metric {metric}" if metric else "",
-        *(f" {word}" for flag, word in FLAG_NAMES if flags & flag),
+        # Of several next hops no state is shown.
+        *(f" {word}" for flag, word in FLAG_NAMES if flags & flag and not nexthops),
         *(f" {hop}" for hop in nexthops),
     ]
     return "".join(words)

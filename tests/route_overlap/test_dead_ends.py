@@ -50,6 +50,7 @@ def found(asked: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, s
         (IPV4, "-4 route add default via 10.1.0.254 dev e0"),
         (IPV4, "-4 route add default via inet6 fe80::a dev e0"),
         (IPV4, "-4 route add default dev e0"),
+        (IPV4, "-4 route add default nexthop dev e0 nexthop dev e0"),
         (IPV6, f"-6 route add default via {ROUTER} dev e0"),
         (IPV6, "-6 route add default dev e0"),
     ],
