@@ -222,8 +222,9 @@ def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[N
 
 def _why_unready(ctx: Context, unit: str, host: Host) -> str:
     """Return an empty text for a unit that is up or has ended with success, otherwise its state."""
-    state = host.services.state(ctx, unit)
+    # The state last: a unit that starts and fails meanwhile has ended by then.
     times = host.services.settings(ctx, unit, _ENDED, _TESTED, "ConditionResult")
+    state = host.services.state(ctx, unit)
     is_down, is_failing = state.active_state == "inactive", state.result != "success"
     # A unit that has failed and is stopped before its restart is inactive, too.
     if state.is_running or (is_down and not is_failing and times[_ENDED] not in {"", "0"}):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pytest
 from support.kernel import connect
 
@@ -14,9 +15,11 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import ObservedRoute
+from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.route_overlap.fabric import POOL
+from hostrouting.route_overlap.task import unready_units
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import CancelledError, Change, Context
 from phases.testing import ManualClock
@@ -128,6 +131,27 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
         if calls[before + number - 1] == ("write", DETECTED):
             return
     pytest.fail(f"no write failed: {calls}")
+
+
+def test_a_unit_that_fails_while_it_is_queried(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was inactive before, and has an end after: that is no end with success."""
+    queries: list[str] = []
+
+    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
+        queries.append(unit)
+        if names:
+            return dict.fromkeys(names, "5" if len(queries) > 1 else "0")
+        if len(queries) > 1:
+            return UnitState(unit, "loaded", "failed", result="exit-code")
+        return UnitState(unit, "loaded")
+
+    for query in "state", "settings":
+        monkeypatch.setattr(host.services, query, answer)
+    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
+    [finding] = unready_units(Context(), late, host)
+    assert finding.reason.startswith("is failed (exit-code)")
 
 
 def test_exactly_one_marker_exists_after_each_check(host: FakeHost) -> None:
