@@ -142,9 +142,15 @@ def test_infiniband_and_virtual_devices(asked: AskedNode, tmp_path: Path, words:
 
 @needs_kernel
 def test_kinds_of_the_kernel(tmp_path: Path) -> None:
-    """A bridge is virtual, a veth is the device of a node in a container."""
+    """A bridge is virtual, a veth is the device of a node in a container. Thousands of addresses, as
+    those of services by IPVS, and devices of pods do not delay the script beyond the gate's limit.
+    """
     with WiredNode.made() as node:
         asked = AskedNode(node, tmp_path)
+        lines = [f"link add pod{number} type bridge" for number in range(100)]
+        lines += [f"address add 10.224.{n >> 8}.{n & 255}/32 dev pod9" for n in range(512, 2512)]
+        (tmp_path / "batch").write_text("\n".join(lines))
+        node.ip(f"-batch {tmp_path}/batch")
         asked.link("eth0", "10.224.0.4/16")
         asked.default("eth0")
         node.ip("link add br0 type bridge")

@@ -462,14 +462,15 @@ resolve_given() {
     [[ ${given[i]} == */* ]] || continue
     { matching=() && details=yes look '' 'link show' "addr show to ${given[i]}" && split "${parts[2]}"; } || cannot_prove
     for line in "${lines[@]}"; do
-      dev=${line#*: } dev=${dev%% *} link=$'\n'${parts[1]} link=${link#*$'\n'"${line%%:*}: "} link=${link%%@($'\n'|'\    alias ')*}
+      dev=${line#*: } dev=${dev%% *}
+      # A device may have thousands of addresses, and a node as many devices: `#` would take minutes.
+      [[ $by_default == *" $dev "* && " ${matching[*]-} " != *" $dev "* && $'\n'${parts[1]} =~ $'\n'"${line%%:*}: "([^$'\n']*) ]] || continue
       # Not link/infiniband and link/loopback. A backslash and blanks precede the kind of a device; hardware has none.
-      [[ $by_default == *" $dev "* && " ${matching[*]-} " != *" $dev "* && $link == *'\    link/'[!il]* \
+      link=${BASH_REMATCH[1]%%'\    alias '*} && [[ $link == *'\    link/'[!il]* \
         && ${link//\\    @(link\/|prog\/|altname |vf |+([a-z])_slave |bond |team |vlan |veth )/} != *\\'    '[!\ ]* ]] && matching+=("$dev")
     done
     ((${#matching[@]})) || absent+=("with a default route and an address in ${given[i]} (a bridge must be given by its name)")
-    joined "${matching[@]}"
-    ((${#matching[@]} > 1)) && notes+=$'\n'"warning: ${given[i]} in expectedDevs: stands for none of $REPLY; name one of them, or a narrower network"
+    joined "${matching[@]}" && ((${#matching[@]} > 1)) && notes+=$'\n'"warning: ${given[i]} in expectedDevs: stands for none of $REPLY; name one of them, or a narrower network"
     ((${#matching[@]} == 1)) && if [[ " ${given[*]} " == *" $REPLY "* ]]; then unset -v 'given[i]'; else given[i]=$REPLY; fi
   done
 }
