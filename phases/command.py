@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from phases.context import end_of_work
 from phases.exceptions import CommandFailedError
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def run_command(
     try:
         # A thread reads, so that this one can wait for the context. It is a daemon: it may not end.
         threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
-        ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=ctx.deadline)
+        until = end_of_work(ctx.clock, ctx.deadline)
+        ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=until)
         if not outcome:
             ctx.check()
     except BaseException:

@@ -6,7 +6,7 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from phases.context import Change, Context, Work, not_negative
+from phases.context import Change, Context, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_plain, require_runnable
 from phases.report import Report, Step, names_in_path
@@ -157,12 +157,10 @@ class Parallel(_Group):
             is_due = any(step.report.status != "running" for step in running.copy())
             return not running or ctx.cancelled or bool(failed and not is_due)
 
-        # A clock that every wait moves must not pass the tasks.
-        moves = getattr(ctx.clock, "auto", False)
-        ctx.wait(is_over, until=None if moves else ctx.deadline)
+        ctx.wait(is_over, until=end_of_work(ctx.clock, ctx.deadline))
         if failed:
             ctx.cancel(f"{failed[0]} failed")
-        until = None if moves else ctx.clock.monotonic() + self._grace
+        until = end_of_work(ctx.clock, ctx.clock.monotonic() + self._grace)
         if not ctx.wait(lambda: not running, until=until):
             names = ", ".join(step.report.name for step in running.copy())
             ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)

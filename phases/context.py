@@ -72,7 +72,11 @@ class Change(_Change):
 
 
 class Clock(Protocol):
-    """The time source of a context; tests use `phases.testing.ManualClock`."""
+    """The time source of a context; tests use `phases.testing.ManualClock`.
+
+    If each wait moves it, it has an attribute `auto` that is true: then a wait for a thread or a
+    program has no end, which would come at once.
+    """
 
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start; they never decrease."""
@@ -344,6 +348,11 @@ class Context:
         derived = copy(self)
         vars(derived).update(changes)
         return derived
+
+
+def end_of_work(clock: Clock, until: float | None) -> float | None:
+    """Return the end of a wait for a thread or a program, see `Clock`."""
+    return None if getattr(clock, "auto", False) else until
 
 
 def ring(doorbell: Lock) -> None:

@@ -64,6 +64,8 @@ class Report(NoTruth):
         self.result: Any = None
         #: For the runner; see `degraded` and `changes`.
         self.is_incomplete = False
+        #: True once the run has returned: nothing is added.
+        self.is_over = False
         self.records: list[Record] = []
         subtasks = task.subtasks if isinstance(task, Group) else ()
         self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
@@ -176,16 +178,13 @@ class Step(NamedTuple):
     observer: Callable[[Event], object] | None = None
     #: None for a run that undoes nothing: one that lasts for months must not grow.
     records: list[Record] | None = None
-    #: The report of the whole run: once it has ended, nothing is added.
-    whole: Report | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """True after the end of the run."""
-        return self.whole is not None and self.whole.duration is not None
 
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
+        if self.report.is_over:
+            # In a thread that outlives the run.
+            alone = Report(task, self.report.names_inside)
+            return self._replace(report=alone, observer=None, records=None)
         with self.lock:
             children = self.report.children
             free = [child for child in children if child.status not in {"due", "running"}]
@@ -216,6 +215,8 @@ class Step(NamedTuple):
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
         """Report that the task ended."""
         report = self.report
+        if report.is_over:
+            return
         task = report.task
         report.status = status
         report.error = error
@@ -237,13 +238,13 @@ class Step(NamedTuple):
 
     def result(self, value: object, *, degraded: bool) -> None:
         """See `Account`."""
-        if not self.is_over:
+        if not self.report.is_over:
             self.report.result = value
             self.report.is_incomplete |= degraded
 
     def record(self, change: Change, undo: Work | None) -> None:
         """See `Account`."""
-        if self.is_over:
+        if self.report.is_over:
             return
         with self.lock:
             newest = self.records[-1] if self.records else None
@@ -276,7 +277,8 @@ class Step(NamedTuple):
                     if report.status == "ok" and not kept:
                         report.status = "undone"
                         self.notify(report)
-            self.records.pop()
+            # Not always the last one: a thread may have added a record meanwhile.
+            self.records.remove(record)
             yield record, result
 
     def notify(self, report: Report, **others: Any) -> None:

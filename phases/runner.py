@@ -257,7 +257,7 @@ def run(
     wanted = list(skip)
     if unknown := [name for name in wanted if name not in known]:
         raise UnknownTaskError(unknown, known)
-    step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None, report)
+    step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             do_step(step, ctx)
@@ -266,6 +266,9 @@ def run(
                 _undo_run(step, ctx.shielded())
             if not isinstance(error, PhaseError):
                 raise
+        finally:
+            for each in report.walk():
+                each.is_over = True
     return report
 
 
@@ -287,12 +290,11 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
-            before = report.status
-            for status in ("undone", "failed"):
+            for status in ("failed", "undone"):
                 if status in inside:
                     report.status = status
-            if report.status != before:
-                outermost.notify(report)
+                    outermost.notify(report)
+                    break
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
 

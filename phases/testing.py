@@ -12,7 +12,8 @@ __all__ = ["ManualClock"]
 class ManualClock:
     """A clock that the test moves by `advance`, or that every wait moves if `auto` is set.
 
-    With `auto` each wait ends at once, for code in one thread; only a Parallel waits for its tasks.
+    With `auto` each wait ends at once, for code in one thread; only a Parallel really waits for its
+    tasks, and `run_command` for its program.
     Without it another thread really waits; `wait_for_sleepers` returns once it does.
 
     >>> from phases import Context

@@ -17,6 +17,7 @@ from phases import (
     TaskFailedError,
     execute,
     run,
+    run_command,
     task,
 )
 from phases.testing import ManualClock
@@ -70,11 +71,12 @@ def test_a_clock_that_moves_by_itself_does_not_pass_the_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In an agent's test the group ends by a failure after 5 s, not by its deadline, and names no
-    task that is about to end.
+    task that is about to end; a program runs to its end, too.
     """
 
     def fail(ctx: Context) -> None:
         ctx.sleep(5)
+        run_command(ctx, ["sleep", "0.01"])
         raise OSError("x")
 
     group = Parallel(task("a")(lambda ctx: ctx.wait(lambda: ctx.cancelled)), task("b")(fail))

@@ -96,12 +96,32 @@ def test_degraded() -> None:
 
 
 def test_a_context_that_is_kept_does_not_change_the_finished_report() -> None:
-    """A thread may outlive the run: a change or a result after its end is not reported."""
+    """A thread may outlive the run: a change, a result or a task after its end is not reported."""
     kept: list[Context] = []
-    report = run(task("a")(kept.append))
-    kept[0].result(3, degraded=True)
-    kept[0].record(Change("+", "/etc/hosts"))
-    assert (report.result, report.degraded, report.changes) == (None, False, ())
+    report = run(task("a")(kept.append), observer=kept.append)  # type: ignore[arg-type]
+    before, events = report.to_mapping(), len(kept)
+    kept[1].result(3, degraded=True)
+    kept[1].record(Change("+", "/etc/hosts"))
+    with pytest.raises(TaskFailedError, match="late: x"):
+        execute(FailingTask("late", OSError("x")), kept[1])
+    assert (report.to_mapping(), report.result, len(kept)) == (before, None, events)
+
+
+def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
+    """The thread outlives its task; each inverse is called once."""
+    journal: list[str] = []
+
+    @task("a")
+    def fail(ctx: Context) -> None:
+        def reverse(_: Context) -> None:
+            journal.append("early")
+            ctx.record(Change("+", "late"), undo=lambda _: journal.append("late"))
+
+        ctx.record(Change("+", "early"), undo=reverse)
+        raise OSError("x")
+
+    assert run(fail, undo_on_failure=True).changes == ()
+    assert journal == ["early", "late"]
 
 
 def test_a_result_is_found_by_the_path_of_its_step() -> None:
