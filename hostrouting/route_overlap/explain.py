@@ -17,7 +17,7 @@ from hostrouting.base.commands import Painted, printable
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
-from hostrouting.route_overlap.proof import lost_rule_findings
+from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings, require_lists
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, is_same
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def explain_routing(
     >>> [(part.by, part.span) for part in explanation.parts][-1]
     ('nowhere', '10.225.0.0 - 10.225.255.255')
     """
+    require_lists(ranges=ranges)
     prefixes = [_as_prefix(text) for text in ranges]
     snapshots = {
         family: RoutingSnapshot(node, family)
@@ -131,8 +132,6 @@ def explain_routing(
     }
     allowed = {}
     if overlap and overlap.cidrs:
-        from hostrouting.route_overlap.proof import allowed_devices
-
         patterns = (*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs)
         for family, node_of in snapshots.items():
             allowed[family] = allowed_devices(node_of, patterns, overlap.expected_devs or None)

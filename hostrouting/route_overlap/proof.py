@@ -75,11 +75,7 @@ def prove_egress(
     too. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
     to answer.
     """
-    lists = {"cidrs": cidrs, "allowed_devs": allowed_devs, "expected_devs": expected_devs}
-    for name, given in lists.items():
-        if isinstance(given, str):
-            # Each of its letters would count.
-            raise TypeError(f"{name} must be a list (got {given!r}); write [{given!r}]")
+    require_lists(cidrs=cidrs, allowed_devs=allowed_devs, expected_devs=expected_devs)
     if not isinstance(fabric, Fabric | None):
         raise TypeError(
             f"fabric must be a Fabric (got {fabric!r}); check_node reads that of a config"
@@ -104,6 +100,13 @@ def prove_egress(
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
         reports.append(_prove(snapshot, own, notes))
     return joined(reports, map(str, prefixes))
+
+
+def require_lists(**lists: object) -> None:
+    """Raise TypeError for a text in place of a list: each of its letters would count."""
+    for name, given in lists.items():
+        if isinstance(given, str):
+            raise TypeError(f"{name} must be a list (got {given!r}); write [{given!r}]")
 
 
 def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]:

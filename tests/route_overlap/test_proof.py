@@ -143,6 +143,8 @@ def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
     for name in "cidrs", "expected_devs", "allowed_devs":
         with pytest.raises(TypeError, match=rf"{name} must be a list .* write \['ib0'\]"):
             prove_egress(host, **{"cidrs": cidrs, name: "ib0"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"ranges must be a list .* write \['::'\]"):
+        explain_routing(host, "::")
     with pytest.raises(TypeError, match=r"fabric must be a Fabric .*; check_node reads"):
         prove_egress(host, cidrs, fabric="auto")  # type: ignore[arg-type]
 
