@@ -198,7 +198,7 @@ def prove_before(
     """Refuse planned changes that make the node worse; return the proof for after them.
 
     Under STRICT either raises `WorseRoutingError` unless `force` is set; under WARN the findings
-    are logged. None for an image, and where nothing is expected.
+    are logged, and the step is degraded. None for an image, and where nothing is expected.
     """
     # Without expected CIDRs a dump of all routes is a waste.
     if not (host.is_live and config.route_overlap.cidrs):
@@ -219,6 +219,8 @@ def prove_before(
         forecaster.look()
         forecast = forecaster.planned(*planned())
     refuse_worse(forecast, "nothing was changed")
+    if forecast.worse:
+        ctx.result(forecast.report, degraded=True)
     for line in forecast.worse:
         logger.warning("this leaves right without this config: %s", line)
     return prove

@@ -56,8 +56,9 @@ class ConfigureStaticRoutes(PairTask):
     routes come first; if any part fails, everything is undone.
 
     Under STRICT, changes that make an expected address leave wrong are refused, or undone, unless
-    `force` is set; under WARN they are logged. Expected are the CIDRs of the config, or, if it has
-    none, those of the installed one. An undo is never refused.
+    `force` is set; under WARN they are logged, and the step is degraded, with the planned
+    `OverlapReport` as its result. Expected are the CIDRs of the config, or, if it has none, those
+    of the installed one. An undo is never refused.
     """
 
     name = "configure-static-routes"

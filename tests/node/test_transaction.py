@@ -117,7 +117,8 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
     ConfigureStaticRoutes(config(RIGHT), host=host).undo(in_time())
     assert state(host)[0] == []
     execute(Configure(config(RIGHT, mode="WARN"), host=host), in_time())
-    execute(ConfigureStaticRoutes(without, host=host), in_time())
+    report = run(ConfigureStaticRoutes(without, host=host), in_time())
+    assert (report.ok, report.degraded, report.result.ok) == (True, True, False)
     assert "this leaves right without this config" in caplog.text
 
 
