@@ -51,6 +51,8 @@ _TRANSIENT = frozenset({"no-route", "dead-end"})
 _SPARED = frozenset({"not-found", "masked", "skipped"})
 #: When a unit ended last, and when its conditions were tested; 0 if never in this boot.
 _ENDED, _TESTED = "InactiveEnterTimestampMonotonic", "ConditionTimestampMonotonic"
+#: The same time, unless another state followed.
+_CHANGED = "StateChangeTimestampMonotonic"
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
 _MOST_LINES = 100
 
@@ -223,11 +225,13 @@ def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[N
 def _why_unready(ctx: Context, unit: str, host: Host) -> str:
     """Return an empty text for a unit that is up or has ended with success, otherwise its state."""
     # The state last: a unit that starts and fails meanwhile has ended by then.
-    times = host.services.settings(ctx, unit, _ENDED, _TESTED, "ConditionResult")
+    times = host.services.settings(ctx, unit, _ENDED, _TESTED, _CHANGED, "ConditionResult")
     state = host.services.state(ctx, unit)
     is_down, is_failing = state.active_state == "inactive", state.result != "success"
-    # A unit that has failed and is stopped before its restart is inactive, too.
-    if state.is_running or (is_down and not is_failing and times[_ENDED] not in {"", "0"}):
+    has_ended = times[_ENDED] == times[_CHANGED] not in {"", "0"}
+    # One that has failed is inactive, too, if it is stopped before its restart, or after
+    # `systemctl reset-failed`.
+    if state.is_running or (is_down and not is_failing and has_ended):
         return ""
     is_untrue = times["ConditionResult"] == "no" and times[_TESTED] not in {"", "0"}
     if is_down and (is_untrue or state.result == "exec-condition"):

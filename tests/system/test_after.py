@@ -189,6 +189,7 @@ class TestAUnitThatDoesNotConnect:
             f"systemctl stop {UNIT}",
             "inactive (exit-code)",
         ),
+        ("exit 1", "", f"systemctl reset-failed {UNIT}", "inactive (dead)"),
         (
             HANG,
             "",
@@ -196,7 +197,7 @@ class TestAUnitThatDoesNotConnect:
             "activating (start)",
         ),
     ],
-    ids=["stopped after a failure", "masked while it starts"],
+    ids=["stopped after a failure", "its failure is forgotten", "masked while it starts"],
 )
 def test_a_unit_that_has_not_connected_holds(
     tmp_path: Path, program: str, settings: str, command: str, word: str

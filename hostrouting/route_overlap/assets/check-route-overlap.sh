@@ -587,17 +587,17 @@ refusals='' level=5
 look_at_units() {
   local unit block state result word IFS=$end
   of() { word=${block##*$'\n'"$1"=} word=${word%%$'\n'*}; }
-  block=$(exec timeout 5 systemctl show --property=LoadState,ActiveState,SubState,Result,ConditionResult \
-    --property=ConditionTimestampMonotonic,InactiveEnterTimestampMonotonic -- "${after[@]}" 2>/dev/null)
+  block=$(exec timeout 5 systemctl show --property=LoadState,ActiveState,SubState,Result,ConditionResult,ConditionTimestampMonotonic \
+    --property=StateChangeTimestampMonotonic,InactiveEnterTimestampMonotonic -- "${after[@]}" 2>/dev/null)
   # shellcheck disable=SC2086 # A block for each unit.
   set -- ${block//$'\n\n'/$end} && late=() spared=()
   for unit in "${after[@]}"; do
     block=$'\n'${1-}$'\n' && shift
-    of ActiveState && state=$word && of Result && result=$word && of LoadState
-    # A unit that has failed and is stopped before its restart is inactive, too.
+    of ActiveState && state=$word && of Result && result=$word && of StateChangeTimestampMonotonic
+    # One that has failed is inactive, too, if it is stopped before its restart, or after `systemctl reset-failed`.
     [[ $state == @(active|reloading) \
-      || $state$result$block == inactive?(success)$'\n'*InactiveEnterTimestampMonotonic=[1-9]* ]] && continue
-    [[ $state$block == inactive*ConditionResult=no* && $block == *ConditionTimestampMonotonic=[1-9]* \
+      || $state$result$block == inactive?(success)$'\n'*InactiveEnterTimestampMonotonic="${word/#0/-}"$'\n'* ]] && continue
+    of LoadState && [[ $state$block == inactive*ConditionResult=no* && $block == *ConditionTimestampMonotonic=[1-9]* \
       || $state$result == inactiveexec-condition ]] && word=skipped
     # A unit that is masked while it starts goes on.
     [[ $word == @(not-found|masked|skipped) && $state != *activating ]] \
