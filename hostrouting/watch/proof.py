@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.report import Finding
     from phases import Context
 
-#: The findings of each expected CIDR, in the order of the config.
-Findings: TypeAlias = "tuple[tuple[Finding, ...], ...]"
+#: The findings of each expected CIDR, in the order of the config; then the refusals.
+Findings: TypeAlias = "tuple[tuple[Finding | str, ...], ...]"
 
 #: Events that come within this time have one proof: a daemon that starts changes many routes.
 _SECONDS_TOGETHER = 0.05
@@ -206,7 +206,7 @@ class ProofKeeper(Keeper):
 
     def _judge(self, ctx: Context, report: OverlapReport, now: float) -> float:
         """Count new readings, and log them if there are enough; return the pause after this one."""
-        findings = tuple(proof.findings for proof in report.cidrs)
+        findings: Findings = (*(proof.findings for proof in report.cidrs), tuple(report.refusals))
         if findings == self._logged:
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):

@@ -69,16 +69,21 @@ def test_a_finding_of_a_strict_config_is_an_error(
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
 
 
-def test_the_marker_has_a_late_unit() -> None:
-    """Under STRICT it counts as the boot script's answer does, until the unit is up."""
+def test_a_late_unit_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """Under STRICT it is logged and counts as the boot script's answer does, until it is up again."""
     watched = ProvenNode(attrs.evolve(config_of(mode="STRICT"), after=("fabric.service",)))
-    path = "/etc/systemd/system/fabric.service"
+    path, services = "/etc/systemd/system/fabric.service", watched.host.services
     watched.host.files.write(path, b"[Service]\nExecStart=/bin/a", mode=0o644)
+    services.start(watched.ctx, "fabric.service")
     watched.run(2)
-    assert (watched.marker() or "").startswith("fabric.service: is inactive (dead), neither active")
-    watched.host.services.start(watched.ctx, "fabric.service")
+    services.stop(watched.ctx, "fabric.service")
+    watched.run(watched.installed.config.watch.interval + 2)
+    text = "fabric.service: is inactive (dead), neither active"
+    assert (watched.marker() or "").startswith(text)
+    services.start(watched.ctx, "fabric.service")
     watched.run(watched.installed.config.watch.interval)
     assert watched.marker() == "ok"
+    assert [message.startswith(text) for message in caplog.messages] == [True]
 
 
 @pytest.mark.parametrize(
