@@ -380,7 +380,10 @@ def init(arguments: Namespace) -> int:
     """Print a first config for this node, and on stderr where its values came from."""
     from hostrouting.node.first_config import first_config
 
-    document, lines = first_config(_host(arguments), arguments.cidr)
+    try:
+        document, lines = first_config(_host(arguments), arguments.cidr)
+    except ValueError as error:
+        return refuse(arguments, f"{error}; give --cidr once for each expected CIDR", USAGE)
     print_document(document)
     for line in lines:
         _logger.warning("%s", line)

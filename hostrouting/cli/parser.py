@@ -223,7 +223,6 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     )
     command("init", run.init, "print a first CONFIG for this node, under WARN").add_argument(
         "--cidr",
-        type=_cidr,
         action="append",
         default=[],
         metavar="CIDR",
@@ -315,15 +314,6 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(
         f"a timeout must be more than 0 seconds, such as 60 (got {text})"
     )
-
-
-def _cidr(text: str) -> str:
-    from hostrouting.config.rules import expected_cidr
-
-    try:
-        return expected_cidr(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(error) from error
 
 
 def _folder(text: str) -> str:

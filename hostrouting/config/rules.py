@@ -38,7 +38,8 @@ _NOT_UNICAST = {
         ((IPV4, byte) for byte in range(224, 240)), (0xE, 4, "224.0.0.0/4, which is multicast")
     ),
     (IPV4, 255): (0xFFFFFFFF, 32, "the broadcast address"),
-    (IPV6, 0): (0, 127, "::/127, the unspecified address and the node's own loopback"),
+    # Of IPv4 addresses in the form of IPv6, ::ffff:10.0.0.1, no IPv6 route decides.
+    (IPV6, 0): (0, 80, "::/80, the node's own loopback and the IPv4 addresses written as IPv6"),
     (IPV6, 0xFE): (0x3FA, 10, "fe80::/10, the link-local addresses"),
     (IPV6, 0xFF): (0xFF, 8, "ff00::/8, which is multicast"),
 }

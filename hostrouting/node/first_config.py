@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.config.rules import destination
+from hostrouting.config.rules import destination, expected_cidr
 from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import IPV4, Prefix
 from hostrouting.net.routes import default_routes
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 _SERVER = re.compile(r"^ *server: *(?i:https?)://\[?([^\s/]+?)\]?(?::\d+)?(?:/.*)?$", re.MULTILINE)
 #: What a joined node names in its files: no YAML is parsed, only lines of this form are read.
 _NAMED = (
-    (re.compile(r"^clusterDNS:((?:\n *- +\S+)+)", re.MULTILINE), "/var/lib/kubelet/config.yaml"),
+    (
+        re.compile(r"^clusterDNS:((?:\n *- +\S+)+)", re.MULTILINE),
+        "/var/lib/kubelet/config.yaml",
+    ),
     (_SERVER, "/var/lib/kubelet/kubeconfig"),
     (_SERVER, "/etc/kubernetes/kubelet.conf"),
 )
@@ -29,8 +32,8 @@ _LARGEST = 1 << 20
 
 def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return a WARN config for this node, and a line on each value, found or missing."""
-    lines = [f"{cidr}: given" for cidr in cidrs]
-    expected = [*cidrs]
+    expected = list(map(expected_cidr, cidrs))
+    lines = [f"{cidr}: given" for cidr in expected]
     for pattern, path in _NAMED:
         try:
             content = host.files.read(path, limit=_LARGEST) or b""
@@ -44,34 +47,35 @@ def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list
             lines.append(f"missing: the addresses in {path}, too large or in another form")
         for name in " ".join(blocks).replace("- ", "").split():
             try:
-                # It refuses what is no address, and those that no other host has.
-                found = destination(f"{name}/{128 if ':' in name else 32}")
+                # It refuses names, and addresses that no other host has.
+                expected.append(destination(f"{name}/{128 if ':' in name else 32}"))
             except ValueError:
-                found = "::"
-            # IPv4 in the form of IPv6, ::ffff:10.0.0.1, decides nothing by an IPv6 route.
-            if found.startswith("::"):
                 lines.append(f"missing: the addresses behind {name:.99}, which {path} names")
             else:
-                expected.append(found)
-                lines.append(f"{found}: {path}")
+                lines.append(f"{expected[-1]}: {path}")
     overlap: dict[str, Any] = {"mode": "WARN", "expectedCidrs": [*dict.fromkeys(expected)]}
     names = {hop.dev for route in default_routes(host.routes.routes()) for hop in route.hops}
-    problem = f"{len(names)} devices have an IPv4 default route" if len(names) != 1 else ""
     devs = []
-    for link in (link for link in host.routes.links() if link.name in names):
+    for link in host.routes.links():
+        if link.name not in names or link.is_infiniband:
+            continue
         # A single address, or one without a lease (169.254.0.0/16), is in no network of a fleet.
         networks = [
             str(Prefix(IPV4, own.local, own.prefix_length).masked)
             for own in link.addresses
-            if own.family == IPV4 and 0 < own.prefix_length < 32 and own.local >> 16 != 0xA9FE
+            if link.may_stand_for_network
+            and own.family == IPV4
+            and 0 < own.prefix_length < 32
+            and own.local >> 16 != 0xA9FE
         ]
-        devs.append(networks[0] if networks and link.may_stand_for_network else link.name)
+        devs.append([*networks, link.name][0])
         lines.append(f"{devs[-1]}: {link.name}, the device of a default route")
-        if link.is_infiniband:
-            problem = f"{link.name}, which has the default route, is InfiniBand"
-    if problem:
-        lines.append(f"missing: expectedDevs: {problem}; name the node's own device")
-    else:
+    if len(devs) == 1:
         overlap["expectedDevs"] = devs
+    else:
+        lines.append(
+            f"missing: expectedDevs: {len(devs)} devices have an IPv4 default route, InfiniBand "
+            "apart; name the node's own device"
+        )
     lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
     return {"hostRouting": {"routeOverlap": overlap}}, lines

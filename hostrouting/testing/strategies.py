@@ -150,7 +150,9 @@ def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
     ]
     return st.builds(
         RouteOverlapConfig,
-        expected_cidrs=_tuples(cidrs(*families).filter(_accepts(rules.expected_cidr))),
+        expected_cidrs=_tuples(
+            (destinations(*families) | cidrs(*families)).filter(_accepts(rules.expected_cidr))
+        ),
         expected=_tuples(st.sampled_from(presets)),
         mode=st.sampled_from(OverlapMode),
         allowed_devs=_tuples(device_patterns()),
@@ -227,7 +229,7 @@ def _prefixes(
 
 
 def _unicast(families: tuple[int, ...]) -> SearchStrategy[Prefix]:
-    # Hypothesis prefers small numbers, and neither 0.0.0.0/8 nor ::/127 is a place for a host.
+    # Hypothesis prefers small numbers, and neither 0.0.0.0/8 nor ::/80 is a place for a host.
     return _prefixes(families, 1, first_byte=1)
 
 
