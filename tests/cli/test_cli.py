@@ -66,9 +66,9 @@ def test_rendering_shows_exactly_the_files_that_apply_installs(
                 theirs.read_bytes(),
                 theirs.stat().st_mode,
             )
-    assert {
-        path for path in files_below(image) if ".requires/" in path or ".wants/" in path
-    } <= set(paths)
+    assert {path for path in files_below(image) if re.search("[.](requires|wants)/", path)} <= {
+        *paths
+    }
     answer = json.loads(run_here("render", config, "--json").stdout)
     assert {file["path"]: file["content"] for file in answer["files"]} == {
         f"/{path}": (rendered / path).read_text()

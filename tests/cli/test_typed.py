@@ -17,21 +17,9 @@ from support.in_process import run_here
 _TOLD = (sys.executable, "-X", "importtime", "-m", "hostrouting")
 
 
-def test_no_words_ask_for_the_help() -> None:
-    """The same as --help: on stdout, with status 0."""
-    assert run_here() == run_here("--help")
-    assert (run_here().returncode, run_here().stderr) == (0, "")
-
-
 def test_a_program_gets_the_guess() -> None:
     """It is in the JSON, too."""
     assert "; did you mean 'apply'" in run_here("aply", "--json").stdout
-
-
-@pytest.mark.parametrize("word", ["frobnicate", "check --xyz", "check a b"])
-def test_a_word_that_is_like_no_other_gets_no_guess(word: str) -> None:
-    """A guess that is none would lead astray."""
-    assert "did you mean" not in run_here(*word.split()).stderr
 
 
 @pytest.mark.parametrize(
