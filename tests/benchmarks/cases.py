@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import world
 from benchmarks.measure import (
@@ -24,9 +24,9 @@ OURS, VERIFIED = "ours", "verified"
 C, IP = "C", "ip"
 
 #: C's batch sizes are tried on at most this many items.
-_TRIAL: Final = 10_000
-_BATCHES: Final = (128, 256, 512, 1024, 2048, 4096)
-_DUMP_BYTES: Final = 1 << 17
+_TRIAL = 10_000
+_BATCHES = (128, 256, 512, 1024, 2048, 4096)
+_DUMP_BYTES = 1 << 17
 
 
 class Setting(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from benchmarks import world
 from benchmarks.cases import Result, Setting
@@ -24,18 +24,18 @@ from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, rea
 BOOT, CHECK = NAMES = "boot check, announced fabric", "hostrouting check, announced fabric"
 ANNOUNCED, WITHOUT = "announced", "without"
 
-LEGEND: Final = """\
+LEGEND = """\
 The announced fabric: milliseconds of the whole work. Two of four CIDRs lie in announced networks, and static routes
 cover them, so all is well. The boot check is the rendered script of the check alone; hostrouting check is a whole
 process, start and imports included. Both by their processor time, children included.
   announced the files of the cloud's agent announce an address on each of eight devices
   without   the same node without these files"""
 
-NETWORKS: Final = 8
-CIDRS: Final = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
-_RECORDS: Final = tuple(f"Hosting{number}" for number in range(9))
-_CHILD: Final = Path(__file__).with_name("apply_child.py")
-MARKERS: Final = Path("/run/aks-flex-node")
+NETWORKS = 8
+CIDRS = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
+_RECORDS = tuple(f"Hosting{number}" for number in range(9))
+_CHILD = Path(__file__).with_name("apply_child.py")
+MARKERS = Path("/run/aks-flex-node")
 
 
 def fabric(setting: Setting) -> list[Result]:

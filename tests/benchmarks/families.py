@@ -4,7 +4,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 from benchmarks import world
 from benchmarks.cases import Result, Setting
@@ -14,27 +13,27 @@ from benchmarks.measure import Contender, Sample, contest, process
 from hostrouting import route_overlap
 from hostrouting.config import HostRoutingConfig
 
-BOOT: Final = "boot check, by family"
-NAMES: Final = (BOOT,)
+BOOT = "boot check, by family"
+NAMES = (BOOT,)
 IPV4, IPV6, MIXED = "ipv4", "ipv6", "mixed"
 
-LEGEND: Final = """\
+LEGEND = """\
 The boot check by family: milliseconds of processor time, children included, of the rendered script of the check alone,
 with 8 static routes in force and 4 CIDRs.
   ipv4, ipv6  all of one family
   mixed       half of each"""
 
-ROUTES: Final = 8
-_CIDRS: Final = {
+ROUTES = 8
+_CIDRS = {
     IPV4: ("11.0.0.0/16", "172.16.0.0/12", "10.244.0.0/16", "10.96.0.0/12"),
     IPV6: ("fd01::/32", "fd02::/16", "fd03::/48", "2001:db8::/32"),
 }
-_ROUTES: Final = {
+_ROUTES = {
     IPV4: [f"11.0.{number}.0/24" for number in range(ROUTES)],
     IPV6: [f"fd01:0:{number}::/48" for number in range(1, ROUTES + 1)],
 }
-IPV6_GATEWAY: Final = "fd00:1::1"
-_ADDRESS: Final = "fd00:1::4/64"
+IPV6_GATEWAY = "fd00:1::1"
+_ADDRESS = "fd00:1::4/64"
 
 
 def families(setting: Setting) -> list[Result]:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 from benchmarks.cases import OURS, Result, Setting
 from benchmarks.measure import Contest, Sample
 
 #: By family, with the limit as a multiple of the parser alone.
-LIMITS: Final = {"fleet, IPv4": 17, "fleet, both families": 22}
-PARSER: Final = "json.loads"
-ROUTES: Final = "fleet, routes of a node"
-NAMES: Final = (*LIMITS, ROUTES)
-LEGEND: Final = """\
+LIMITS = {"fleet, IPv4": 17, "fleet, both families": 22}
+PARSER = "json.loads"
+ROUTES = "fleet, routes of a node"
+NAMES = (*LIMITS, ROUTES)
+LEGEND = """\
 Fleet: microseconds of processor time for each of N recorded nodes with 64 routes, parsed and proven by one process, and
 for each route of a node with N; the peak of memory is that of the process."""
 
-_CHILD: Final = Path(__file__).with_name("fleet_child.py")
-_SIZES: Final = (64, 1000, 8000, 64_000)
+_CHILD = Path(__file__).with_name("fleet_child.py")
+_SIZES = (64, 1000, 8000, 64_000)
 
 
 def fleet(setting: Setting) -> list[Result]:

@@ -5,14 +5,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import world
 from benchmarks.measure import BenchmarkError, environment
 
 from hostrouting.net.addresses import parse_ipv4
 
-_MEMORY_CHILD: Final = Path(__file__).with_name("memory_child.py")
+_MEMORY_CHILD = Path(__file__).with_name("memory_child.py")
 
 
 class Memory(NamedTuple):

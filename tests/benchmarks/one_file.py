@@ -6,7 +6,6 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from benchmarks import world
 from benchmarks.cases import Result, Setting
@@ -15,13 +14,13 @@ from benchmarks.measure import contest, program
 START, CHECK = NAMES = "command, start", "command, check"
 FILE, INSTALLED = "file", "installed"
 
-LEGEND: Final = """\
+LEGEND = """\
 The command as one file: milliseconds of a whole process.
   file      hostrouting.pyz, with compiled modules for this Python
   installed the program of the installed package, whose modules Python has compiled before"""
 
-_BUILD: Final = Path(__file__).parents[2] / "release/pyz.py"
-_CIDRS: Final = ("10.244.0.0/16", "10.96.0.0/12")
+_BUILD = Path(__file__).parents[2] / "release/pyz.py"
+_CIDRS = ("10.244.0.0/16", "10.96.0.0/12")
 
 
 def one_file(setting: Setting) -> list[Result]:

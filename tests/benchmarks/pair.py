@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from benchmarks import world
 from benchmarks.cases import IP, OURS, Result, Setting
@@ -43,7 +43,7 @@ UPSTREAM = "upstream"
 ANALYSIS, KERNEL = "analysis", "kernel"
 MANY_EXPECTED, FEW_EXPECTED = "1,000 CIDRs", "10 CIDRs"
 
-LEGEND: Final = """\
+LEGEND = """\
 The routing pair: milliseconds of the whole work, not of an item, with the same rounds and ratios.
   boot      the rendered scripts, one bash after the other, against scripts that start one `ip` a route and one
             `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well. Of these
@@ -56,21 +56,21 @@ The routing pair: milliseconds of the whole work, not of an item, with the same 
             `systemctl --root` enables, and nothing is reloaded. Against `ip -batch FILE` for the same routes alone"""
 
 #: Of a node as the demo has it; the first one holds the routes.
-CIDRS: Final = ("11.0.0.0/16", "172.16.0.0/12", "10.244.0.0/16", "10.96.0.0/12")
+CIDRS = ("11.0.0.0/16", "172.16.0.0/12", "10.244.0.0/16", "10.96.0.0/12")
 AT_BOOT, MANY, PROVEN, APPLIED = 8, 1000, 900_000, 10_000
-_PROVEN_CIDR: Final = "11.0.0.0/8"
+_PROVEN_CIDR = "11.0.0.0/8"
 _PROVEN_LENGTH, _PROVEN_STEP = 28, 16
 #: A full table is proven where the other cases have theirs, and not in a quick run.
-_FULL: Final = 100_000
-_CHUNK: Final = 100_000
+_FULL = 100_000
+_CHUNK = 100_000
 
 #: Seconds a round: of these the median of few rounds has to do.
 _FEW_ROUNDS, _SOME_ROUNDS = 3, 9
 
-_RUN: Final = Path("/run/aks-flex-node")
-_APPLY_CHILD: Final = Path(__file__).with_name("apply_child.py")
+_RUN = Path("/run/aks-flex-node")
+_APPLY_CHILD = Path(__file__).with_name("apply_child.py")
 
-_UPSTREAM_ROUTES: Final = """\
+_UPSTREAM_ROUTES = """\
 #!/bin/bash
 set -u
 failed=0
@@ -83,7 +83,7 @@ done <<'ROUTES'
 @ROUTES@ROUTES
 exit "$failed"
 """
-_UPSTREAM_CHECK: Final = """\
+_UPSTREAM_CHECK = """\
 #!/bin/bash
 set -u
 dev_of() {

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import Result
@@ -19,7 +19,7 @@ from benchmarks.footprint import Memory
 from benchmarks.measure import Contest
 from benchmarks.targets import Target
 
-_LEGEND: Final = """\
+_LEGEND = """\
 Microseconds an item (a route, an address), medians of rounds in which all contenders take turns. A ratio is the
 median of the rounds' ratios, so it is not exactly that of the two columns.
   ours      the library called in this process: values in, values out, opening its socket included

@@ -45,14 +45,14 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "storm": storm.storm,
     "fleet": fleet.fleet,
 }
-_NAMES: Final = (*_CASES, "memory")
+_NAMES = (*_CASES, "memory")
 #: The place of the report in a page.
-_BLOCK: Final = re.compile(r"^```text\n.*?^```$", flags=re.MULTILINE | re.DOTALL)
-_SOURCE: Final = Path(__file__).with_name("yardstick.c")
+_BLOCK = re.compile(r"^```text\n.*?^```$", flags=re.MULTILINE | re.DOTALL)
+_SOURCE = Path(__file__).with_name("yardstick.c")
 
 #: Rounds by the number of items: the shorter the work, the noisier, and the cheaper to repeat.
-_ROUNDS: Final = {10: 31, 1000: 31, 10_000: 21, 100_000: 9}
-_QUICK_ROUNDS: Final = {10: 7, 1000: 7, 10_000: 5}
+_ROUNDS = {10: 31, 1000: 31, 10_000: 21, 100_000: 9}
+_QUICK_ROUNDS = {10: 7, 1000: 7, 10_000: 5}
 
 
 def main() -> int:

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 from benchmarks import pair, world
 from benchmarks.cases import OURS, Result, Setting
@@ -15,15 +14,15 @@ from support.images import make_image
 AGENT, CHECK = NAMES = "imports of an agent", "hostrouting check, applied"
 BARE, ATTRS = "bare Python", "import attrs"
 
-LEGEND: Final = """\
+LEGEND = """\
 Starts: millions of instructions of a whole process, children excluded (valgrind --tool=callgrind).
   imports   what an agent writes: from hostrouting import Configure, HostRoutingConfig, Host
   check     `hostrouting check CONFIG` of an applied config with 8 routes and 4 CIDRs; all is well"""
 
-_IMPORTS: Final = "from hostrouting import Configure, HostRoutingConfig, Host"
-_CHILD: Final = Path(__file__).with_name("apply_child.py")
+_IMPORTS = "from hostrouting import Configure, HostRoutingConfig, Host"
+_CHILD = Path(__file__).with_name("apply_child.py")
 #: A permanent entry, so that `check` does not wait for the answer of a gateway.
-_NEIGHBOUR: Final = f"{world.GATEWAY} dev {world.DEVICE}"
+_NEIGHBOUR = f"{world.GATEWAY} dev {world.DEVICE}"
 
 
 def start(setting: Setting) -> list[Result]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import fabric, watch, world
 from benchmarks.cases import OURS, Result, Setting
@@ -17,31 +17,31 @@ from benchmarks.measure import BenchmarkError, Contest, Sample
 
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 
-ELSEWHERE: Final = "storm, outside the expected CIDRs"
-INSIDE: Final = "storm, inside the expected CIDRs"
-ANNOUNCED: Final = "storm, inside, announced fabric"
-KINDS: Final = (ELSEWHERE, INSIDE, ANNOUNCED)
+ELSEWHERE = "storm, outside the expected CIDRs"
+INSIDE = "storm, inside the expected CIDRs"
+ANNOUNCED = "storm, inside, announced fabric"
+KINDS = (ELSEWHERE, INSIDE, ANNOUNCED)
 #: The end of the name of a storm's second result.
-ALARM: Final = ": alarm"
-NAMES: Final = tuple(f"{kind}{part}" for kind in KINDS for part in ("", ALARM))
-LEGEND: Final = """\
+ALARM = ": alarm"
+NAMES = tuple(f"{kind}{part}" for kind in KINDS for part in ("", ALARM))
+LEGEND = """\
 Watch in a storm: milliseconds of processor time of `hostrouting watch`, while another program adds and removes routes
 for 30 s, in a table of as many foreign routes as N says; and those from the loss of expected addresses to the alarm."""
 
 #: For each number of foreign routes: percent of a core, and seconds to the alarm of each kind.
-LIMITS: Final = ((1000, 13, (1.5, 1.5, 1.5)), (200_000, 20, (15, 15, 30)))
-SECONDS: Final = 30.0
-_RATE: Final = 10_000
+LIMITS = ((1000, 13, (1.5, 1.5, 1.5)), (200_000, 20, (15, 15, 30)))
+SECONDS = 30.0
+_RATE = 10_000
 #: A smaller run than this only shows that the measurements work.
-_FEWEST_ROUNDS: Final = 7
-_FEW_SIZES: Final = (30,)
-_FEW_SECONDS: Final = 2.0
-_LONGEST: Final = 90.0
-_TICK: Final = 0.01
+_FEWEST_ROUNDS = 7
+_FEW_SIZES = (30,)
+_FEW_SECONDS = 2.0
+_LONGEST = 90.0
+_TICK = 0.01
 #: Of all routes of the other program.
-_PROTOCOL: Final = "99"
-_WAY: Final = f"via {world.GATEWAY} dev {world.DEVICE} proto {_PROTOCOL}"
-_LOST: Final = f"10.244.9.0/24 via 203.0.113.2 dev bench2 proto {_PROTOCOL}"
+_PROTOCOL = "99"
+_WAY = f"via {world.GATEWAY} dev {world.DEVICE} proto {_PROTOCOL}"
+_LOST = f"10.244.9.0/24 via 203.0.113.2 dev bench2 proto {_PROTOCOL}"
 
 
 class _Figures(NamedTuple):

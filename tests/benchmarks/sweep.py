@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Final
 
 from benchmarks.cases import OURS, Result, Setting
 from benchmarks.measure import (
@@ -19,18 +18,18 @@ from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import parse_save
 from phases import Context
 
-SWEEP: Final = "ebtables rules"
-NAMES: Final = (SWEEP,)
+SWEEP = "ebtables rules"
+NAMES = (SWEEP,)
 TOOL = "tool"
 
-LEGEND: Final = """\
+LEGEND = """\
 ebtables rules: microseconds a rule of the kind that azure-vnet leaves, deleted by their full description.
   ours      the library: batches of deletions, and the reading that proves that exactly these went
   tool      one `ebtables-nft-restore --noflush` with all the deletions, and nothing read back"""
 
-_MOST: Final = 10_000
-_SOME_ROUNDS: Final = 5
-_RESTORE: Final = ("ebtables-nft-restore", "--noflush")
+_MOST = 10_000
+_SOME_ROUNDS = 5
+_RESTORE = ("ebtables-nft-restore", "--noflush")
 
 
 def sweep(setting: Setting) -> list[Result]:

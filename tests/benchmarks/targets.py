@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import attrs
 from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
@@ -12,7 +12,7 @@ from benchmarks.footprint import Memory
 from benchmarks.measure import Contest
 
 #: Below this, opening a socket and starting a process dominate.
-_SMALLEST: Final = 1000
+_SMALLEST = 1000
 _BIG, _BIGGEST = 10_000, 100_000
 
 
@@ -71,7 +71,7 @@ _FASTER = Ratio(pair.UPSTREAM, OURS)
 _ANNOUNCED = Ratio(fabric.ANNOUNCED, fabric.WITHOUT)
 _ONE_FILE = Ratio(one_file.FILE, one_file.INSTALLED)
 
-_ROWS: Final = (
+_ROWS = (
     Row("apply without reading back, to C", "install", Ratio(OURS, C), 1.6),
     Row("apply with verification, to C", "install", Ratio(VERIFIED, C), 1.9),
     *(

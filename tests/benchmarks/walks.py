@@ -25,7 +25,6 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Final
 
 import attrs
 
@@ -49,8 +48,8 @@ from hostrouting.watch.duty import Duty
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
 
-PACKAGES: Final = tuple(Path(str(package.__file__)).parent for package in (hostrouting, phases))
-NODE: Final = """
+PACKAGES = tuple(Path(str(package.__file__)).parent for package in (hostrouting, phases))
+NODE = """
 ip link set lo up
 ip link add eth0 type ifb
 ip link set eth0 up
@@ -63,10 +62,10 @@ ip link add azure0 address 00:0d:3a:00:00:04 type bridge
 ip link set azure0 up
 ebtables -t nat -A PREROUTING -p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 2:0:0:0:0:9
 """
-ROUTE: Final = {"destination": "172.16.8.0/22"}
-MISTAKE: Final = {"destination": "172.17.0.0/16", "gateway": "9.9.9.9", "dev": "eth0"}
-OVERLAP: Final = {"expectedCidrs": ["172.16.8.0/22"]}
-SWEEP: Final = {"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
+ROUTE = {"destination": "172.16.8.0/22"}
+MISTAKE = {"destination": "172.17.0.0/16", "gateway": "9.9.9.9", "dev": "eth0"}
+OVERLAP = {"expectedCidrs": ["172.16.8.0/22"]}
+SWEEP = {"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
 
 
 class Walk:
@@ -192,7 +191,7 @@ def walk_event(host: Host) -> None:
         duty.act(ctx)
 
 
-WALKS: Final = {
+WALKS = {
     "event": walk_event,
     "finding": walk_finding,
     "rollback": walk_rollback,

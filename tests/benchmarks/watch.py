@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Network, collapse_addresses
 from pathlib import Path
-from typing import Final
 
 from benchmarks import world
 from benchmarks.cases import IP, OURS, Result, Setting
@@ -28,29 +27,29 @@ from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
 from phases import Context
 
-REPAIRS: Final = "watch, a repair"
-AT_ONCE: Final = "watch, 1,000 deleted at once"
-LOOP: Final = "watch, a deletion every 10 ms for 30 s"
-IDLE: Final = "watch, idle for a minute"
-NAMES: Final = (REPAIRS, AT_ONCE, LOOP, IDLE)
-DELETED: Final = "deleted"
+REPAIRS = "watch, a repair"
+AT_ONCE = "watch, 1,000 deleted at once"
+LOOP = "watch, a deletion every 10 ms for 30 s"
+IDLE = "watch, idle for a minute"
+NAMES = (REPAIRS, AT_ONCE, LOOP, IDLE)
+DELETED = "deleted"
 #: What changes; by `foreign` the route gets another protocol, and stays after ours.
-KINDS: Final = ("gateway", "device", "source", "scope", "metric", "foreign")
-LEGEND: Final = """\
+KINDS = ("gateway", "device", "source", "scope", "metric", "foreign")
+LEGEND = """\
 Milliseconds from the event of another program's change to the event that the route is in force again, in a table of as
 many routes as N says; `ip route` makes the changes. ip: one that reads all routes, and replaces one or 1,000. Loop and idle: processor time of watch, and its memory. The idle one
 proves the addresses of all its routes, too."""
 
-ROUTES: Final = 1000
+ROUTES = 1000
 #: Routes in the table of the second measurement of a deletion.
-MANY: Final = 10_000
-_CHILD: Final = Path(__file__).with_name("apply_child.py")
-_SECONDS: Final = 60.0
+MANY = 10_000
+_CHILD = Path(__file__).with_name("apply_child.py")
+_SECONDS = 60.0
 #: The length of the loop; watch is idle for twice as long.
-_PERIOD: Final = 30.0
+_PERIOD = 30.0
 #: A smaller run than this only shows that the measurements work.
-_FEWEST_ROUNDS: Final = 7
-_BETWEEN: Final = 1.0
+_FEWEST_ROUNDS = 7
+_BETWEEN = 1.0
 
 
 def watch(setting: Setting) -> list[Result]:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from benchmarks.measure import BenchmarkError
 
@@ -16,31 +16,31 @@ from hostrouting.net.addresses import Address, netmask, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 
 #: Networks 11.0.0.0/24, 11.0.1.0/24, ...: 100,000 of them end at 12.134.159.0/24.
-FIRST: Final = parse_ipv4("11.0.0.0")
-STEP: Final = 256
-LENGTH: Final = 24
+FIRST = parse_ipv4("11.0.0.0")
+STEP = 256
+LENGTH = 24
 
-_METRICS: Final = (100, 200, 512, 1024)
+_METRICS = (100, 200, 512, 1024)
 #: Devices with the address and the gateway that each has; two veth pairs.
-_PLACES: Final = {
+_PLACES = {
     "bench0": ("192.0.2.1", "192.0.2.2"),
     "bench1": ("198.51.100.1", "198.51.100.2"),
     "bench2": ("203.0.113.1", "203.0.113.2"),
     "bench3": ("198.18.0.1", "198.18.0.2"),
 }
-DEVICE: Final = "bench0"
+DEVICE = "bench0"
 ADDRESS, GATEWAY = _PLACES[DEVICE]
 
 #: Selects the routes of every case, whatever their mark.
-EVERYBODYS: Final = ("table", "main", "root", "11.0.0.0/8")
-_OURS: Final = ("table", "main", "proto", "142")
+EVERYBODYS = ("table", "main", "root", "11.0.0.0/8")
+_OURS = ("table", "main", "proto", "142")
 
-_SELF: Final = Path("/proc/self/ns/net")
-_MOUNTS: Final = Path("/proc/self/mounts")
+_SELF = Path("/proc/self/ns/net")
+_MOUNTS = Path("/proc/self/mounts")
 #: By this name the mount on /run is known to be ours.
-_RUN_NAME: Final = "hostrouting-bench"
-_OWN_RUN: Final = f"mount -t tmpfs -o mode=0755 {_RUN_NAME} /run"
-_TOOLS: Final = ("ip", "unshare", "mount", "bash", "awk")
+_RUN_NAME = "hostrouting-bench"
+_OWN_RUN = f"mount -t tmpfs -o mode=0755 {_RUN_NAME} /run"
+_TOOLS = ("ip", "unshare", "mount", "bash", "awk")
 
 
 def namespace() -> str:

@@ -10,7 +10,6 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.command_line import COMMAND, enter, run
@@ -166,7 +165,7 @@ def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
 
 
 #: What is at the path of a config, the exit status, and the message after that path.
-PATHS: Final = [
+PATHS = [
     ("JSON", 2, " is not JSON: line 2, column 13: Expecting value at '}}'; correct it there"),
     ("absent", 3, ": No such file or directory; check the path"),
     ("folder", 3, ": Is a directory; give the path of the JSON file in it"),

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import attrs
 import pytest
@@ -21,7 +20,7 @@ from phases import Context
 pytestmark = [needs("fleet-python"), pytest.mark.slow]
 #: Two workers in processes of their own; the program once for each list of words; then where the
 #: workers have it from.
-_CLUSTER: Final = """
+_CLUSTER = """
 import json, subprocess, sys
 from distributed import Client, LocalCluster
 

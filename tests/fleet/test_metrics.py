@@ -182,9 +182,9 @@ def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: 
     )
     assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
     inside = ["nsenter", f"--net=/run/netns/{node.name}"]
-    exporter = "prometheus-node-exporter --collector.disable-defaults --collector.textfile"
+    collectors = "prometheus-node-exporter --collector.disable-defaults --collector.textfile"
     options = f"--collector.textfile.directory={out.parent} --web.listen-address=127.0.0.1:9100"
-    words = [*inside, *f"{exporter} {options}".split()]
+    words = [*inside, *f"{collectors} {options}".split()]
     code = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as exporter:
         try:

@@ -7,13 +7,12 @@ the lengths are made right again, or, now and then, are made to lie.
 import random
 import struct
 from collections.abc import Callable
-from typing import Final
 
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header
 
 #: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule,
 #: filter; an error's.
-_FIXED: Final = {
+_FIXED = {
     16: 16,
     17: 16,
     20: 8,
@@ -27,9 +26,9 @@ _FIXED: Final = {
     44: 20,
     2: 20,
 }
-_attribute: Final = struct.Struct("=HH")
-_LIES: Final = (-17, -4, -1, 1, 3, 4, 1000, 1 << 16)
-_NUMBERS: Final = (
+_attribute = struct.Struct("=HH")
+_LIES = (-17, -4, -1, 1, 3, 4, 1000, 1 << 16)
+_NUMBERS = (
     0,
     1,
     4,

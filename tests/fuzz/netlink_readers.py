@@ -16,9 +16,9 @@ from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import Route
 
-_NEIGHBOUR: Final = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
-_IPV6_ROUTE: Final = Route.parse("fd00:77::/64", dev="e0", metric=1024, protocol=3)
-_ROUTE: Final = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
+_NEIGHBOUR = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
+_IPV6_ROUTE = Route.parse("fd00:77::/64", dev="e0", metric=1024, protocol=3)
+_ROUTE = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
 
 
 def _backend(ask: Callable[[NetlinkBackend], object]) -> Callable[[], object]:
@@ -34,16 +34,16 @@ def _shown(things: Sequence[object]) -> list[str]:
     return list(map(str, things))
 
 
-_links: Final = _backend(lambda backend: _shown(backend.links()))
-_lookup: Final = _backend(
+_links = _backend(lambda backend: _shown(backend.links()))
+_lookup = _backend(
     lambda backend: _shown([each.route for each in backend.lookup([parse_ipv4("172.16.0.1")])])
 )
-_ipv6_lookup: Final = _backend(
+_ipv6_lookup = _backend(
     lambda backend: _shown([each.route for each in backend.lookup([5], family=IPV6)])
 )
-_apply_route: Final = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
-_apply_ipv6: Final = _backend(lambda backend: backend.apply([RouteChange(None, _IPV6_ROUTE)]))
-_apply_neighbour: Final = _layer(lambda layer: layer.add_neighbours([_NEIGHBOUR]))
+_apply_route = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
+_apply_ipv6 = _backend(lambda backend: backend.apply([RouteChange(None, _IPV6_ROUTE)]))
+_apply_neighbour = _layer(lambda layer: layer.add_neighbours([_NEIGHBOUR]))
 
 #: The public methods, by the type of the request that they send.
 _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
@@ -101,7 +101,7 @@ def _events(data: bytes) -> list[str]:
 
 
 #: The readers of each sort of answer, and of announcements.
-READERS: Final = {
+READERS = {
     **{
         name: tuple(_reader(requests, ask) for ask in asked)
         for name, (requests, asked) in _ASKED.items()

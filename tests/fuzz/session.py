@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 from fuzz.targets import Target
 
@@ -24,10 +24,10 @@ from fuzz.targets import Target
 _MOST_BYTES, _MOST_BYTES_OF_NETLINK = 1 << 16, 1 << 12
 #: A reader that does not end is called a hang after so many seconds; of one that ends `Target.run`
 #: complains earlier.
-_HANG: Final = 20
+_HANG = 20
 #: Exit statuses: no reader failed, a reader failed, there is no fuzzer.
 _FINE, _FAILED, _NO_FUZZER = 0, 1, 3
-_LINES_OF_A_FAILURE: Final = 60
+_LINES_OF_A_FAILURE = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import attrs
 from fuzz import netlink_readers
@@ -37,10 +37,10 @@ from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import foreign_routes, networkd_texts
 from phases import Context
 
-CASES: Final = Path(__file__).parent / "cases"
-_BACKUPS: Final = "/var/lib/hostrouting/stale-cni"
+CASES = Path(__file__).parent / "cases"
+_BACKUPS = "/var/lib/hostrouting/stale-cni"
 #: The seconds of processor time that one reader may take for one input of 64 KiB at most.
-LONGEST: Final = 2.0
+LONGEST = 2.0
 
 
 class Target(NamedTuple):
@@ -204,7 +204,7 @@ def _target(
     return Target(name, readers, tuple(raises))
 
 
-TARGETS: Final = (
+TARGETS = (
     *(
         _target(f"netlink-{name}", *readers, raises=[BackendError])
         for name, readers in netlink_readers.READERS.items()

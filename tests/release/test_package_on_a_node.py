@@ -6,27 +6,26 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.needs import require
 from support.systemd_box import SystemdBox
 from support.trees import DEB, build_packages, install_package, make_tree
 
-SUITES: Final = [
+SUITES = [
     pytest.param("bookworm", marks=pytest.mark.slow),
     *(pytest.param(suite, marks=pytest.mark.soak) for suite in ("jammy", "noble", "trixie")),
 ]
-WATCH: Final = "hostrouting-watch.service"
-NETWORK: Final = """
+WATCH = "hostrouting-watch.service"
+NETWORK = """
 ip link add eth0 type veth peer name peer0; ip link set peer0 up
 ip addr add 10.224.0.4/16 dev eth0; ip link set eth0 up; ip route add default via 10.224.0.1
 """
-OVERLAP: Final = """
+OVERLAP = """
 ip link add mesh0 type veth peer name peer1; ip link set mesh0 up; ip link set peer1 up
 ip route add 172.16.8.0/22 dev mesh0
 """
-GATE: Final = """
+GATE = """
 cat > /etc/systemd/system/kubelet.service <<END
 [Service]
 Type=exec

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from support.documents import ROOT
@@ -18,21 +18,21 @@ from hostrouting import __version__
 
 pytestmark = [pytest.mark.slow, needs("root", "dpkg-deb", "rpmbuild", "debootstrap")]
 
-DOCUMENTS: Final = "/usr/share/doc/hostrouting"
-PAGES: Final = (
+DOCUMENTS = "/usr/share/doc/hostrouting"
+PAGES = (
     "README.md",
     "CHANGELOG.md",
     "docs/reference.md",
     "docs/decisions/README.md",
     "examples/image.py",
 )
-MANUAL: Final = (
+MANUAL = (
     "/usr/share/man/man1/hostrouting.1.gz",
     "/usr/share/man/man5/hostrouting.json.5.gz",
 )
-NEWER: Final = "99.0.0"
+NEWER = "99.0.0"
 #: Enters a copy of a tree that ends with the command.
-_IN_A_COPY: Final = """
+_IN_A_COPY = """
 set -e
 mount -t tmpfs none "$1"
 mkdir "$1/changes" "$1/work" "$1/root"
@@ -44,9 +44,9 @@ exec chroot "$1/root" sh -ec "$4"
 """
 
 
-RPM: Final = f"hostrouting-{__version__}-1.noarch.rpm"
-NO_DEB: Final = f"{DEB} is left out: the program dpkg-deb is missing (Debian: apt-get install dpkg)"
-NO_RPM: Final = f"{RPM} is left out: the program rpmbuild is missing (Debian: apt-get install rpm)"
+RPM = f"hostrouting-{__version__}-1.noarch.rpm"
+NO_DEB = f"{DEB} is left out: the program dpkg-deb is missing (Debian: apt-get install dpkg)"
+NO_RPM = f"{RPM} is left out: the program rpmbuild is missing (Debian: apt-get install rpm)"
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ class Commands(NamedTuple):
     files: str
 
 
-KINDS: Final = {
+KINDS = {
     "deb": Commands(
         install=f"dpkg -i /packages/{DEB}",
         upgrade=f"dpkg -i /packages/hostrouting_{NEWER}-1_all.deb",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from support.needs import require
 from support.patience import wait_until
@@ -16,10 +16,10 @@ from support.routers import ROUTER, Prefix, Router
 from support.systemd_box import BOX_ROOT, SystemdBox
 from support.trees import make_tree
 
-DEVICES: Final = ("eth0", "rdma0")
+DEVICES = ("eth0", "rdma0")
 _IPV4, _IPV4_ROUTER = "10.224.0.4/24", "10.224.0.1"
 #: Two links into a namespace of routers; nothing waits for the detection of duplicates.
-WIRES: Final = f"""
+WIRES = f"""
 sysctl -qw net.ipv6.conf.default.accept_dad=0
 ip netns add beyond
 for dev in eth0 rdma0; do
@@ -30,13 +30,13 @@ done
 ip -n beyond address add {_IPV4_ROUTER}/24 dev eth0
 """
 #: No daemon: an IPv4 default route by eth0, and the kernel makes the others.
-KERNEL: Final = f"""
+KERNEL = f"""
 {WIRES}
 ip link set eth0 up && ip link set rdma0 up
 ip address add {_IPV4} dev eth0 && ip route add default via {_IPV4_ROUTER} dev eth0
 """
 #: As for `test_networkd.py`, for both devices: a udev that knows them, and no marks of a container.
-NETWORKD: Final = f"""
+NETWORKD = f"""
 {WIRES}
 rm /etc/systemd/system/systemd-networkd.service
 cd /etc/systemd
@@ -69,7 +69,7 @@ TemporaryFileSystem=/sys/fs/cgroup
 END
 """
 #: Without a udev: it takes the devices of a test for its own. It activates none that is `$late`.
-NETWORK_MANAGER: Final = f"""
+NETWORK_MANAGER = f"""
 {WIRES}
 mkdir -p /etc/systemd/system/multi-user.target.wants
 ln -s /lib/systemd/system/NetworkManager.service /etc/systemd/system/multi-user.target.wants/
@@ -91,11 +91,11 @@ END
 done
 """
 #: Of a tree with NetworkManager; libpam-systemd is what its polkit needs.
-_PACKAGES: Final = (
+_PACKAGES = (
     *("systemd", "systemd-sysv", "systemd-container", "dbus", "iproute2", "procps", "python3"),
     *("libpam-systemd", "network-manager"),
 )
-_RTF_ADDRCONF: Final = 0x40000
+_RTF_ADDRCONF = 0x40000
 #: Devices and metric of a default route.
 Default = tuple[list[str], int]
 

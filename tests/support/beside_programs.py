@@ -5,7 +5,7 @@ destination of ours.
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import attrs
 from support.patience import wait_until
@@ -16,15 +16,15 @@ from hostrouting import Configure, HostRoutingConfig
 from hostrouting.node.configure import Reset
 from phases import Context, execute
 
-PACKAGES: Final = (
+PACKAGES = (
     *("python3", "systemd", "dbus", "iproute2", "procps"),
     # debootstrap does not find the one that polkitd needs.
     "libpam-systemd",
     *("bird2", "dhcpcd-base", "dnsmasq-base", "frr", "keepalived", "network-manager"),
 )
-PLACE: Final = "172.16.8.0/22"
-OURS: Final = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
-CONFIG: Final = HostRoutingConfig.from_mapping(
+PLACE = "172.16.8.0/22"
+OURS = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
+CONFIG = HostRoutingConfig.from_mapping(
     {
         "staticRoutes": {
             "enabled": True,
@@ -37,7 +37,7 @@ CONFIG: Final = HostRoutingConfig.from_mapping(
 #: The last numbers of the gateways of a program: the one that it begins with, and the one that it
 #: changes to.
 OLDER, NEWER = "9", "8"
-_WIRE: Final = """
+_WIRE = """
 ip netns add beyond
 ip link add eth0 type veth peer name wire netns beyond
 ip -n beyond address add 10.224.0.1/24 dev wire
@@ -48,8 +48,8 @@ mkdir -p /etc/systemd/system/hostrouting-watch.service.d
 printf '[Service]\nNice=-20\n' > /etc/systemd/system/hostrouting-watch.service.d/test.conf
 enable() { ln -s "$1" /etc/systemd/system/multi-user.target.wants/; }
 """
-_ADDRESS: Final = "ip link set eth0 up; ip address add 10.224.0.4/24 dev eth0\n"
-_DHCP_SERVER: Final = """
+_ADDRESS = "ip link set eth0 up; ip address add 10.224.0.4/24 dev eth0\n"
+_DHCP_SERVER = """
 cat > /etc/dhcp-server.conf <<'END'
 port=0
 interface=wire
@@ -115,7 +115,7 @@ enable /lib/systemd/system/bird.service
     )
 
 
-_KEEPALIVED: Final = Program(
+_KEEPALIVED = Program(
     name="keepalived",
     prepare=f"""{_ADDRESS}
 cat > /etc/keepalived/keepalived.conf <<'END'
@@ -207,9 +207,9 @@ enable /lib/systemd/system/NetworkManager.service
 
 
 #: The remainders concern it, unlike the others: it deletes by destination, and adds exclusively.
-DHCPCD_IN_OUR_PLACE: Final = _dhcpcd(0)
+DHCPCD_IN_OUR_PLACE = _dhcpcd(0)
 #: It gives way to ours.
-ZEBRA: Final = Program(
+ZEBRA = Program(
     name="zebra",
     prepare=f"""{_ADDRESS}
 echo 'ip route {PLACE} 10.224.0.9' > /etc/frr/frr.conf
@@ -219,7 +219,7 @@ enable /lib/systemd/system/frr.service
     disturbances={},
 )
 #: At their default metrics, and where they can, at that of ours.
-PROGRAMS: Final = {
+PROGRAMS = {
     program.name: program
     for program in (
         *map(_bird, (32, 0)),
@@ -231,7 +231,7 @@ PROGRAMS: Final = {
 
 
 #: Words of a route that depend on the moment.
-_PASSING: Final = re.compile(r" linkdown| nhid \d+")
+_PASSING = re.compile(r" linkdown| nhid \d+")
 _Any = TypeVar("_Any", bound="Beside")
 
 

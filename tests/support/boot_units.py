@@ -4,16 +4,15 @@ machine.
 
 import subprocess
 from pathlib import Path
-from typing import Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
 from hostrouting.host import FileStore
 
-NSPAWN: Final = "systemd-nspawn@.service"
-STATIC: Final = "static-routes"
-CHECK: Final = "check-route-overlap"
+NSPAWN = "systemd-nspawn@.service"
+STATIC = "static-routes"
+CHECK = "check-route-overlap"
 #: The links that `systemctl enable` makes for upstream's units.
-UPSTREAM_LINKS: Final = (
+UPSTREAM_LINKS = (
     f"{UNIT_DIRECTORY}/{NSPAWN}.requires/{STATIC}.service",
     f"{UNIT_DIRECTORY}/{NSPAWN}.requires/{CHECK}.service",
     f"{UNIT_DIRECTORY}/multi-user.target.wants/{CHECK}.service",

@@ -5,7 +5,7 @@ replaced, and a kubelet.
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.needs import require
@@ -22,11 +22,11 @@ from phases import Context
 
 Machine = TypeVar("Machine", bound="GatedMachine")
 
-GATES: Final = (NSPAWN, "kubelet.service")
-KUBE: Final = "systemd-nspawn@kube1.service"
-KUBELET: Final = "kubelet.service"
+GATES = (NSPAWN, "kubelet.service")
+KUBE = "systemd-nspawn@kube1.service"
+KUBELET = "kubelet.service"
 #: Routes that are always right, and a check that finds an overlap as long as /etc/overlap exists.
-STAND_INS: Final = (
+STAND_INS = (
     stand_in(STATIC, "echo ran >> /run/aks-flex-node/static-routes.ran\n"),
     stand_in(
         CHECK,
@@ -37,13 +37,13 @@ STAND_INS: Final = (
 )
 #: Everything of the distribution's unit stays as it is, except its command, which would need a
 #: container image. It speaks before the unit counts as started, and so before a boot is over.
-_PAYLOAD: Final = """\
+_PAYLOAD = """\
 [Service]
 ExecStart=
 ExecStart=/bin/sh -c '\\
     trap "exit 133" USR1; echo %i >> /run/payloads; echo up; systemd-notify --ready; sleep infinity & wait'
 """
-_KUBELET: Final = """\
+_KUBELET = """\
 [Service]
 Type=exec
 ExecStart=/bin/sleep infinity
@@ -67,7 +67,7 @@ def refusal(
 
 #: A boot is over when systemd has nothing to do, which units that restart again and again can put
 #: off for long: with this, a machine can be looked at from the beginning.
-EARLY: Final = f"""
+EARLY = f"""
 mkdir -p {UNIT_DIRECTORY}/sysinit.target.wants
 cat > {UNIT_DIRECTORY}/test-early.service <<END
 [Unit]

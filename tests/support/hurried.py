@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from unittest.mock import patch
 
 from hostrouting.azure.probe_snat import detect
@@ -25,15 +25,15 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.node import boot_files, configure
 
-SCRIPT: Final = Path(__file__)
+SCRIPT = Path(__file__)
 #: Instead of the 30 s for DHCP.
-_WAIT: Final = 1
+_WAIT = 1
 #: Instead of the 60 s that a sibling of the routing pair has. In a machine, each run of Python
 #: compiles its modules: with 3 s, a sibling ran out of time when the computer was busy, and was
 #: missing from the installed files.
-_SIBLING: Final = 10
+_SIBLING = 10
 #: Operations that change a machine: names in folders, routes, rules, and orders to systemd.
-_STEPS: Final = (
+_STEPS = (
     *((os, name) for name in ("mkdir", "rename", "rmdir", "symlink", "unlink")),
     *((Systemctl, name) for name in ("daemon_reload", "start", "stop")),
     (NetlinkBackend, "apply"),

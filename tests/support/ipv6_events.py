@@ -3,13 +3,12 @@
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Final
 
-RTM_DELADDR: Final = 21
-RTM_DELROUTE: Final = 25
+RTM_DELADDR = 21
+RTM_DELROUTE = 25
 #: The groups to which a listener binds.
-IPV6_ADDRESS_EVENTS: Final = 0x100
-IPV6_ROUTE_EVENTS: Final = 0x400
+IPV6_ADDRESS_EVENTS = 0x100
+IPV6_ROUTE_EVENTS = 0x400
 
 
 def datagrams(listener: socket.socket) -> Iterator[bytes]:

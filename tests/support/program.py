@@ -6,22 +6,21 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.hurried import SCRIPT
 from support.systemd_box import BOX_ROOT
 
-_IS_THIS_SYSTEM: Final = Path("/") == BOX_ROOT
+_IS_THIS_SYSTEM = Path("/") == BOX_ROOT
 #: The folder of the copy.
-PROGRAM: Final = "/opt/program"
+PROGRAM = "/opt/program"
 #: Not that of a virtual environment, which a machine may not see. A tree of another distribution
 #: has its own.
-PYTHON: Final = Path(sys.executable).resolve() if _IS_THIS_SYSTEM else Path("/usr/bin/python3")
+PYTHON = Path(sys.executable).resolve() if _IS_THIS_SYSTEM else Path("/usr/bin/python3")
 #: Folders of which a machine has its own, and from which a service of watch does not start the
 #: command.
-_PASSING: Final = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # noqa: S108 - no file is made there
-_BESIDE: Final = Path(sysconfig.get_path("scripts"), "hostrouting")
+_PASSING = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # noqa: S108 - no file is made there
+_BESIDE = Path(sysconfig.get_path("scripts"), "hostrouting")
 
 
 def _is_passing(path: Path) -> bool:
@@ -30,8 +29,8 @@ def _is_passing(path: Path) -> bool:
 
 #: The command, where the tested code looks for it first, unless this checkout is in such a folder;
 #: it runs the copy.
-_COMMAND: Final = Path("/usr/local/bin/hostrouting") if _is_passing(_BESIDE) else _BESIDE
-_COMMAND_TEXT: Final = f"""\
+_COMMAND = Path("/usr/local/bin/hostrouting") if _is_passing(_BESIDE) else _BESIDE
+_COMMAND_TEXT = f"""\
 #!@PYTHON@ -B
 import sys
 sys.path.insert(0, "{PROGRAM}")

@@ -4,15 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 from support.documents import ROOT
 
 from hostrouting import __version__
 
 #: The package for Debian and Ubuntu.
-DEB: Final = f"hostrouting_{__version__}-1_all.deb"
-_PYTHON: Final = ("{}.{}".format(*sys.version_info), sys.executable)
+DEB = f"hostrouting_{__version__}-1_all.deb"
+_PYTHON = ("{}.{}".format(*sys.version_info), sys.executable)
 
 
 def make_tree(suite: str, folder: Path, *packages: str) -> Path:

@@ -3,13 +3,12 @@ check` runs all.
 """
 
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.advertised_machines import tree_with_network_manager
 
 #: File and test; of test_matrix.py some rows are slow all the same.
-STORIES: Final = frozenset(
+STORIES = frozenset(
     {
         "test_fabric.py::test_an_announced_fabric_holds_at_boot",
         "test_gate.py::test_each_start_of_a_machine_checks_afresh",

@@ -13,7 +13,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from support.boot_units import NSPAWN
 from support.gated_machine import GATES, KUBE, GatedMachine
@@ -32,11 +32,11 @@ from phases import Context
 
 Disk = dict[str, tuple[int, str | bytes]]
 
-APPLIES: Final = ("first", "again")
-MODES: Final = ("WARN", "STRICT")
+APPLIES = ("first", "again")
+MODES = ("WARN", "STRICT")
 #: The folders that a reboot keeps.
-_KEPT: Final = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
-_CONFIGS: Final = "/root"
+_KEPT = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
+_CONFIGS = "/root"
 
 
 def parsed(sections: Mapping[str, Any], mode: str) -> HostRoutingConfig:

@@ -16,11 +16,11 @@ from system.troubles import TROUBLES
 Cell = tuple[str, str, str]
 Row = tuple[str, ...]
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs/apply-matrix.md"
-KILLED: Final = "SIGKILL after a step"
-_TROUBLES: Final = (*(trouble.name for trouble in TROUBLES), KILLED)
+DOCUMENT = Path(__file__).parents[2] / "docs/apply-matrix.md"
+KILLED = "SIGKILL after a step"
+_TROUBLES = (*(trouble.name for trouble in TROUBLES), KILLED)
 CELLS: Final[tuple[Cell, ...]] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
-_HEAD: Final = (
+_HEAD = (
     "Trouble",
     "Apply",
     "Mode",
@@ -31,8 +31,8 @@ _HEAD: Final = (
     "After a reboot",
     "Then",
 )
-_ABOVE_ROWS: Final = (_HEAD, ("---",) * len(_HEAD))
-_TEXT: Final = """\
+_ABOVE_ROWS = (_HEAD, ("---",) * len(_HEAD))
+_TEXT = """\
 # The apply matrix
 
 This page shows the state of a node after an apply that met a trouble. `make matrix-table` generates it, and `make

@@ -22,8 +22,8 @@ from hostrouting.node.configure import Configure
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context
 
-WATCH: Final = "hostrouting-watch.service"
-SECTIONS: Final = {
+WATCH = "hostrouting-watch.service"
+SECTIONS = {
     "staticRoutes": {
         "enabled": True,
         "routes": [{"destination": "172.20.0.0/16"}, {"destination": "fd00:9::/64"}],
@@ -31,7 +31,7 @@ SECTIONS: Final = {
     "routeOverlap": {"expectedCidrs": ["172.16.8.0/22", "fd00:8::/48"], "mode": "STRICT"},
     "gates": list(GATES),
 }
-PREPARED: Final = {"kernel": KERNEL, "networkd": NETWORKD, "NetworkManager": NETWORK_MANAGER}
+PREPARED = {"kernel": KERNEL, "networkd": NETWORKD, "NetworkManager": NETWORK_MANAGER}
 each_owner: Final = pytest.mark.parametrize(
     "owner", ["kernel", "networkd", pytest.param("NetworkManager", marks=pytest.mark.soak)]
 )

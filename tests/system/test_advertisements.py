@@ -7,7 +7,6 @@ systemd-networkd is that of the machine; NetworkManager that of Debian 12.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.advertised_machines import (
@@ -25,15 +24,13 @@ from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.host.netlink.conversation import in_namespace, open_here
 
-NO_GATEWAY: Final = """
+NO_GATEWAY = """
 mkdir -p /etc/systemd/network/10-rdma0.network.d
 printf '[IPv6AcceptRA]\\nUseGateway=no\\n' > /etc/systemd/network/10-rdma0.network.d/50-no-gateway.conf
 networkctl reload
 networkctl reconfigure rdma0
 """
-NEVER_DEFAULT: Final = (
-    "nmcli connection modify rdma0 ipv6.never-default yes; nmcli device reapply rdma0"
-)
+NEVER_DEFAULT = "nmcli connection modify rdma0 ipv6.never-default yes; nmcli device reapply rdma0"
 
 
 @pytest.fixture(autouse=True)

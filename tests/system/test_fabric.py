@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.fabric_files import DATA, Files, record
@@ -21,37 +20,37 @@ from hostrouting.node.configure import Configure
 from phases import Context
 
 #: A node in small whose fabric has devices and no addresses yet.
-LINKS: Final = """
+LINKS = """
 ip link set lo up
 ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip route add default via 10.224.0.1 dev eth0
 ip link add fab0 address 00:15:5d:33:ff:1d type veth peer name far0 && ip link set far0 up
 """
-SECOND: Final = (
+SECOND = (
     "ip link add fab1 address 00:15:5d:33:ff:1e type veth peer name far1 && ip link set far1 up\n"
 )
 #: Its /sys belongs to the machine that it runs on.
-INFINIBAND: Final = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0\n"
+INFINIBAND = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0\n"
 
-CIDRS: Final = ["172.16.8.0/22", "172.17.8.0/22"]
-POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
-HOST: Final = record(b"HostName", b"a host")
-ADDRESSES: Final = record(b"IPoIB_Data", DATA)
-ANNOUNCED: Final = Files()
+CIDRS = ["172.16.8.0/22", "172.17.8.0/22"]
+POOL = "/var/lib/hyperv/.kvp_pool_0"
+HOST = record(b"HostName", b"a host")
+ADDRESSES = record(b"IPoIB_Data", DATA)
+ANNOUNCED = Files()
 #: The agent has nothing to do yet.
-AWAITED: Final = Files(pool=HOST)
-OFF: Final = Files(configuration=b"OS.EnableRDMA=n\n")
-CHECK: Final = "check-route-overlap.service"
-AGENT: Final = "walinuxagent.service"
-DAEMON: Final = "hv-kvp-daemon.service"
-UNITS: Final = "/etc/systemd/system"
-DETECTED: Final = "/run/aks-flex-node/route-overlap.detected"
-OK: Final = "/run/aks-flex-node/route-overlap.ok"
-WAITED: Final = "/run/aks-flex-node/waited"
-FINE: Final = "172.16.8.0/22, 172.17.8.0/22 leave by eth0\n"
+AWAITED = Files(pool=HOST)
+OFF = Files(configuration=b"OS.EnableRDMA=n\n")
+CHECK = "check-route-overlap.service"
+AGENT = "walinuxagent.service"
+DAEMON = "hv-kvp-daemon.service"
+UNITS = "/etc/systemd/system"
+DETECTED = "/run/aks-flex-node/route-overlap.detected"
+OK = "/run/aks-flex-node/route-overlap.ok"
+WAITED = "/run/aks-flex-node/waited"
+FINE = "172.16.8.0/22, 172.17.8.0/22 leave by eth0\n"
 #: The agent connects the fabric so many seconds after the boot.
-SECONDS: Final = ["3", *(pytest.param(seconds, marks=pytest.mark.soak) for seconds in ("20", "70"))]
+SECONDS = ["3", *(pytest.param(seconds, marks=pytest.mark.soak) for seconds in ("20", "70"))]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.gated_machine import require_nspawn
@@ -18,11 +17,11 @@ from system.matrix import APPLIES, MODES, Disk, count_steps, interrupt, measure,
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
 from system.troubles import TROUBLES
 
-IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
-BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
+IS_WHOLE = "HOSTROUTING_MATRIX" in os.environ
+BY_NAME = {trouble.name: trouble for trouble in TROUBLES}
 #: Each trouble once.
-SAMPLE: Final = (("an overlap remains", "first", "STRICT"),)
-SLOW_SAMPLE: Final = (
+SAMPLE = (("an overlap remains", "first", "STRICT"),)
+SLOW_SAMPLE = (
     ("nothing is wrong", "again", "STRICT"),
     ("a route is refused", "again", "STRICT"),
     ("a typo in a gateway", "again", "WARN"),
@@ -37,8 +36,8 @@ SLOW_SAMPLE: Final = (
     ("/etc is read-only", "again", "WARN"),
 )
 #: In how many tests the steps of one apply are killed; the sample is one of them.
-PARTS: Final = 5 if IS_WHOLE else 15
-PART_OF_SAMPLE: Final = 7
+PARTS = 5 if IS_WHOLE else 15
+PART_OF_SAMPLE = 7
 
 
 @pytest.fixture(autouse=True)

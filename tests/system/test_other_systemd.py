@@ -8,14 +8,13 @@ import os
 import subprocess
 import sysconfig
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.needs import require
 from support.trees import build_packages, install_package, make_tree
 
-_HERE: Final = Path(__file__).parent
-_PACKAGES: Final = (
+_HERE = Path(__file__).parent
+_PACKAGES = (
     "python3",
     "systemd",
     "systemd-container",
@@ -25,7 +24,7 @@ _PACKAGES: Final = (
     "iptables",
     "procps",
 )
-_TESTS: Final = (
+_TESTS = (
     "host/test_systemd.py",
     "static_routes/test_unit.py",
     "system/test_after.py",
@@ -46,7 +45,7 @@ _TESTS: Final = (
     "system/test_watch_service.py",
     "system/test_watch_timer.py",
 )
-_LEFT_OUT_ON_BULLSEYE: Final = (
+_LEFT_OUT_ON_BULLSEYE = (
     # Its Python is 3.9, too old for the command.
     "test_advertised_gates",
     "test_matrix",
@@ -60,7 +59,7 @@ _LEFT_OUT_ON_BULLSEYE: Final = (
     "test_the_order_on_an_absent_daemon",
 )
 #: The status of pytest if none of the tests is selected.
-_NOTHING_TO_RUN: Final = 5
+_NOTHING_TO_RUN = 5
 
 
 @pytest.fixture(scope="module", params=["bullseye", "jammy", "noble", "trixie"])

@@ -5,7 +5,6 @@ stopped stay down.
 import json
 import time
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
@@ -479,7 +478,7 @@ class TestNothingIsLost:
 
 
 # A restart of a unit restarts hostrouting-held@ of it, too; here that takes a second.
-SLOW_MARK: Final = f"""
+SLOW_MARK = f"""
 mkdir -p {UNIT_DIRECTORY}/hostrouting-held@.service.d
 printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting-held@.service.d/slow.conf
 """

@@ -5,7 +5,7 @@ it.
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied, require_nspawn
@@ -17,17 +17,17 @@ from hostrouting.node.configure import Reset
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
-LINKS: Final = """
+LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip route add default via 10.224.0.1 dev eth0
 """
-UNIT: Final = "hostrouting-watch.service"
+UNIT = "hostrouting-watch.service"
 #: So that a process that hangs, or ends, is replaced sooner.
-IMPATIENT: Final = "[Service]\nRestartSec=100ms\nWatchdogSec=4s\n"
-ONE_ROUTE: Final = [{"destination": "172.20.0.0/16"}]
-TWO_ROUTES: Final = [*ONE_ROUTE, {"destination": "172.21.0.0/16"}]
-IN_FORCE: Final = "/etc/aks-flex-node/hostrouting/hostrouting.json"
+IMPATIENT = "[Service]\nRestartSec=100ms\nWatchdogSec=4s\n"
+ONE_ROUTE = [{"destination": "172.20.0.0/16"}]
+TWO_ROUTES = [*ONE_ROUTE, {"destination": "172.21.0.0/16"}]
+IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 SECTIONS: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": ONE_ROUTE},
     "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
@@ -185,7 +185,7 @@ def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
 
 
 #: A program that hangs, whatever it is asked to do, and ends by no signal but SIGKILL.
-STUBBORN: Final = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 1000; done\n"
+STUBBORN = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 1000; done\n"
 
 
 def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None:

@@ -1,7 +1,7 @@
 """Troubles of a node while a config is applied, and the promised outcome of each."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -9,7 +9,7 @@ Sections = dict[str, Any]
 
 #: An H200 node in small: eth0 with the default route of both families, and a fabric that shadows
 #: the expected CIDRs.
-LINKS: Final = """
+LINKS = """
 ip link set lo up
 ip link add eth0 type veth peer name wire && ip link set wire up && ip link set eth0 up
 ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0
@@ -31,8 +31,8 @@ def config(cidr: str, *, routes: tuple[Mapping[str, Any], ...] = (), **sections:
 #: The config of an earlier apply, on a node that is configured again; and one that is right in a
 #: trouble. They have neither route nor CIDR in common, so that the routes of one together with the
 #: check of the other shut the gate.
-EARLIER: Final = config("172.16.8.0/22")
-GOOD: Final = config("172.16.16.0/22")
+EARLIER = config("172.16.8.0/22")
+GOOD = config("172.16.16.0/22")
 
 
 class Outcome(NamedTuple):
@@ -55,12 +55,12 @@ class Promise(NamedTuple):
 
 
 #: A config that was right stays; where there was none, the gate holds.
-REFUSED: Final = Promise(
+REFUSED = Promise(
     Outcome(3, "the new", "nothing", "shut", "held"),
     Outcome(3, "the earlier", "the earlier", "open", "started"),
 )
 #: A trouble of an optional part is reported, and holds nothing.
-OPTIONAL: Final = Promise(*[Outcome(0, "the new", "the new", "open", "started")] * 2)
+OPTIONAL = Promise(*[Outcome(0, "the new", "the new", "open", "started")] * 2)
 
 
 @attrs.frozen(kw_only=True)
@@ -91,24 +91,20 @@ def _with_route(**route: str) -> Sections:
 
 
 #: Every task of a config for a node with IPv6 has something to change.
-PROBES: Final = config(
-    "172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "always"}
-)
-_CLOUD: Final = config(
-    "172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"}
-)
-_SWEEP: Final = config(
+PROBES = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "always"})
+_CLOUD = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"})
+_SWEEP = config(
     "172.16.16.0/22", staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
 )
-_NO_LEASE: Final = "ip address flush dev eth0 && ip route flush table main exact default"
+_NO_LEASE = "ip address flush dev eth0 && ip route flush table main exact default"
 #: A rule for a pod that is gone, and the file by which the container runtime would call azure-vnet.
-_AZURE_VNET: Final = """
+_AZURE_VNET = """
 ebtables-nft -t nat -A PREROUTING -p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 2:0:0:0:0:9
 mkdir -p /etc/cni/net.d
 echo '{"cniVersion": "0.3.0", "name": "azure", "plugins": [{"type": "azure-vnet"}]}' > /etc/cni/net.d/10-azure.conflist
 """
 #: The cloud's address belongs to the machine itself, and no service listens there.
-_CLOUD_404: Final = """
+_CLOUD_404 = """
 ip address add 169.254.169.254/32 dev lo
 mkdir /tmp/empty
 systemd-run --quiet --working-directory=/tmp/empty python3 -c '
@@ -118,13 +114,13 @@ ThreadingTCPServer(("169.254.169.254", 80), SimpleHTTPRequestHandler).serve_fore
 for _ in {1..100}; do ! (: > /dev/tcp/169.254.169.254/80) 2> /dev/null || break; sleep .1; done
 """
 #: The file system is full to the last byte.
-_RUN_FULL: Final = """
+_RUN_FULL = """
 mount -o remount,size=$(($(df --output=used -k /run | tail -n 1) + 64))k /run
 cat /dev/zero > /run/filling 2> /dev/null || :
 ! echo x > /run/more 2> /dev/null
 """
 
-TROUBLES: Final = (
+TROUBLES = (
     Trouble(name="nothing is wrong", promise=OPTIONAL, said="172.16.16.0/22 leaves by eth0"),
     Trouble(
         name="an overlap remains",

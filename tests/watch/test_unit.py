@@ -5,7 +5,7 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,36 +25,36 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
 from phases import Change, TaskFailedError, execute, plan, undo
 
-COMMAND: Final = "/opt/installation/bin/hostrouting"
-UNITS: Final = "/etc/systemd/system"
-STARTS: Final = "ExecStart=/opt/agent/bin/hostrouting watch /etc/aks-flex-node/hostrouting.json"
-ASKS_NO_PODS: Final = (
+COMMAND = "/opt/installation/bin/hostrouting"
+UNITS = "/etc/systemd/system"
+STARTS = "ExecStart=/opt/agent/bin/hostrouting watch /etc/aks-flex-node/hostrouting.json"
+ASKS_NO_PODS = (
     "# It changes routes and packet rules.",
     "CapabilityBoundingSet=CAP_NET_ADMIN",
     "RestrictAddressFamilies=AF_NETLINK AF_UNIX",
     "IPAddressDeny=any",
 )
-ASKS_PODS: Final = (
+ASKS_PODS = (
     "# It changes routes and packet rules, and asks on the link for pods.",
     "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW",
     "RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6",
 )
-WRITES_STATE: Final = (
+WRITES_STATE = (
     "# The run lock is made in /run itself.",
     "ProtectSystem=strict",
     "ReadWritePaths=/run",
 )
-WRITES_RECORDS: Final = (
+WRITES_RECORDS = (
     "# The folder of a sweep's record may be missing, and anywhere but in /etc and /usr.",
     "ProtectSystem=full",
 )
-TIMER: Final = "hostrouting-watch.timer"
-SERVICE: Final = "hostrouting-watch.service"
-INTERVAL: Final = {"watch": {"enabled": True, "interval": "90s"}}
-BY_TIMER: Final = {"watch": {"enabled": True}}
-BY_SERVICE: Final = {"watch": {"enabled": True, "mode": "service"}}
-COUNTING: Final = {"watch": {"enabled": True, "readings": 3}}
-CLEAN: Final = {"staleCni": {**SWEEP["staleCni"], "sweep": "clean"}}
+TIMER = "hostrouting-watch.timer"
+SERVICE = "hostrouting-watch.service"
+INTERVAL = {"watch": {"enabled": True, "interval": "90s"}}
+BY_TIMER = {"watch": {"enabled": True}}
+BY_SERVICE = {"watch": {"enabled": True, "mode": "service"}}
+COUNTING = {"watch": {"enabled": True, "readings": 3}}
+CLEAN = {"staleCni": {**SWEEP["staleCni"], "sweep": "clean"}}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -160,7 +160,7 @@ class TestFiles:
         assert not has_duties(config(**sections))
 
 
-TEMPORARY: Final = "/tmp/hostrouting"  # noqa: S108 - of a machine in memory
+TEMPORARY = "/tmp/hostrouting"  # noqa: S108 - of a machine in memory
 
 
 class TestTheCommand:

@@ -4,7 +4,7 @@ contract.
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from support.contracts.link_layer import NTF_ROUTER, POD_MAC, LinkNode, LinkReadingContract
@@ -13,8 +13,8 @@ from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer
 from hostrouting.net.links import Neighbour
 
-POD: Final = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
-NEW_MAC: Final = "02:00:00:00:00:09"
+POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
+NEW_MAC = "02:00:00:00:00:09"
 
 
 class LinkLayerContract(LinkReadingContract):

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Final
 
 import pytest
 from support.kernel import connect
@@ -20,8 +19,8 @@ from hostrouting.testing import Node
 from phases import CancelledError, Context
 
 #: Seconds after which an event of a slow machine counts as missed.
-PATIENCE: Final = 30
-_TO_A_FIRST_ADDRESS: Final = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
+PATIENCE = 30
+_TO_A_FIRST_ADDRESS = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
 
 
 def shown(events: Iterable[NetworkEvent]) -> list[str]:

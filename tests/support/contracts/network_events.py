@@ -1,7 +1,6 @@
 """The promises of `NetworkEvents` for the events, as tests; with those for listening they are the whole contract."""
 
 from collections.abc import Callable
-from typing import Final
 
 import pytest
 from support.contracts.listening import PATIENCE, ListeningContract, shown
@@ -16,7 +15,7 @@ from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, Node
 from phases import Context
 
-GATEWAY: Final = "10.224.0.1"
+GATEWAY = "10.224.0.1"
 
 
 class NetworkEventsContract(ListeningContract):

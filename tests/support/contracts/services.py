@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 import pytest
 
@@ -11,7 +10,7 @@ from hostrouting.host import FileStore, ServiceManager, UnitState
 from hostrouting.host.units import seconds
 from phases import CancelledError, Context
 
-_UNITS: Final = "/etc/systemd/system"
+_UNITS = "/etc/systemd/system"
 
 
 class Units:
