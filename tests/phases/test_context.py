@@ -7,19 +7,6 @@ from phases import CancelledError, Context, DeadlineExceededError
 from phases.testing import ManualClock
 
 
-def test_a_fresh_context_lets_go_on() -> None:
-    """Without timeout and cancel there is nothing to stop for."""
-    ctx = Context()
-    ctx.check()
-    assert (ctx.cancelled, ctx.over, ctx.reason, ctx.deadline, ctx.remaining()) == (
-        False,
-        False,
-        None,
-        None,
-        None,
-    )
-
-
 def test_cancel_gives_its_reason() -> None:
     """Check raises CancelledError with the reason; the first reason stays."""
     ctx = Context()

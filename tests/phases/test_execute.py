@@ -25,10 +25,6 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return caplog.messages
-
-
 def _extra(record: Any) -> tuple[str, str, str, float | None, str | None]:
     return (record.task, record.path, record.status, record.duration, record.error)
 
@@ -36,7 +32,7 @@ def _extra(record: Any) -> tuple[str, str, str, float | None, str | None]:
 def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     """A task that works logs `started` and `completed`, with the values also in `extra`."""
     execute(task("nap")(lambda _: clock.advance(1.5)), Context(clock=clock))
-    assert _lines(caplog) == ["started task=nap", "completed task=nap duration=1.500s status=ok"]
+    assert caplog.messages == ["started task=nap", "completed task=nap duration=1.500s status=ok"]
     assert [_extra(record) for record in caplog.records] == [
         ("nap", "nap", "started", None, None),
         ("nap", "nap", "ok", 1.5, None),
@@ -55,7 +51,7 @@ def test_failure_is_logged_on_one_line(
             Serial(FailingTask("routes", OSError("no\nroute")), name="bootstrap"),
             Context(clock=clock),
         )
-    assert _lines(caplog) == [
+    assert caplog.messages == [
         "started task=bootstrap",
         "started task=bootstrap/routes",
         "failed task=bootstrap/routes duration=0.000s status=failed error='no ...'",
@@ -66,20 +62,16 @@ def test_failure_is_logged_on_one_line(
 
 
 def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
-    """The logger given to the outermost task is that of the tasks inside."""
-    execute(Serial(Parallel(RecordingTask("a", []))), logger=logging.getLogger("agent"))
-    assert {record.name for record in caplog.records} == {"agent"}
-
-
-def test_a_run_inside_a_task_logs_where_the_task_does(caplog: pytest.LogCaptureFixture) -> None:
-    """A run with the context of a task has the logger of that task, too."""
+    """The logger given to the outermost task is that of the tasks inside, and of a run with the
+    context of a task.
+    """
     inner = task("inner")(lambda _: None)
 
     @task("outer")
     def outer(ctx: Context) -> None:
         run(inner, ctx)
 
-    execute(outer, logger=logging.getLogger("agent"))
+    execute(Serial(Parallel(outer)), logger=logging.getLogger("agent"))
     assert {record.name for record in caplog.records} == {"agent"}
 
 
@@ -123,7 +115,7 @@ def test_cancelled_task_is_no_failure(clock: ManualClock, caplog: pytest.LogCapt
     with pytest.raises(CancelledError):
         execute(RecordingTask("a", []), ctx)
     assert (
-        _lines(caplog)[1]
+        caplog.messages[1]
         == "cancelled task=a duration=0.000s status=cancelled error='cancelled: stop'"
     )
 

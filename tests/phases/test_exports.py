@@ -18,21 +18,10 @@ def test_exported_members() -> None:
 
 def test_import_is_light() -> None:
     """`import phases` loads neither hostrouting nor heavy modules that are not always needed."""
-    heavy = [
-        "asyncio",
-        "attr",
-        "dataclasses",
-        "datetime",
-        "difflib",
-        "hostrouting",
-        "inspect",
-        "json",
-        "logging",
-    ]
-    heavy += ["phases.testing", "pyroute2", "shlex", "signal", "subprocess", "tempfile"]
-    code = f"import sys; import phases; print(*(name for name in {heavy!r} if name in sys.modules))"
-    bare = f"import sys; print(*(name for name in {heavy!r} if name in sys.modules))"
-    assert _python(code) == _python(bare)
+    heavy = "asyncio attr dataclasses datetime difflib hostrouting inspect json logging"
+    heavy += " phases.testing pyroute2 shlex signal subprocess tempfile"
+    shown = f"print(*(name for name in {heavy.split()!r} if name in sys.modules))"
+    assert _python(f"import sys, phases; {shown}") == _python(f"import sys; {shown}")
 
 
 def _python(code: str) -> str:

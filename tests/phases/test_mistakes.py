@@ -93,7 +93,9 @@ def _no_warning() -> Any:
 
 @pytest.mark.parametrize(("do", "why"), ANSWERS)
 def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: str) -> None:
-    """A `do` that never ran, or that returns its error, fails: in execute, in run and in a group."""
+    """A `do` that never ran, or that returns its error, fails: in execute, in run and in a group; so
+    does an `undo`.
+    """
     message = rf"^greet: do\(ctx\) returned {why}"
     with pytest.raises(TaskFailedError, match=message) as caught:
         execute(_Task(do=do))
@@ -106,24 +108,19 @@ def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: s
     assert (report.status, report.children[0].status) == ("failed", "failed")
     with pytest.raises(TaskFailedError, match=message):
         report.raise_for_failure()
-
-
-def test_a_returned_error_is_the_cause() -> None:
-    """The error that was returned is not lost."""
-    error = OSError("no route")
-    with pytest.raises(TaskFailedError) as caught:
-        execute(_Task(do=lambda _: error))
-    assert caught.value.cause.__cause__ is error
+    with pytest.raises(TaskFailedError, match=rf"^greet: undo\(ctx\) returned {why}"):
+        undo(_Task(undo=do))
 
 
 def test_wrappers_return_the_result_of_do() -> None:
-    """A wrapped task is refused for the same answers."""
+    """A wrapped task is refused for the same answers; the error that was returned is the cause."""
     error = OSError("no route")
     greet = _Task(do=lambda _: error)
-    for wrapped in (with_retry(greet, attempts=3, backoff=0), with_timeout(greet, 5)):
+    for wrapped in (greet, with_retry(greet, attempts=3, backoff=0), with_timeout(greet, 5)):
         with pytest.raises(TaskFailedError, match="returned an OSError") as caught:
             execute(wrapped)
         assert len(caught.value.failures) == 1
+        assert caught.value.cause.__cause__ is error
 
 
 @pytest.mark.parametrize("answer", IGNORED)
@@ -152,13 +149,6 @@ def test_any_other_answer_is_ignored(answer: object) -> None:
     report = run(Serial(greet, fail), undo_on_failure=True)
     statuses = {each.name: each.status for each in report.children}
     assert (statuses, journal) == ({"greet": "undone", "fail": "failed"}, ["undone", "undone"])
-
-
-@pytest.mark.parametrize(("method", "why"), ANSWERS)
-def test_an_undo_that_never_ran_is_a_failure(method: Callable[[object], object], why: str) -> None:
-    """An `undo` that never ran is not reported as undone."""
-    with pytest.raises(TaskFailedError, match=rf"^greet: undo\(ctx\) returned {why}"):
-        undo(_Task(undo=method))
 
 
 @pytest.mark.parametrize(

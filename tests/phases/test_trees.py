@@ -36,12 +36,8 @@ def _tree(shape: Shape) -> tuple[Task, list[str]]:
     return _build(shape, journal, iter(range(1000))), journal
 
 
-def _failing(tree: Task) -> list[str]:
-    return [each.name for each in Report(tree).walk() if isinstance(each.task, FailingTask)]
-
-
-def _recording(tree: Task) -> list[str]:
-    return [each.name for each in Report(tree).walk() if isinstance(each.task, RecordingTask)]
+def _names(tree: Task, kind: type[Task]) -> list[str]:
+    return [each.name for each in Report(tree).walk() if isinstance(each.task, kind)]
 
 
 @given(shapes)
@@ -51,12 +47,12 @@ def test_a_tree_works_or_names_its_failures(shape: Shape) -> None:
     failure = _failure_of(tree)
     assert len(journal) == len(set(journal))
     if failure is None:
-        assert _failing(tree) == []
-        assert sorted(journal) == sorted(f"do {name}" for name in _recording(tree))
+        assert _names(tree, FailingTask) == []
+        assert sorted(journal) == sorted(f"do {name}" for name in _names(tree, RecordingTask))
         return
     causes = [str(cause) for cause in failure.failures]
     assert len(causes) == len(set(causes))
-    assert {f"t{cause[1:]}" for cause in causes} <= set(_failing(tree))
+    assert {f"t{cause[1:]}" for cause in causes} <= set(_names(tree, FailingTask))
     assert failure.failures[0] is failure.__cause__
     # Every group is anonymous: the path is the task that failed.
     assert failure.path == f"t{causes[0][1:]}"
@@ -129,9 +125,9 @@ def test_plan_and_undo_see_the_same_tasks(shape: Shape) -> None:
     """The plan names every task once, in order; undo takes the opposite order."""
     tree, journal = _tree(shape)
     planned = plan(tree)
-    able = _recording(tree)
+    able = _names(tree, RecordingTask)
     assert [change.subject for change in planned.changes] == able
-    assert list(planned.unplannable) == _failing(tree)
+    assert list(planned.unplannable) == _names(tree, FailingTask)
     journal.clear()
     undo(tree)
     assert journal == [f"undo {name}" for name in reversed(able)]
