@@ -101,50 +101,66 @@ def test_routes_alone_are_looked_at(host: FakeHost) -> None:
     }
 
 
-def test_a_script_without_its_run_bit(host: FakeHost) -> None:
-    """A script that is not executable would hold every gate (203/EXEC), so check reports it."""
-    config = applied(host, **ROUTES)
-    host.files.write(
-        SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644
-    )
-    assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
-    applied(host, **ROUTES)
-    assert told(check(host, config)) == []
+#: The files of a generation; the last two are scripts.
+GENERATION = [
+    *("/etc/aks-flex-node/hostrouting.json", "/etc/aks-flex-node/hostrouting.units"),
+    *(SCRIPT, "/etc/aks-flex-node/check-route-overlap.sh"),
+]
+READY = "/etc/systemd/system/hostrouting-ready.service"
 
 
-#: The files of a generation, by their last parts.
-_, _, *SCRIPTS = GENERATION = (
-    "hostrouting.json",
-    "hostrouting.units",
-    "static-routes.sh",
-    "check-route-overlap.sh",
-)
+def lose_the_run_bit(host: FakeHost) -> None:
+    """It would hold every gate (203/EXEC)."""
+    path = "/etc/aks-flex-node/hostrouting/static-routes.sh"
+    host.files.write(path, host.files.read(path) or b"", mode=0o644)
 
 
-def test_files_that_were_exchanged_under_their_links(host: FakeHost) -> None:
-    """Foreign scripts open all gates unseen: check reports them, and apply repairs them."""
-    config = applied(host, **ROUTES, **OVERLAP)
-    for name in GENERATION:
-        host.files.write(
-            f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755
-        )
+def exchange_the_files(host: FakeHost) -> None:
+    """Foreign scripts below the link open all gates unseen."""
+    for path in GENERATION:
+        other = path.replace("node/", "node/hostrouting-00000000/")
+        host.files.write(other, b"#!/bin/bash\nexit 0\n", mode=0o755)
     host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
-    assert set(told(check(host, config))) == {
-        ("error", "boot-file", f"/etc/aks-flex-node/{each}") for each in GENERATION
-    }
-    applied(host, **ROUTES, **OVERLAP)
-    assert told(check(host, config)) == []
 
 
-def test_files_that_are_right_in_another_folder(host: FakeHost) -> None:
-    """The link is reported: a change that an apply would make is never hidden."""
-    config = applied(host, **ROUTES)
-    for name in GENERATION:
-        text = host.files.read(f"/etc/aks-flex-node/hostrouting/{name}") or b""
-        host.files.write(f"/root/copy/{name}", text, mode=0o755 if name in SCRIPTS else 0o644)
+def copy_the_files(host: FakeHost) -> None:
+    """The files are right, but in another folder."""
+    for path in GENERATION:
+        mode = 0o755 if path.endswith(".sh") else 0o644
+        host.files.write(f"/root/copy/{Path(path).name}", host.files.read(path) or b"", mode=mode)
     host.files.link("/etc/aks-flex-node/hostrouting", "/root/copy")
-    assert told(check(host, config)) == [("error", "boot-file", "/etc/aks-flex-node/hostrouting")]
-    applied(host, **ROUTES)
+
+
+def edit_a_gate(host: FakeHost) -> None:
+    """The next boot may open a gate whose file was changed without a reload."""
+    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    path = f"/lib/systemd/system/{NSPAWN}"
+    host.files.write(path, (host.files.read(path) or b"") + b"# edited\n", mode=0o644)
+
+
+def lose_the_unit_of_the_gates(host: FakeHost) -> None:
+    """Each gate would stay shut for good."""
+    host.files.remove(READY)
+
+
+@pytest.mark.parametrize(
+    ("damage", "subjects"),
+    [
+        (lose_the_run_bit, {SCRIPT}),
+        (exchange_the_files, {*GENERATION}),
+        (copy_the_files, {"/etc/aks-flex-node/hostrouting"}),
+        (edit_a_gate, {"systemd"}),
+        (lose_the_unit_of_the_gates, {READY}),
+    ],
+)
+def test_boot_files_that_an_apply_would_change_are_errors(
+    host: FakeHost, damage: Callable[[FakeHost], None], subjects: set[str]
+) -> None:
+    """Until that apply: a change that it would make is never hidden."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    damage(host)
+    assert set(told(check(host, config))) == {("error", "boot-file", each) for each in subjects}
+    applied(host, **ROUTES, **OVERLAP)
     assert told(check(host, config)) == []
 
 
@@ -443,19 +459,6 @@ def test_a_section_without_addresses_proves_nothing(
     assert check(host, config_of(routeOverlap={})).findings == ()
 
 
-def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
-    """Its file was changed without a reload: the next boot may open it, and an apply makes systemd
-    read it.
-    """
-    config = applied(host, **ROUTES)
-    host.services.start(in_time(), "systemd-nspawn@kube1.service")
-    path = f"/lib/systemd/system/{NSPAWN}"
-    host.files.write(path, (host.files.read(path) or b"") + b"# edited\n", mode=0o644)
-    assert told(check(host, config)) == [("error", "boot-file", "systemd")]
-    applied(host, **ROUTES)
-    assert told(check(host, config)) == []
-
-
 def test_a_masked_unit(host: FakeHost) -> None:
     """A mask is the decision of an administrator: the finding says what to do, and an apply is
     refused.
@@ -558,18 +561,6 @@ def test_a_status_that_has_no_time_left(
     assert main(["status"]) == 1
 
 
-def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:
-    """Without hostrouting-ready.service each gate stays shut for good: that is not 'nothing is
-    installed'.
-    """
-    config = applied(host, **ROUTES)
-    path = "/etc/systemd/system/hostrouting-ready.service"
-    host.files.remove(path)
-    assert ("error", "boot-file", path) in told(check(host, config))
-    applied(host, **ROUTES)
-    assert told(check(host, config)) == []
-
-
 # --- the siblings
 
 
@@ -577,11 +568,16 @@ def no_table(host: FakeHost) -> None:
     host.nftables.texts.clear()
 
 
+def no_link(host: FakeHost) -> None:
+    for kind in "wants", "requires":
+        host.files.remove(f"{READY}.{kind}/probe-snat.service")
+
+
 @pytest.mark.parametrize("required", [False, True])
-@pytest.mark.parametrize("trouble", [no_table, lose_nft])
+@pytest.mark.parametrize("trouble", [no_table, lose_nft, no_link])
 def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
-    """A table that is gone, or cannot be read: a warning, or an error where the section says
-    `required`.
+    """A table that is gone, cannot be read, or is gone after the next boot: a warning, or an error
+    where the section says `required`.
     """
     config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
     assert told(check(host, config)) == []
@@ -643,13 +639,6 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
     assert [kind for _, kind, _ in told(report)] == ["not-applied", "watch", "probe-snat"]
     assert "is missing; install hostrouting there" in report.findings[1].reason
     assert "there is no IPv6 default route" in report.findings[2].reason
-
-
-def test_the_probes_boot_files(host: FakeHost) -> None:
-    """Live rules alone are gone after the next boot."""
-    config = applied(host, **PROBES)
-    host.files.remove("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
-    assert [kind for _, kind, _ in told(check(host, config))] == ["probe-snat"]
 
 
 def test_leftovers(host: FakeHost) -> None:

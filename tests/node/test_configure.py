@@ -133,18 +133,6 @@ def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
             bool(verdict)
 
 
-def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
-    """Routes, scripts, units, links and markers are gone."""
-    before = host.routes.routes()
-    task = configure(host, **ROUTES, **OVERLAP)
-    execute(task)
-    undo(task)
-    assert host.routes.routes() == before
-    assert not host.files.names("/etc/systemd/system")
-    assert not host.files.names("/etc/aks-flex-node")
-    assert not host.files.names("/run/aks-flex-node")
-
-
 VOID = {"routeOverlap": {"mode": "STRICT"}, "staticRoutes": {"enabled": True, "routes": []}}
 AGENTS = {"nodeName": "gpu-1"}
 
@@ -372,13 +360,16 @@ def test_a_sibling_in_trouble(
     sections: dict[str, dict[str, object]],
     required: bool,
 ) -> None:
-    """Routes, proof and gate are installed; the run fails only if the section says `required`."""
+    """Routes, proof and gate are installed; the run fails only if the section says `required`. A
+    cloud that never answers gets half of the remaining time, however short.
+    """
     trouble(crowded)
     [(section, values)] = sections.items()
     task = configure(
         crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}}
     )
-    report = run(task, timeout=120, ctx=in_time())
+    report = run(task, timeout=40, ctx=in_time())
+    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
     if not required and trouble in {silent_imds, slow_imds}:
         # The rules are loaded all the same.
         assert report.ok
@@ -390,20 +381,8 @@ def test_a_sibling_in_trouble(
     assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
     assert report.ok != required
     assert ours(crowded) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
     assert crowded.files.exists(CHECK_UNIT)
     assert crowded.files.exists(DROP_IN)
-
-
-def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
-    """A cloud that never answers gets half of the remaining time, however short, and then the check
-    runs.
-    """
-    slow_imds(crowded)
-    task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
-    report = run(task, timeout=40, ctx=in_time())
-    report.raise_for_failure()
-    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
 
 
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
@@ -578,11 +557,3 @@ def test_a_task_takes_its_options_by_name() -> None:
         ):
             each(config, logger)
         assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")
-
-
-def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
-    """A node that does not need us is not touched."""
-    execute(Configure(HostRoutingConfig(), host=host))
-    assert ours(host) == []
-    assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
-    assert render_files(HostRoutingConfig()).files == ()

@@ -143,14 +143,6 @@ def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
     assert (report.ok, report.degraded, state(host)[0]) == (True, True, [])
 
 
-def test_a_plan_without_gates_names_none() -> None:
-    """STRICT has no gate to hold, and the exit status is bad all the same."""
-    wanted = attrs.evolve(config(), gates=())
-    assert [*Configure(wanted, host=gpu_node()).forecast(in_time()).lines(wanted, None)][
-        -1
-    ].endswith("none, since no unit has a gate")
-
-
 def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """Under WARN it is told, and the apply ends well."""
     assert run(Configure(config(mode="WARN"), host=host), in_time()).ok
@@ -272,8 +264,8 @@ def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) ->
 def test_an_apply_that_is_interrupted_is_undone(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the routes have changed: routes and files are those of the earlier config, and one line
-    says so.
+    """After the routes have changed: routes and files are those of the earlier config, one line
+    says so, and `undo_on_failure` has no records to undo a second time.
     """
     before = state(host)
     ctx = in_time()
@@ -282,6 +274,7 @@ def test_an_apply_that_is_interrupted_is_undone(
     assert isinstance(report.error, CancelledError)
     assert state(host) == before
     assert caplog.messages.count(UNDONE) == 1
+    assert [change for each in report.walk() for change in each.changes] == []
 
 
 def test_a_gate_that_starts_meanwhile_brings_no_route_back(
@@ -456,18 +449,6 @@ def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyP
     assert not host.files.exists(UNFINISHED)
 
 
-def test_a_run_that_undid_itself_has_no_records(host: FakeHost) -> None:
-    """`undo_on_failure` finds nothing to undo a second time."""
-    ctx = in_time()
-    host.routes.steps.plan(1, lambda: ctx.cancel("SIGINT"))
-    report = run(
-        Configure(MORE, host=host),
-        ctx,
-        undo_on_failure=True,
-    )
-    assert [change for each in report.walk() for change in each.changes] == []
-
-
 def test_two_threads_run_one_task() -> None:
     """One begins, and asks for the lock, when the check of the other has failed: it clears no
     failure of that one.
@@ -525,37 +506,26 @@ def test_a_sweep_comes_before_the_last_proof() -> None:
     assert swept.index("clean-stale-cni") < swept.index("check-route-overlap")
 
 
-def test_a_reset_that_cannot_remove_changes_nothing(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "path", "reason"),
+    [
+        ("refuse_unwritable", "", "refused; nothing was changed, live or for the next boot"),
+        ("remove", ".d/10-hostrouting.conf", "refused"),
+    ],
+)
+def test_a_reset_that_cannot_remove_a_file_changes_nothing(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, method: str, path: str, reason: str
 ) -> None:
-    """With a read-only /etc the routes stay, too."""
-    before = state(host)
+    """With a read-only /etc, or a file that others hold, the config and the routes stay, too."""
+    before, call = state(host), getattr(host.files, method)
 
-    def read_only(path: str, **_: object) -> None:
-        raise HostFileError(f"cannot write below {path}: Read-only file system")
+    def refuse(given: str, **options: object) -> object:
+        if given.endswith(path):
+            raise HostFileError("refused")
+        return call(given, **options)
 
-    monkeypatch.setattr(host.files, "refuse_unwritable", read_only)
-    with pytest.raises(
-        TaskFailedError,
-        match="Read-only file system; nothing was changed, live or for the next boot",
-    ):
-        execute(Reset(HostRoutingConfig(), host=host), in_time())
-    assert state(host) == before
-
-
-def test_a_reset_that_cannot_remove_one_file_is_undone(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that others hold: while its gate stays, so do the config and the routes."""
-    before, remove = state(host), host.files.remove
-
-    def held(path: str) -> bool:
-        if path.endswith(".d/10-hostrouting.conf"):
-            raise HostFileError(f"cannot remove {path}: Device or resource busy")
-        return remove(path)
-
-    monkeypatch.setattr(host.files, "remove", held)
-    with pytest.raises(TaskFailedError, match="Device or resource busy"):
+    monkeypatch.setattr(host.files, method, refuse)
+    with pytest.raises(TaskFailedError, match=reason):
         execute(Reset(HostRoutingConfig(), host=host), in_time())
     assert state(host) == before
 
