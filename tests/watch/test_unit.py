@@ -269,9 +269,10 @@ class TestApply:
     @pytest.mark.parametrize(("sections", "unit"), [(BY_TIMER, TIMER), (BY_SERVICE, SERVICE)])
     def test_the_unit_is_installed_and_runs(self, sections: dict[str, Any], unit: str) -> None:
         """It has its file and the link for the boot, and runs after the apply; a second one changes
-        nothing.
+        nothing. A reset leaves nothing.
         """
         host, wanted = with_command(), config(**ROUTES, **sections)
+        before = set(host.files.tree.snapshot())
         changes = [str(change) for change in planned(host, wanted)]
         target = "timers" if unit == TIMER else "multi-user"
         link = f"{UNITS}/{target}.target.wants/{unit}"
@@ -284,6 +285,9 @@ class TestApply:
         assert found(host, wanted) == ()
         apply(host, **ROUTES, **sections)
         assert host.services.state(in_time(), unit) == first
+        execute(Reset(config(), host=host), in_time())
+        assert set(host.files.tree.snapshot()) <= before
+        assert not host.services.state(in_time(), unit).is_running
 
     def test_a_stopped_unit_is_started_again(self) -> None:
         """`plan` and `check` say that it does not run."""
@@ -406,18 +410,6 @@ class TestApply:
         assert files_of_watch(host) == []
         assert not host.services.state(in_time(), TIMER).is_running
         assert host.files.exists(f"{UNITS}/static-routes.service")
-
-
-class TestRemoval:
-    @pytest.mark.parametrize("sections", [BY_TIMER, BY_SERVICE])
-    def test_reset(self, sections: dict[str, Any]) -> None:
-        """Nothing is left, and nothing runs."""
-        host = with_command()
-        before = set(host.files.tree.snapshot())
-        apply(host, **ROUTES, **sections)
-        execute(Reset(config(), host=host), in_time())
-        assert set(host.files.tree.snapshot()) <= before
-        assert not any(host.services.state(in_time(), unit).is_running for unit in (TIMER, SERVICE))
 
     def test_undo(self) -> None:
         """The undo of the task removes its unit and its section of the intent, and nothing else."""
