@@ -3,8 +3,6 @@
 import json
 import logging
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -12,7 +10,6 @@ from contextlib import ExitStack
 import pytest
 from fuzz.loopback import LoopbackService
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
-from support.unmeasured import unmeasured
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.imds import InstanceMetadataClient
@@ -86,14 +83,6 @@ class TestAnswers:
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
         with FakeIMDS(WITHOUT) as imds:
             assert asked(imds) == WITHOUT
-
-    def test_the_adapter_loads_no_http_before_it_is_asked(self) -> None:
-        """Making a `Host` does not import an HTTP library."""
-        program = (
-            "import sys; from hostrouting.host.imds import InstanceMetadataClient; InstanceMetadataClient();"
-            "assert not {'http.client', 'email', 'json', 'urllib.parse'} & set(sys.modules)"
-        )
-        subprocess.run([sys.executable, "-c", program], check=True, env=unmeasured())
 
 
 class TestTriesAgain:

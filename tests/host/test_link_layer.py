@@ -92,10 +92,8 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
 def variety(node: KernelLinks) -> None:
     """Neighbours with every detail that `ip` can give them."""
     node.kernel.ip(f"neigh add 10.240.0.9 lladdr {POD_MAC} dev azure0 nud permanent")
-    node.kernel.ip(
-        *("neigh", "add", "10.240.0.10", "lladdr", POD_MAC, "dev", "azure0"),
-        *("nud", "permanent", "extern_learn", "protocol", "44"),
-    )
+    learnt = "dev azure0 nud permanent extern_learn protocol 44"
+    node.kernel.ip(f"neigh add 10.240.0.10 lladdr {POD_MAC} {learnt}")
     node.kernel.ip(f"neigh add fd00:1::9 lladdr {POD_MAC} dev azure0 nud permanent router")
     node.kernel.ip(f"neigh add 10.240.0.11 lladdr {POD_MAC} dev azv2 nud stale")
 

@@ -185,9 +185,12 @@ class TestFileLock(RunLockContract):
             daemon.wait()
 
     def test_only_we_can_open_it(self, tmp_path: Path) -> None:
-        """A process that can open a file can lock it, so only root can open it."""
+        """A process that can open a file can lock it, so only root can open it; nothing is left of
+        it.
+        """
         with FileLock(root=str(tmp_path)).hold(Context()):
             assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
+        assert list((tmp_path / "run").iterdir()) == []
 
     def test_a_fifo_in_its_place_is_refused(self, tmp_path: Path) -> None:
         """A fifo in place of the lock file is an error with its path, and no run waits for its
@@ -202,12 +205,6 @@ class TestFileLock(RunLockContract):
         ):
             raise AssertionError
         assert lock.holder_name() == "process unknown"
-
-    def test_nothing_is_left(self, tmp_path: Path) -> None:
-        """After a run there is no lock file."""
-        with FileLock(root=str(tmp_path)).hold(Context()):
-            pass
-        assert list((tmp_path / "run").iterdir()) == []
 
     def test_an_interrupt_at_any_line_frees_it(self, tmp_path: Path) -> None:
         """A run that is interrupted while it takes the lock leaves it free, whichever line it has

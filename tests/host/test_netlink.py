@@ -4,7 +4,6 @@ value models.
 
 import errno
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel, powerless
-from support.unmeasured import unmeasured
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
@@ -316,25 +314,3 @@ def test_tables_that_change_while_they_are_read_are_read(
         stop.set()
         thread.join()
     assert counts == {3000}
-
-
-def test_no_heavy_library_is_loaded() -> None:
-    """Routes load neither pyroute2 nor a module that slows a boot down. An old attrs loads one by
-    itself.
-    """
-    program = (
-        "import attrs, sys; before = set(sys.modules);"
-        "from hostrouting.host.netlink import NetlinkBackend as B; B().routes();"
-        "heavy = {'pyroute2', 'asyncio', 'ctypes', 'subprocess', 'ipaddress', 'json'} - before;"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    argv = [sys.executable, "-c", program]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=unmeasured())
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.usefixtures("big_sends")
-def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
-    """A success is not answered, so it cannot overflow the queue."""
-    backend.apply(many(2000))
-    assert ours(backend) == 2000

@@ -58,14 +58,6 @@ class TestNftCommand(NftablesContract):
         """See the contract."""
         return inside(node)
 
-    def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
-        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
-        before = loaded.table(Context(), "inet", "theirs")
-        loaded.load(Context(), "flush table inet theirs")
-        assert loaded.table(Context(), "inet", "theirs") == [
-            entry for entry in before or [] if "rule" not in entry
-        ]
-
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not
         ask for root.
@@ -84,43 +76,6 @@ class TestNftCommand(NftablesContract):
                 assert "are you root" not in str(caught.value)
         # The table is removed with its owner.
         assert nftables.table(Context(), "ip6", "ours") is None
-
-    def test_ranges_and_sets_are_listed(self, nftables: Nftables) -> None:
-        """Ranges and sets of another program's rules are listed, and numbers that nft prints by
-        name.
-        """
-        nftables.load(
-            Context(),
-            "table inet t {\nchain c {\nmeta l4proto { udp, tcp } drop\nicmpv6 type 133-137 return\n}\n}",
-        )
-        listed = [
-            one["rule"]["expr"]
-            for one in nftables.table(Context(), "inet", "t") or []
-            if "rule" in one
-        ]
-        icmpv6 = {"payload": {"protocol": "icmpv6", "field": "type"}}
-        assert listed == [
-            [
-                {
-                    "match": {
-                        "op": "==",
-                        "left": {"meta": {"key": "l4proto"}},
-                        "right": {"set": ["tcp", "udp"]},
-                    }
-                },
-                {"drop": None},
-            ],
-            [
-                {
-                    "match": {
-                        "op": "==",
-                        "left": icmpv6,
-                        "right": {"range": ["nd-router-solicit", "nd-redirect"]},
-                    }
-                },
-                {"return": None},
-            ],
-        ]
 
     def test_a_path_without_sbin_will_do(
         self, node: KernelNode, nftables: Nftables, monkeypatch: pytest.MonkeyPatch

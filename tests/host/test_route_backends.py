@@ -11,7 +11,7 @@ from support.needs import needs
 from hostrouting.host import RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.testing import KernelNode, MemoryBackend, Node
+from hostrouting.testing import KernelNode, MemoryBackend
 
 
 class TestMemoryBackend(KernelRoutesContract):
@@ -24,8 +24,7 @@ class TestMemoryBackend(KernelRoutesContract):
         return MemoryBackend()
 
     @pytest.fixture
-    def backend(self, node: Node) -> RouteBackend:
-        assert isinstance(node, MemoryBackend)
+    def backend(self, node: Any) -> Any:
         return node
 
 
@@ -43,8 +42,7 @@ class TestNetlinkBackend(OnTheKernel):
     """Packed messages."""
 
     @pytest.fixture
-    def backend(self, node: Node) -> RouteBackend:
-        assert isinstance(node, KernelNode)
+    def backend(self, node: Any) -> RouteBackend:
         return NetlinkBackend(netns=node.name)
 
     @pytest.fixture
@@ -68,19 +66,17 @@ class TestPyroute2Backend(OnTheKernel):
     """pyroute2's messages."""
 
     @pytest.fixture
-    def backend(self, node: Node) -> Iterator[RouteBackend]:
+    def backend(self, node: Any) -> Iterator[RouteBackend]:
         # pyroute2 takes long to import, and only these tests need it.
         from pyroute2 import NetNS
 
-        assert isinstance(node, KernelNode)
         with NetNS(node.name, flags=0) as netns:
             yield Pyroute2Backend(netns)
 
     @pytest.fixture
-    def failing(self, node: Node) -> RouteBackend:
+    def failing(self, node: Any) -> RouteBackend:
         from pyroute2 import NetNS
 
-        assert isinstance(node, KernelNode)
         closed = NetNS(node.name, flags=0)
         closed.close()
         return Pyroute2Backend(closed)

@@ -106,16 +106,8 @@ class TestErrors:
         if not Path("/run/systemd/system").exists():
             return Systemctl()
         require("root")  # to hide the systemd that runs here
-        return Systemctl(
-            (
-                "unshare",
-                "--mount",
-                "sh",
-                "-c",
-                'umount --lazy /run; exec systemctl "$@"',
-                "systemctl",
-            )
-        )
+        script = 'umount --lazy /run; exec systemctl "$@"'
+        return Systemctl(("unshare", "--mount", "sh", "-c", script, "systemctl"))
 
     @needs("systemctl")
     def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
