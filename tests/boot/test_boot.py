@@ -24,20 +24,6 @@ from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
 
 
-class TestGatesOpenUnseen:
-    def test_a_later_drop_in_empties_ours(self, host: FakeHost, ctx: Context) -> None:
-        """The drop-in that `systemctl edit` makes: our files are all right, and the operator is
-        warned.
-        """
-        install(host, STATIC)
-        host.files.write(
-            f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644
-        )
-        host.services.daemon_reload(ctx)
-        [notice] = boot(host).notices(ctx)
-        assert notice.text.startswith(f"{NSPAWN}: starts whatever the routes are: a later drop-in")
-
-
 class TestEarlyGates:
     @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
     def test_they_are_refused(self, host: FakeHost, ctx: Context, before: str) -> None:

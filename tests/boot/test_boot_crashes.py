@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,21 +54,9 @@ def install(
         boot.install(ctx, stand_in(name, program))
 
 
-def changed(host: FakeHost, ctx: Context) -> None:
-    install(host, ctx, program="echo changed\n")
-
-
-def other_gates(host: FakeHost, ctx: Context) -> None:
-    install(host, ctx, "kubelet.service")
-
-
 def upstream(host: FakeHost, ctx: Context) -> None:
     install_upstream(host.files)
     host.services.start(ctx, f"{CHECK}.service")
-
-
-def remove_one(host: FakeHost, ctx: Context) -> None:
-    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
 
 
 def remove_all(host: FakeHost, ctx: Context) -> None:
@@ -78,10 +67,13 @@ def remove_all(host: FakeHost, ctx: Context) -> None:
 
 STORIES = {
     "a first install": (nothing, install),
-    "a changed script": (install, changed),
-    "another gate": (install, other_gates),
+    "a changed script": (install, partial(install, program="echo changed\n")),
+    "another gate": (install, lambda host, ctx: install(host, ctx, "kubelet.service")),
     "an upgrade": (upstream, install),
-    "one of two goes": (install, remove_one),
+    "one of two goes": (
+        install,
+        lambda host, ctx: Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC)),
+    ),
     "all goes": (install, remove_all),
     "all of upstream's goes": (upstream, remove_all),
 }
@@ -245,13 +237,8 @@ def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> 
         try:
             Boot(host, gates=[]).install(ctx, *(departure_of(name) for name in (STATIC, CHECK)))
         except KilledError:
-            gated = [
-                path
-                for path in host.files.tree.snapshot()
-                if path.endswith(".d/10-hostrouting.conf")
-            ]
             runs = boot_runs(host)
-            assert not gated or len(runs) == 2 + len(others)
+            assert not gates_of(host) or len(runs) == 2 + len(others)
             assert STATIC in runs or CHECK not in runs
         else:
             break
@@ -305,14 +292,15 @@ def machine(prepare: Story, ctx: Context) -> FakeHost:
 
 def assert_bootable(host: FakeHost) -> None:
     """Every dependency can be met: no gate is held by a unit or script that does not exist."""
-    tree = host.files.tree
-    snapshot = tree.snapshot()
-    gated = [path for path in snapshot if path.endswith(".d/10-hostrouting.conf")]
-    required = tree.names(f"{UNITS}/hostrouting-ready.service.requires")
-    assert not gated or f"{UNITS}/hostrouting-ready.service" in snapshot
-    for unit in required:
+    snapshot = host.files.tree.snapshot()
+    assert not gates_of(host) or f"{UNITS}/hostrouting-ready.service" in snapshot
+    for unit in host.files.tree.names(f"{UNITS}/hostrouting-ready.service.requires"):
         assert f"{UNITS}/{unit}" in snapshot
         assert f"/etc/aks-flex-node/{unit.removesuffix('.service')}.sh" in snapshot
+
+
+def gates_of(host: FakeHost) -> set[str]:
+    return {path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")}
 
 
 def assert_nothing_is_lost(host: FakeHost) -> None:
@@ -320,19 +308,12 @@ def assert_nothing_is_lost(host: FakeHost) -> None:
     known = {
         path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts
     }
-    ours = {path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")}
-    assert ours == {path for path in known if path.endswith(".conf")} or host.files.exists(
-        "/run/hostrouting.unfinished"
-    )
+    is_known = gates_of(host) == {path for path in known if path.endswith(".conf")}
+    assert is_known or host.files.exists("/run/hostrouting.unfinished")
 
 
 def assert_systemd_knows(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
-    for name in (
-        KUBE,
-        "kubelet.service",
-        "hostrouting-ready.service",
-        f"{STATIC}.service",
-        f"{CHECK}.service",
-    ):
+    names = "kubelet", "hostrouting-ready", STATIC, CHECK
+    for name in (KUBE, *(f"{name}.service" for name in names)):
         now, then = host.services.state(ctx, name), wanted.services.state(ctx, name)
         assert now._replace(main_pid=0) == then._replace(main_pid=0)

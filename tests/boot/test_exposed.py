@@ -115,15 +115,6 @@ def test_a_folder_that_is_not_empty_stays_on_a_read_only_disk(tmp_path: Path) ->
     program = "from hostrouting.host.files.store import RootedFiles\n"
     program += f"print(RootedFiles({str(tmp_path)!r}).remove_directory_if_empty('/a'))"
     mounts = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
-    command = [
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        f'{mounts} && exec "$@"',
-        "sh",
-        sys.executable,
-        "-c",
-        program,
-    ]
+    command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
+    command += [sys.executable, "-c", program]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "False\n"

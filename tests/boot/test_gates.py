@@ -33,8 +33,8 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
-    """An empty ExecStartPre= after ours takes it out: reported, on a machine and in an image, and
-    not refused.
+    """An empty ExecStartPre= after ours takes it out: reported, on a machine and in an image, with a
+    notice, and not refused.
     """
     where = FakeHost(is_live=is_live)
     where.files.write(
@@ -45,6 +45,7 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
     configured(where, NSPAWN, "[Service]\nExecStartPre=\nExecStartPre=/bin/true")
     Boot(where, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     [fault] = faults(where, ctx)
+    assert [notice.text for notice in Boot(where, gates=[NSPAWN]).notices(ctx)] == [fault.text]
     assert (fault.kind, is_unsuitable(fault)) == ("gate-open", False)
     assert fault.text == (
         "systemd-nspawn@.service: starts whatever the routes are: a later drop-in (systemctl edit makes such) empties "

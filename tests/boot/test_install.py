@@ -17,12 +17,6 @@ from phases import CancelledError, Context
 SCRIPTS = ("hostrouting-ask.sh", "hostrouting-retry.sh")
 
 
-def _calls_of_an_install() -> list[tuple[str, ...]]:
-    host = FakeHost()
-    install(host, STATIC)
-    return host.files.operations.calls
-
-
 class TestInstall:
     def test_a_machine_that_has_nothing(self, host: FakeHost, ctx: Context) -> None:
         """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a
@@ -61,18 +55,16 @@ class TestInstall:
         assert reloads(host.services) == 1
         assert host.services.started == []
 
-    def test_correct_files_are_not_touched(self, host: FakeHost) -> None:
-        """A second install changes nothing, keeps every mtime and does not reload."""
+    def test_only_changed_files_are_written(self, host: FakeHost) -> None:
+        """A second install changes nothing, keeps every mtime and does not reload; another config
+        rewrites the script alone, and systemd reloads once.
+        """
         install(host, STATIC)
         before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
         assert planned(host, STATIC) == []
         assert not install(host, STATIC)
         assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
         assert reloads(host.services) == 1
-
-    def test_only_changed_files_are_written(self, host: FakeHost) -> None:
-        """A changed config rewrites only the script, and systemd reloads once."""
-        install(host, STATIC)
         changed = stand_in(STATIC, "echo changed\n")
         assert planned(host, changed) == ["~ /etc/aks-flex-node/static-routes.sh"]
         assert install(host, changed)
@@ -160,7 +152,8 @@ class TestInstall:
         """If the note for the next reload cannot be written to /run, the files are installed all
         the same.
         """
-        host.files.fail_at(1 + [call[0] for call in _calls_of_an_install()].index("write"))
+        install(usual := FakeHost(), STATIC)
+        host.files.fail_at(1 + [call[0] for call in usual.files.operations.calls].index("write"))
         assert install(host, STATIC)
         assert host.files.exists(DROP_IN)
         assert planned(host, STATIC) == []
@@ -229,10 +222,7 @@ class TestInstall:
         ctx = Context()
         ctx.cancel("enough")
         before = host.files.tree.snapshot()
-        for call in (
-            lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
-            lambda: boot(host).install(ctx, stand_in(STATIC)),
-        ):
+        for call in boot(host).plan_install, boot(host).install:
             with pytest.raises(CancelledError):
-                call()
+                call(ctx, stand_in(STATIC))
         assert host.files.tree.snapshot() == before

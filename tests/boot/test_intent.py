@@ -113,37 +113,27 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     assert host.files.mode(INTENT_PATH) == 0o644
 
 
-def test_an_empty_file_or_none() -> None:
-    """Without the file there is no intent; a damaged one is an error."""
-    host = node()
-    assert read_intent(host.files) is None
-    host.files.write(INTENT_PATH, b"", mode=0o644)
-    with pytest.raises(
-        InvalidConfigError, match=rf"^the installed config {INTENT_PATH} is not JSON: it is empty"
-    ):
-        read_intent(host.files)
-
-
 @pytest.mark.parametrize(
-    "content",
+    ("content", "reason"),
     [
-        b"{}",
-        b'{"nodeName": "gpu-1"}',
-        b'{"probeSnat": {}}',
-        b'{"hostRouting": null}',
-        b'{"hostRouting": {}}',
+        (b"", f"^the installed config {INTENT_PATH} is not JSON: it is empty"),
+        *(
+            (content, f"^hostRouting: is missing or empty in the installed config {INTENT_PATH};")
+            for content in (
+                *(b"{}", b'{"nodeName": "gpu-1"}', b'{"probeSnat": {}}'),
+                *(b'{"hostRouting": null}', b'{"hostRouting": {}}'),
+            )
+        ),
     ],
 )
-def test_a_file_without_our_sections_is_damaged(content: bytes) -> None:
+def test_a_file_without_our_sections_is_damaged(content: bytes, reason: str) -> None:
     """JSON that asks for nothing under our key does not ask to remove all routes: ours always has a
-    section there.
+    section there. Without the file there is no intent.
     """
     host = node()
+    assert read_intent(host.files) is None
     host.files.write(INTENT_PATH, content, mode=0o644)
-    with pytest.raises(
-        InvalidConfigError,
-        match=rf"^hostRouting: is missing or empty in the installed config {INTENT_PATH};",
-    ):
+    with pytest.raises(InvalidConfigError, match=reason):
         read_intent(host.files)
 
 
@@ -154,14 +144,6 @@ def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) ->
     apply(host, **sections)
     assert host.files.names("/etc") == []
     assert render_files(config(**sections)).files == ()
-
-
-def test_render_lists_it() -> None:
-    """The rendered file is the installed one."""
-    host, wanted = node(), config(**ROUTES, **PROBES)
-    execute(Configure(wanted, host=host), in_time())
-    [file] = [file for file in render_files(wanted, host=host).files if file.path == INTENT_PATH]
-    assert (host.files.read(INTENT_PATH), host.files.mode(INTENT_PATH)) == file.state
 
 
 @pytest.mark.parametrize(

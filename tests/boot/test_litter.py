@@ -28,7 +28,7 @@ def reset(host: Host | FakeHost) -> None:
 @pytest.mark.parametrize("again", ["apply", "reset"])
 def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> None:
     """Unfinished files are removed from all our folders, also for names that the next run does not
-    write.
+    write, and so is a folder of links that a killed run left empty.
     """
     host = Host.offline(tmp_path)
     boot = Boot(host, gates=[NSPAWN])
@@ -48,12 +48,13 @@ def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> 
     for folder in folders:
         (tmp_path / folder / UNDER_WAY.format("gone.service")).write_text("half")
         (tmp_path / folder / UNDER_WAY.format("link")).symlink_to("/nowhere")
+    (tmp_path / UNITS / "hostrouting-ready.service.wants").mkdir()
     if again == "apply":
         assert boot.install(Context(timeout=60), stand_in(STATIC)) is False
     else:
         reset(host)
         assert not list(tmp_path.rglob("*hostrouting*"))
-    assert not list(tmp_path.rglob(".*"))
+    assert not [*tmp_path.rglob(".*"), *tmp_path.rglob("hostrouting-ready.service.wants")]
 
 
 @pytest.mark.parametrize("gate", [NSPAWN, "kubelet.service"])
@@ -72,20 +73,6 @@ def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
     host.files.tree.make_directory(f"/etc/systemd/system/{gate}.d")
     reset(host)
     assert host.files.tree.names("/etc/systemd/system") == ["theirs.service.d"]
-
-
-@pytest.mark.parametrize("again", ["apply", "reset"])
-def test_an_empty_folder_of_links_goes(again: str) -> None:
-    """A folder of links that a killed run left empty is removed."""
-    host = FakeHost()
-    boot, ctx = Boot(host, gates=[]), Context(timeout=60)
-    boot.install(ctx, stand_in(STATIC))
-    host.files.tree.make_directory(f"/{UNITS}/hostrouting-ready.service.wants")
-    if again == "apply":
-        boot.install(ctx, stand_in(STATIC))
-    else:
-        reset(host)
-    assert "hostrouting-ready.service.wants" not in host.files.tree.names(f"/{UNITS}")
 
 
 def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
