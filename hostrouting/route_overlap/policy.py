@@ -13,7 +13,7 @@ import attrs
 from hostrouting.fib.model import Fib
 from hostrouting.fib.rules import Packet, Policy
 from hostrouting.fib.tables import Tables
-from hostrouting.net.addresses import IPV4, address_bits
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import Lookup
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap.parts import DecidedPart, Part, cut
@@ -63,13 +63,7 @@ def astray(
     ]
     if not doubted:
         return
-    shift = address_bits(node.family) - 16
-    around = {part.first >> shift for part in doubted}
-    near = (
-        route
-        for route in node.routes
-        if route.network >> shift in around or route.prefix_length < 16
-    )
+    near = node.around(part.first for part in doubted)
     # An announced route follows the present ones of its metric.
     fib = Fib.of(node.links, sorted(near, key=lambda route: route.metric), node.rules)
     for packets in dict.fromkeys(

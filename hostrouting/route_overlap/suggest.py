@@ -56,7 +56,8 @@ def suggestions(
     way = _find_way(node)
     if way is None:
         return [[] for _ in bad]
-    main = [route for route in node.routes if route.table == MAIN_TABLE]
+    firsts = [decided.part.first for parts in bad for decided in parts]
+    main = [route for route in node.around(firsts) if route.table == MAIN_TABLE]
     if node.family == IPV4:
         # No route without metric is added before the kernel's own one.
         own = (KERNEL_PROTOCOL, 0, 0)
@@ -78,7 +79,7 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
         for hop in route.hops
         if node.allowed.leads_out(hop.dev)
     ]
-    routes = list(node.routes)
+    routes = node.around(hop.gateway.number for _, hop in hops if hop.gateway)
     if node.family == IPV4 and any(hop.gateway and hop.gateway.family == IPV6 for _, hop in hops):
         routes += node.backend.routes(IPV6)
     model = Fib.of(node.links, routes, node.rules)
@@ -151,7 +152,8 @@ def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Contai
     if announced is None:
         return ()
     new = (ObservedRoute(address, 32, way.gateway, way.dev) for address in addresses)
-    now = (route for route in node.routes if route.dev is None or is_present(route.dev))
+    near = node.around(addresses)
+    now = (route for route in near if route.dev is None or is_present(route.dev))
     model = Fib.of(node.links, [*now, *new], node.rules)
     sources = (None, *(way.sources if node.by_source else ()))
     with suppress(UnknownDecisionError):
