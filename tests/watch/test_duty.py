@@ -51,6 +51,8 @@ class Busy(Player):
 def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """While events come all the time, each look is 5 s after the one before; a later event waits
     for nothing.
+
+    Events bring no look that would delay the one for which the keeper has a time.
     """
     clock = ManualClock()
     ctx, duty = Context(clock=clock), Duty(Busy(monkeypatch), LOGGER)
@@ -59,6 +61,10 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     for seconds in 0.0, 1.0, 4.9:
         duty.deliver([], now=now + seconds)
         assert duty.due == now + 5
+    for named, due in (8, 8), (10, 5):
+        duty.due = now + named
+        duty.deliver([], now=now + 1)
+        assert duty.due == now + due
     duty.act(ctx)
     duty.deliver([], now=now + 100)
     assert duty.due == now + 100.05
