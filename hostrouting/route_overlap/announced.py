@@ -190,8 +190,8 @@ def _coming(
     yield from (each for each in coming if each[0][0] >> 24)
 
 
-def is_present(dev: str) -> bool:
-    """Return True for the name of a device, False for that of an announced fabric."""
+def is_present(dev: str | None) -> bool:
+    """Return False for the device of an announced fabric."""
     return dev != FABRIC
 
 

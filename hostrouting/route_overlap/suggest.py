@@ -117,8 +117,7 @@ def _suggest(
         resolves = all(is_same(node.decider(*fault), offender) for fault in node.faults(answers))
         if resolves and part.first not in taken:
             by_offender[offender].append((part.first, part.last))
-    near = {offender.network for offender in by_offender}
-    in_main = {(route.network, signature(route)) for route in main if route.network in near}
+    in_main = {(route.network, signature(route)) for route in main}
     routes: list[SuggestedRoute] = []
     for offender, ranges in by_offender.items():
         if (offender.network, signature(offender)) not in in_main:
@@ -152,8 +151,7 @@ def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Contai
     if announced is None:
         return ()
     new = (ObservedRoute(address, 32, way.gateway, way.dev) for address in addresses)
-    near = node.around(addresses)
-    now = (route for route in near if route.dev is None or is_present(route.dev))
+    now = (route for route in node.around(addresses) if is_present(route.dev))
     model = Fib.of(node.links, [*now, *new], node.rules)
     sources = (None, *(way.sources if node.by_source else ()))
     with suppress(UnknownDecisionError):
