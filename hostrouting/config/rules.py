@@ -22,6 +22,7 @@ from hostrouting.net.addresses import (
     address_bits,
     check_device_name,
     is_network,
+    mask_of,
     parse_address,
     parse_cidr,
 )
@@ -69,7 +70,7 @@ def destination(value: object) -> str:
             "route"
         )
     _refuse_inside(text, prefix, "no route leads there; remove it")
-    if prefix != prefix.masked:
+    if prefix.network & ~mask_of(prefix.family, prefix.length):
         raise ValueError(f"{text!r} has host bits; the network is {str(prefix.masked)!r}")
     # An IPv4 network has one spelling only.
     return text if prefix.family == IPV4 else str(prefix)
@@ -210,8 +211,9 @@ def string(value: object, wanted: str) -> str:
 
 def _address_text(value: object, wanted: str) -> str:
     """Return the text of an address or network, which may be a value of `ipaddress`."""
-    is_value = type(value).__module__ == "ipaddress"
-    return string(str(value) if is_value else value, wanted)
+    if type(value).__module__ == "ipaddress":
+        value = str(value)
+    return string(value, wanted)
 
 
 def list_of(

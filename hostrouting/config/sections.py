@@ -153,9 +153,13 @@ class StaticRoute(WireValue):
         default=0,
     )
 
+    #: The network of `destination`.
+    prefix: Prefix = attrs.field(init=False, eq=False, repr=False)
+
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if ":" in self.destination and not self.metric:
+        object.__setattr__(self, "prefix", Prefix.parse(self.destination))
+        if self.family == IPV6 and not self.metric:
             object.__setattr__(self, "metric", 1)
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:
@@ -173,12 +177,7 @@ class StaticRoute(WireValue):
     @property
     def family(self) -> int:
         """The address family of `destination`."""
-        return IPV6 if ":" in self.destination else IPV4
-
-    @property
-    def prefix(self) -> Prefix:
-        """The network of `destination`."""
-        return Prefix.parse(self.destination)
+        return self.prefix.family
 
     @property
     def place(self) -> Place:
@@ -412,8 +411,8 @@ class HostRoutingConfig(WireValue):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        destinations = (route.destination for route in self.static_routes.routes)
-        if any(":" in text for text in (*destinations, *self.route_overlap.cidrs)):
+        families = {route.family for route in self.static_routes.routes}
+        if IPV6 in families or any(":" in cidr for cidr in self.route_overlap.cidrs):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:

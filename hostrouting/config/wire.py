@@ -76,7 +76,7 @@ def accepting(schema: Mapping[str, object]) -> Callable[[R], R]:
     return decorate
 
 
-def schema_of(rule: Rule) -> Mapping[str, object]:
+def schema_of(rule: Rule | None) -> Mapping[str, object]:
     """Return the JSON Schema of the values that a rule accepts; without one {}, for all values."""
     schema: Mapping[str, object] = getattr(rule, "schema", {})
     return schema
@@ -86,7 +86,7 @@ def wire(
     text: str,
     rule: Rule,
     *,
-    read: Rule = lambda value: value,
+    read: Rule | None = None,
     write: Callable[[Any], object] = _to_wire,
 ) -> dict[str, Any]:
     """Metadata of a field: its sentence in the manual and in the schema, and its rule.
@@ -103,7 +103,7 @@ class WireField(NamedTuple):
     default: Any
     text: str
     rule: Rule
-    read: Rule
+    read: Rule | None
     write: Rule
 
 
@@ -141,17 +141,17 @@ class WireValue:
 
     def __attrs_post_init__(self) -> None:
         errors: list[ConfigMistake] = []
-        for name, field in wire_fields(type(self)).items():
-            given = getattr(self, field.name)
-            if given is field.default:
+        for path, (name, default, _, rule, _, _) in wire_fields(type(self)).items():
+            given = getattr(self, name)
+            if given is default:
                 continue
             try:
-                value = field.rule(given)
+                value = rule(given)
             except ValueError as error:
-                errors += errors_under(name, error)
+                errors += errors_under(path, error)
             else:
                 if value is not given:
-                    object.__setattr__(self, field.name, value)
+                    object.__setattr__(self, name, value)
         broken = frozenset(error.path for error in errors) if errors else frozenset()
         errors += self._cross_field_errors(broken)
         if errors:
@@ -169,10 +169,10 @@ class WireValue:
     def to_mapping(self) -> dict[str, Any]:
         """Return the canonical wire form, ready for JSON: without defaults, in a fixed order."""
         mapping = {}
-        for name, field in wire_fields(type(self)).items():
-            value = getattr(self, field.name)
-            if value != field.default:
-                mapping[name] = field.write(value)
+        for path, (name, default, _, _, _, write) in wire_fields(type(self)).items():
+            value = getattr(self, name)
+            if value != default:
+                mapping[path] = write(value)
         return mapping
 
 
@@ -228,7 +228,7 @@ def structured(
             errors.append(_unknown_key(name, [*fields, *also_known]))
         elif field and value is not None:
             try:
-                values[field.name] = field.read(value)
+                values[field.name] = field.read(value) if field.read else value
             except ValueError as error:
                 errors += errors_under(name, error)
     errors = [*more_errors, *(errors and errors_under(cls._path, InvalidConfigError(errors)))]

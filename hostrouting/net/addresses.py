@@ -204,8 +204,8 @@ def parse_cidr(text: str) -> tuple[int, int]:
     return _read_prefix(text)[1:]
 
 
-# An apply reads each destination of its config several times.
-@lru_cache(1 << 14)
+# A config checks a network, and then keeps what was read.
+@lru_cache
 def _read_prefix(text: str) -> Prefix:
     family, bits = (IPV6, 128) if ":" in text else (IPV4, 32)
     address, slash, length = text.partition("/")

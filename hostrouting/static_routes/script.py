@@ -20,17 +20,15 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script of a config; without routes it removes those of hostrouting."""
-    routes = sorted(config.static_routes.routes, key=_kernels_order)
-    ipv4, ipv6 = (
-        "".join([_line(route) for route in routes if route.family == family])
-        for family in (IPV4, IPV6)
-    )
-    text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
-    text = text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6)
-    for name, family in (("@TABLE@", IPV4), ("@TABLE6@", IPV6)):
+    is_ipv6 = any(route.family == IPV6 for route in config.static_routes.routes)
+    text = _TEMPLATE.read_script("ipv6" if is_ipv6 else "")
+    for family, number in ((IPV4, ""), (IPV6, "6")):
+        routes = [route for route in config.static_routes.routes if route.family == family]
         roots = roots_of((route.prefix for route in routes), family)
         commands = [f"route show table main root {root}" for root in roots]
-        text = text.replace(name, "\n".join(commands))
+        lines = map(_line, sorted(routes, key=_kernels_order))
+        text = text.replace(f"@TABLE{number}@", "\n".join(commands))
+        text = text.replace(f"@ROUTES{number}@", "".join(lines))
     return text.encode()
 
 
