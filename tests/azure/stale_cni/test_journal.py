@@ -214,11 +214,14 @@ SWEPT: dict[str, object] = json.loads(
                 *rules_of(arp_reply("10.240.0.9", "a")),
                 Neighbour("10.240.0.9", "d", "02:00:00:00:00:09", permanent=True),
                 ObservedRoute.parse("10.0.0.1/32", "d"),
-                ObservedRoute.parse("::1/128", "d"),
+                ObservedRoute.parse("::1/128", "d", metric=1),
             ),
         )
     )
 )
+
+
+assert not from_json(json.dumps(SWEPT).encode()).damage
 
 
 def broken(number: int, **fields: object) -> bytes:
