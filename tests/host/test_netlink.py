@@ -314,3 +314,10 @@ def test_tables_that_change_while_they_are_read_are_read(
         stop.set()
         thread.join()
     assert counts == {3000}
+
+
+@pytest.mark.usefixtures("big_sends")
+def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
+    """A success is not answered, so it cannot overflow the queue."""
+    backend.apply(many(2000))
+    assert ours(backend) == 2000

@@ -58,6 +58,14 @@ class TestNftCommand(NftablesContract):
         """See the contract."""
         return inside(node)
 
+    def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
+        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
+        before = loaded.table(Context(), "inet", "theirs")
+        loaded.load(Context(), "flush table inet theirs")
+        assert loaded.table(Context(), "inet", "theirs") == [
+            entry for entry in before or [] if "rule" not in entry
+        ]
+
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not
         ask for root.

@@ -557,3 +557,11 @@ def test_a_task_takes_its_options_by_name() -> None:
         ):
             each(config, logger)
         assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")
+
+
+def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
+    """A node that does not need us is not touched."""
+    execute(Configure(HostRoutingConfig(), host=host))
+    assert ours(host) == []
+    assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
+    assert render_files(HostRoutingConfig()).files == ()

@@ -273,6 +273,27 @@ def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
 
 
+def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
+    """Before=network.target, directly or through others, makes a unit wait for itself."""
+    early = "[Unit]\nBefore={}\n[Service]\nExecStart=/bin/true\n"
+    machine.files.write(
+        "/etc/systemd/system/early.service", early.format("second.service").encode(), mode=0o644
+    )
+    machine.files.write(
+        "/etc/systemd/system/second.service", early.format("network.target").encode(), mode=0o644
+    )
+    machine.services.daemon_reload(machine.ctx)
+    with pytest.raises(UnitError) as caught:
+        Boot(machine.host, gates=[*GATES, "early.service"]).install(machine.ctx, STAND_INS[0])
+    [first, _] = str(caught.value).splitlines()
+    early_for = f"{CHECK_UNIT}, hostrouting-ready.service, network.target, {STATIC}.service"
+    assert first == (
+        f"early.service cannot be a gate: it is ordered before {early_for}, "
+        "so that static-routes.service waits for it, and it would wait for static-routes.service"
+    )
+    assert not machine.files.exists("/etc/systemd/system/early.service.d")
+
+
 def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
     """After a run that was killed before its daemon-reload no file differs, but the next run
     reloads systemd.
