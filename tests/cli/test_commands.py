@@ -18,18 +18,20 @@ from support.in_process import run_here
 from support.patience import in_time
 from support.static_route_nodes import made_host
 
-from hostrouting.base.commands import command_line
+from hostrouting.base.commands import BAD, FAILED, command_line
 from hostrouting.boot import INTENT_PATH
+from hostrouting.cli.commands import status_after
 from hostrouting.cli.parser import parser
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig, WatchConfig
-from hostrouting.exceptions import HostRoutingError
+from hostrouting.exceptions import HostRoutingError, RouteOverlapError, UnitError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.net.addresses import IPV4
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
+from hostrouting.route_overlap import OverlapReport
 from hostrouting.testing.strategies import configs
-from phases import Task, plan, run
+from phases import Task, TaskFailedError, plan, run
 
 COMMANDS = "plan|apply|check|record|explain|render|reset|sweep|watch|schema|status"
 #: A command line ends with its line, or before a mark that a shell would not give to the command
@@ -109,3 +111,13 @@ def test_every_command_line_in_an_output_can_be_run(
         "my config.json",
         INTENT_PATH,
     }
+
+
+def test_a_failure_beside_an_overlap_could_not_be_done() -> None:
+    """The answer is bad (1) only where nothing but the proof failed."""
+    overlap = TaskFailedError(["check-route-overlap"], RouteOverlapError(OverlapReport()))
+    unit = TaskFailedError(["install-boot-files"], UnitError("systemd refused"))
+    statuses = [
+        status_after(TaskFailedError.combine(errors)) for errors in ([overlap], [overlap, unit])
+    ]
+    assert statuses == [BAD, FAILED]

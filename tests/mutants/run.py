@@ -33,7 +33,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NOTES: Final = ROOT / ".mutants.json"
 ROOMS: Final = {
     "boot": "tests/boot tests/system/test_recovery.py",
-    "cli": "tests/cli",
+    "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py",
     "config": "tests/config tests/cli/test_as_typed.py",
     "fib": "tests/fib",
     "fleet": "tests/fleet",

@@ -250,7 +250,7 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
         f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n",
     )
     assert command(node, "--dry-run", "--exit-code", config).returncode == 4
-    done = command(node, "--json", config)
+    done = command(node, "--json", "--exit-code", config)
     answer = json.loads(done.stdout)
     # The result once, in the answer; the log of tasks needs -v.
     assert done.stderr == ""
