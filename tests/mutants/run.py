@@ -39,7 +39,7 @@ ROOMS: Final = {
     "fleet": "tests/fleet",
     "host": "tests/host",
     "net": "tests/net",
-    "node": "tests/node",
+    "node": "tests/node tests/boot/test_intent.py",
     "phases": "tests/phases",
     "probe_snat": "tests/azure/probe_snat",
     "route_overlap": "tests/route_overlap",
