@@ -245,8 +245,6 @@ def test_a_nexthop_object_is_not_named() -> None:
 @pytest.mark.parametrize(
     ("cidr", "shown"),
     [
-        ("::ffff:10.0.0.0/104", "::ffff:10.0.0.0-::ffff:10.255.255.255"),
-        ("::10.0.0.0/112", "::10.0.0.0-::10.0.255.255"),
         ("2001:db8:0:1::/127", "2001:db8:0:1::-2001:db8:0:1::1"),
         ("2001:0:0:1::5/128", "2001:0:0:1::5-2001:0:0:1::5"),
         ("2001:db8:1:1:1:1:0:1/128", "2001:db8:1:1:1:1:0:1-2001:db8:1:1:1:1:0:1"),
@@ -254,7 +252,7 @@ def test_a_nexthop_object_is_not_named() -> None:
     ],
 )
 def test_addresses_are_shown_as_ip_shows_them(cidr: str, shown: str) -> None:
-    """The first of the longest rows of zeros is short, and the end may be dotted."""
+    """The first of the longest rows of zeros is short."""
     with WiredNode.made() as node:
         ran = run(node, [cidr])
         assert ran.markers["route-overlap.detected"] == f"{cidr}: no-route {shown}\n"
