@@ -185,7 +185,7 @@ def check(arguments: Namespace) -> int:
     if excluded if arguments.format else arguments.out is not None:
         problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
         return refuse(arguments, problem, USAGE)
-    config, host = _config(arguments), _host(arguments)
+    config, host = _config(arguments), _with_unit_files(_host(arguments))
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         if arguments.fix:

@@ -387,6 +387,15 @@ def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
 
 
 @needs_kernel
+def test_without_systemd_no_unit_is_waited_for(node: KernelNode, tmp_path: Path) -> None:
+    """None could start, so a check reads the files of units, as a plan and `apply --live` do."""
+    path = config_of(tmp_path, **CHECKED, after=["no-such.service"])
+    checked = run("check", path, inside=node)
+    assert "no-such.service: is not-found, so routing is proven without it" in checked.stdout
+    assert checked.stderr == ""
+
+
+@needs_kernel
 def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
     """A line with `-` would wait for a config: the advice of `check -` has CONFIG in its place."""
     with checked.open("rb") as source:
