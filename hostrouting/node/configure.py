@@ -90,7 +90,7 @@ class _Pipeline(NamedTask, ABC):
             "install-boot-files",
             plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
             records=True,
-        )(lambda ctx: self._run.install(ctx))  # noqa: PLW0108 - only a run has `_run`
+        )(self._install)
 
     def _make(self, kind: type[_T]) -> _T:
         return kind(self._config, host=self._host, logger=self._log)
@@ -142,6 +142,9 @@ class _Pipeline(NamedTask, ABC):
             part.act(ctx, seconds=max(0.0, self._run.until - ctx.clock.monotonic()))
 
         return act
+
+    def _install(self, ctx: Context) -> None:
+        self._run.install(ctx)
 
     @property
     def _run(self) -> Deployment:

@@ -68,7 +68,7 @@ def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list
             and 0 < own.prefix_length < 32
             and own.local >> 16 != 0xA9FE
         ]
-        devs.append([*networks, link.name][0])
+        devs.append(networks[0] if networks else link.name)
         lines.append(f"{devs[-1]}: {link.name}, the device of a default route")
     if len(devs) == 1:
         overlap["expectedDevs"] = devs

@@ -47,9 +47,14 @@ class Pace:
     least: float = 0.0
 
     @property
+    def pause(self) -> float:
+        """The seconds between the last look and the next one."""
+        return min(_LONGEST, max(self.least, -self.left / _SHARE))
+
+    @property
     def free(self) -> float:
         """Return when the next look may begin."""
-        return self.now + min(_LONGEST, max(self.least, -self.left / _SHARE))
+        return self.now + self.pause
 
     def after(self, seconds: float, *, now: float) -> Pace:
         """Return the pace after a look that took `seconds` of the processor and ended `now`."""
@@ -79,10 +84,10 @@ class Duty:
     def deliver(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Deliver events to the keeper."""
         seconds = self._keeper.receive(events)
-        free = self._pace.free
-        soonest = max(now + seconds, free)
-        # In a storm, one more look must not delay the next one that the keeper has named.
-        if max(soonest, 2 * free - self._pace.now) <= self.due:
+        soonest = max(now + seconds, self._pace.free)
+        # In a storm the pause after one more look is as long as the one before it, and must not
+        # delay the look that the keeper has named: the second reading of an alarm.
+        if max(soonest, self._pace.free + self._pace.pause) <= self.due:
             self.due = soonest
 
     def lose(self, *, now: float) -> None:
