@@ -256,3 +256,22 @@ def test_addresses_are_shown_as_ip_shows_them(cidr: str, shown: str) -> None:
     with WiredNode.made() as node:
         ran = run(node, [cidr])
         assert ran.markers["route-overlap.detected"] == f"{cidr}: no-route {shown}\n"
+
+
+@pytest.mark.parametrize(
+    ("network", "shown"),
+    [
+        ("::ffff:10.0.0.0/104", "::ffff:10.0.0.0-::ffff:10.255.255.255"),
+        ("::10.0.0.0/112", "::10.0.0.0-::10.0.255.255"),
+    ],
+)
+def test_an_ipv4_address_written_as_ipv6_is_shown_so(network: str, shown: str) -> None:
+    """A config names no such network, but a route to one may lie within a wider one."""
+    with WiredNode.made() as node:
+        node.add_links("e0", "e1")
+        node.ip(f"-6 route add {network} dev e1")
+        ran = run(node, ["::/64"], expectedDevs=["e0"])
+        report = prove_egress(kernel_of(node), ["::/64"], expected_devs=["e0"])
+    [line] = [line for line in report.lines() if " by e1 " in line]
+    assert line.startswith(f"::/64: overlap {shown} by e1 (")
+    assert line in ran.markers["route-overlap.detected"].splitlines()
