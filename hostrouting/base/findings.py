@@ -46,13 +46,15 @@ class NodeFinding:
     subject: str
     reason: str
     severity: Severity = "error"
-    #: What to do about it, if that is not clear.
+    #: What to do about it, if that is not clear and no single command.
     step: str = ""
     #: Not empty if an apply of the config repairs it: `now`, or `later`, when what it waits for is
     #: there.
     apply: Literal["", "now", "later"] = ""
     #: The action of the planned change that would repair it.
     action: str = ""
+    #: The command that resolves it, in place of a step.
+    command: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
@@ -66,7 +68,8 @@ class NodeFinding:
     @property
     def sentence(self) -> str:
         """The reason and the step."""
-        step = self.step or ("apply the config" if self.apply else "")
+        step = f"run: {self.command}" if self.command else self.step
+        step = step or ("apply the config" if self.apply else "")
         later = "when that is there, " if self.apply == "later" else ""
         return f"{self.reason}; {later}{step}" if step else self.reason
 

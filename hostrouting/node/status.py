@@ -89,8 +89,8 @@ class NodeStatus(NoTruth):
             return None
         # Of a node that is right the sentence names the first warning.
         for finding in overlap.lost_rules or (self._named[:1] if self.report.ok else ()):
-            if finding.kind == "lost-rule":
-                return finding.step.removeprefix("run: ")
+            if finding.command:
+                return finding.command
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
         if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):

@@ -136,7 +136,7 @@ def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
             f"the {FAMILY_NAMES[node.family]} rule '{rule}'",
             f"is gone, so the kernel does not search the table{end}",
             "warning",
-            f"run: ip {option}rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}",
+            command=f"ip {option}rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}",
         )
         for rule in lost_rules(node.rules, node.family)
     ]

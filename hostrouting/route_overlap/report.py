@@ -304,12 +304,15 @@ class OverlapReport(NoTruth):
     @property
     def verdict(self) -> str:
         """The answer: one line, or a line for each finding; empty without expected CIDRs."""
-        return "\n".join(self._verdict())
+        lines: list[str] = []
+        for heading, reports in self._verdict():
+            lines += [f"{heading}:", *_lines(reports)] if reports else [heading]
+        return "\n".join(lines)
 
     @property
     def headline(self) -> str:
-        """The first line of the verdict, as a part of a sentence."""
-        return next(self._verdict(), "").removesuffix(":")
+        """The first heading of the verdict, as a part of a sentence."""
+        return next(self._verdict(), ("", ()))[0]
 
     @property
     def advice(self) -> str:
@@ -338,32 +341,34 @@ class OverlapReport(NoTruth):
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.verdict, *self.refusals, self.advice)))
 
-    def _verdict(self) -> Iterator[str]:
+    def _verdict(self) -> Iterator[tuple[str, Sequence[CidrReport]]]:
+        """Yield each heading with the CIDRs that are listed below it."""
         cidrs = [report.cidr for report in self.cidrs]
         if not cidrs:
             return
         if self.is_proven:
             by = ", ".join(self.carriers or self.expected_devs)
-            yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
+            yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}", ()
             return
         aimed = [report for report in self.cidrs if report.family not in self.without_exit]
         bad = [report for report in aimed if not report.ok]
         if bad:
             by = ", ".join(self.expected_devs)
-            yield f"{len(bad)} of {len(aimed)} expected CIDRs would not leave by {by} as a whole:"
-            yield from _lines(bad)
+            yield (
+                f"{len(bad)} of {len(aimed)} expected CIDRs would not leave by {by} as a whole",
+                bad,
+            )
         for family in self.without_exit:
             aimless = [report for report in self.cidrs if report.family == family]
             name, listed = FAMILY_NAMES[family], ", ".join(report.cidr for report in aimless)
             if all(finding.kind == "no-route" for report in aimless for finding in report.findings):
-                yield f"the node has no {name} default route, so nothing leads to {listed}"
+                yield f"the node has no {name} default route, so nothing leads to {listed}", ()
                 continue
             defaults = f"the node has no {name} default route"
             if family not in self.lacks_default:
                 defaults = f"neither the IPv4 default route nor those of {name} name one device"
             unknown = f"it is unknown where {listed} should leave"
-            yield f"{defaults} and the config names no expectedDevs, so {unknown}:"
-            yield from _lines(aimless)
+            yield f"{defaults} and the config names no expectedDevs, so {unknown}", aimless
 
     def _advice(self) -> Iterator[str]:
         yield from _ways_out(self)

@@ -139,8 +139,8 @@ def test_a_dead_route_does_not_block() -> None:
 @needs_kernel
 @pytest.mark.parametrize(("option", "cidr"), [("-4", "10.96.0.0/24"), ("-6", "fd00:5::/64")])
 def test_a_built_in_rule_that_is_gone_is_named(option: str, cidr: str) -> None:
-    """The step of each warning makes the node right, local's first; a rule that was moved is none
-    that is gone, and one for fewer packets is.
+    """The command of each warning makes the node right, local's first; a rule that was moved is
+    none that is gone, and one for fewer packets is.
     """
     with KernelNode.made() as node:
         connect(node, eth0="10.224.0.4/16")
@@ -161,7 +161,7 @@ def test_a_built_in_rule_that_is_gone_is_named(option: str, cidr: str) -> None:
         assert report.notes == (lost("0", "local", option), lost("32766", "main", option))
         assert [note.text in report.advice for note in report.notes] == [True, True]
         for note in report.notes:
-            node.ip(note.step.removeprefix("run: ip "))
+            node.ip(note.command.removeprefix("ip "))
         report = prove_here()
         assert (report.ok, report.notes) == (True, ())
 
@@ -173,7 +173,7 @@ def lost(number: str, table: str, option: str) -> NodeFinding:
         f"the IPv{option[1]} rule '{number}: from all lookup {table}'",
         f"is gone, so the kernel does not search the table{end}",
         "warning",
-        f"run: {ip} rule add pref {number} lookup {table}",
+        command=f"{ip} rule add pref {number} lookup {table}",
     )
 
 
