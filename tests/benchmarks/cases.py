@@ -38,6 +38,12 @@ class Setting(NamedTuple):
     yardstick: Path | None
     #: Routes of the namespace itself, which each contender has to skip.
     own_routes: int
+    #: The only results that are needed, if any are named.
+    only: frozenset[str] = frozenset()
+
+    def needs(self, name: str) -> bool:
+        """Return True if a result of this name is needed."""
+        return not self.only or name in self.only
 
 
 class Result(NamedTuple):
@@ -118,7 +124,7 @@ def dump(setting: Setting) -> list[Result]:
         ),
     ):
         contests = []
-        for count in setting.sizes:
+        for count in setting.sizes if setting.needs(name) else ():
             world.fill(make(count))
             contests.append(_dump(setting, count))
         results.append(Result(name, contests, [(OURS, C), (OURS, IP)], remark))

@@ -13,13 +13,17 @@ from benchmarks.measure import Contest, Sample
 LIMITS = {"fleet, IPv4": 17, "fleet, both families": 22}
 PARSER = "json.loads"
 ROUTES = "fleet, routes of a node"
-NAMES = (*LIMITS, ROUTES)
+PARENT = "fleet, two workers"
+WORKERS = "workers"
+NAMES = (*LIMITS, ROUTES, PARENT)
 LEGEND = """\
 Fleet: microseconds of processor time for each of N recorded nodes with 64 routes, parsed and proven by one process, and
-for each route of a node with N; the peak of memory is that of the process."""
+for each route of a node with N; the peak of memory is that of the process. With two workers: of the parent, and of both."""
 
 _CHILD = Path(__file__).with_name("fleet_child.py")
 _SIZES = (64, 1000, 8000, 64_000)
+#: Nodes for two workers.
+_MOST = 10_000
 
 
 def fleet(setting: Setting) -> list[Result]:
@@ -39,13 +43,20 @@ def fleet(setting: Setting) -> list[Result]:
     sizes = [size for size in _SIZES if size <= max(1000, setting.sizes[-1])]
     ours = {size: {OURS: _measured(1, size, 1)[0][OURS]} for size in sizes}
     many = [Contest(size, samples, clock="cpu") for size, samples in ours.items()]
-    return [*found, Result(ROUTES, many, [])]
+    count = min(_MOST, setting.sizes[-1])
+    both, _ = _measured(count, 64, 1, jobs=2)
+    shared = Contest(count, both, clock="cpu")
+    return [*found, Result(ROUTES, many, []), Result(PARENT, [shared], [(OURS, WORKERS)])]
 
 
-def _measured(count: int, routes: int, families: int) -> tuple[dict[str, list[Sample]], int]:
-    argv = [sys.executable, str(_CHILD), str(count), str(routes), str(families)]
-    wall, cpu, parser, peak, _ = subprocess.run(
+def _measured(
+    count: int, routes: int, families: int, jobs: int = 1
+) -> tuple[dict[str, list[Sample]], int]:
+    argv = [sys.executable, str(_CHILD), *map(str, (count, routes, families, jobs))]
+    wall, cpu, parser, peak, _, workers = subprocess.run(
         argv, check=True, capture_output=True, text=True
     ).stdout.split()
     samples = {OURS: Sample(float(wall), float(cpu)), PARSER: Sample(float(parser), float(parser))}
+    if jobs > 1:
+        samples[WORKERS] = Sample(float(wall), float(workers))
     return {name: [sample] for name, sample in samples.items()}, int(peak)

@@ -106,14 +106,16 @@ def pair(setting: Setting) -> list[Result]:
     """Everything of the pair, with a default route as every node has one."""
     world.clean()
     world.ip_batch([f"route add default via {world.GATEWAY} dev {world.DEVICE}"])
+    measures: dict[str, Callable[[Setting], Result]] = {
+        BOOT: _boot,
+        **{name: partial(_many, name=name) for name in (MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS)},
+        CHECK: _check,
+        PROOF: _proof,
+        APPLY: partial(_apply, name=APPLY),
+        APPLY_AGAIN: partial(_apply, name=APPLY_AGAIN),
+    }
     try:
-        return [
-            _boot(setting),
-            *(_many(setting, name) for name in (MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS)),
-            _check(setting),
-            _proof(setting),
-            *_apply(setting),
-        ]
+        return [measure(setting) for name, measure in measures.items() if setting.needs(name)]
     finally:
         world.sweep()
         world.ip_batch([f"route delete default via {world.GATEWAY} dev {world.DEVICE}"])
@@ -262,16 +264,14 @@ def _prove_once(count: int) -> tuple[Sample, Sample]:
     return Sample(whole.wall - spent.wall, whole.cpu - spent.cpu), spent
 
 
-def _apply(setting: Setting) -> list[Result]:
-    names, ratios = (APPLY, APPLY_AGAIN), [(OURS, IP)]
+def _apply(setting: Setting, name: str) -> Result:
     if shutil.which("systemctl") is None:
-        remark = "left out: there is no systemctl"
-        return [Result(name, [], ratios, remark, whole=True) for name in names]
+        return Result(name, [], [], "left out: there is no systemctl", whole=True)
     count = min(APPLIED, max(setting.sizes))
     config = config_file(setting, count)
-    batch = _file(
-        setting, "batch", "".join(f"route add {route}\n" for route in world.uniform(count)).encode()
-    )
+    verb = "add" if name == APPLY else "replace"
+    lines = "".join(f"route {verb} {route}\n" for route in world.uniform(count))
+    batch = _file(setting, "batch", lines.encode())
     root = setting.folder / "root"
 
     def fresh_node() -> None:
@@ -283,22 +283,18 @@ def _apply(setting: Setting) -> list[Result]:
         program(OURS, str(_APPLY_CHILD), str(root), "apply", config),
         Contender(IP, lambda: process(["ip", "-batch", batch])),
     ]
-    measure = partial(
-        contest,
+    fresh_node()
+    if name == APPLY_AGAIN:
+        contenders[0].run()
+    measured = contest(
         contenders,
         count,
         rounds=min(_SOME_ROUNDS, setting.rounds(count)),
+        before=fresh_node if name == APPLY else None,
         check=lambda: world.check_installed(count),
     )
-    measured = measure(before=fresh_node)
-    # The last contender may have been ip.
-    contenders[0].run()
-    replaced = Path(batch).read_text().replace("route add", "route replace")
-    Path(batch).write_text(replaced)
-    again = measure()
     world.clean()
-    contests = ([measured], [again])
-    return [Result(*pair, ratios, whole=True) for pair in zip(names, contests, strict=True)]
+    return Result(name, [measured], [(OURS, IP)], whole=True)
 
 
 def _document(count: int, cidrs: Sequence[str] = ()) -> dict[str, Any]:

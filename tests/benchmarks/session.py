@@ -139,11 +139,12 @@ def _measure(options: argparse.Namespace) -> report.Findings:
         results: dict[str, cases.Result] = {}
         sources: dict[str, str] = {}
 
-        def measure(names: Iterable[str]) -> None:
+        def measure(names: Iterable[str], only: Iterable[str] = ()) -> None:
             for name in names:
                 _tell(name)
-                for result in _CASES[name](setting):
-                    results[result.name], sources[result.name] = result, name
+                for result in _CASES[name](setting._replace(only=frozenset(only))):
+                    if result.contests or result.name not in results:
+                        results[result.name], sources[result.name] = result, name
 
         measure(name for name in _CASES if name in options.only)
         memory = None
@@ -151,8 +152,8 @@ def _measure(options: argparse.Namespace) -> report.Findings:
             _tell("memory")
             memory = footprint.memory(max(sizes))
         missed = [row.case for row in targets(results, memory) if row.verdict == "MISSED"]
-        # A slow phase of the machine misses rows that a second measurement keeps.
-        measure(dict.fromkeys(sources[case] for case in missed if case))
+        # A slow phase of the machine misses rows that a second measurement, alone, keeps.
+        measure(dict.fromkeys(sources[case] for case in missed if case), only=filter(None, missed))
     return report.Findings(about, results, memory, targets(results, memory))
 
 

@@ -69,6 +69,7 @@ class Target(NamedTuple):
 
 _FASTER = Ratio(pair.UPSTREAM, OURS)
 _ANNOUNCED = Ratio(fabric.ANNOUNCED, fabric.WITHOUT)
+_PARENT = Ratio(OURS, fleet.WORKERS)
 _ONE_FILE = Ratio(one_file.FILE, one_file.INSTALLED)
 
 _ROWS = (
@@ -192,6 +193,7 @@ _ROWS = (
         )
         for name, limit in fleet.LIMITS.items()
     ),
+    Row("the parent of recorded nodes, to its workers", fleet.PARENT, _PARENT, 0.1),
 )
 
 
