@@ -245,7 +245,8 @@ class Context:
 
     def remaining(self) -> float | None:
         """Return the seconds left, at least 0; None if they are unlimited."""
-        return None if self.deadline is None else max(0.0, self.deadline - self.clock.monotonic())
+        end, _ = self._limit
+        return None if self._limit == _ENDLESS else max(0.0, end - self.clock.monotonic())
 
     @property
     def over(self) -> bool:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import NextHop, ObservedRoute, Route, place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: A next hop, or a route that has just one.
 Hop: TypeAlias = "Route | ObservedRoute | NextHop"
@@ -103,11 +99,6 @@ class RouteChange:
         if self.after is None:
             return f"- {self.before}"
         return f"~ {self.before} -> {self.after}"
-
-
-def families_of(changes: Iterable[RouteChange]) -> list[int]:
-    """Return the address families of the routes, each once."""
-    return sorted({change.route.family for change in changes})
 
 
 def is_deleted_by(named: Route | ObservedRoute, present: Route | ObservedRoute) -> bool:

@@ -447,7 +447,10 @@ def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     service or for packets from one prefix, which decide few packets; and expired ones.
     """
     # By position, which is faster: this line runs for each route of a full table.
-    return sorted((route for route in observed if route[1] == 0 and _is_usual(route)), key=_rank)
+    routes = [route for route in observed if route[1] == 0 and route[5] == MAIN_TABLE]
+    for_all_packets = (route for route in routes if not route.tos and route.from_prefix is None)
+    usable = (route for route in for_all_packets if route.expires >= 0 and route.kind == "unicast")
+    return sorted((route for route in usable if route.protocol != OUR_PROTOCOL), key=_rank)
 
 
 def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
@@ -478,12 +481,6 @@ def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) 
     """
     by_ipv6 = {hop.dev for route in default_routes(ipv6) for hop in route.hops if not hop.dead}
     return next((devs for devs in (best_default_devs(ipv4), tuple(by_ipv6)) if len(devs) == 1), ())
-
-
-def _is_usual(route: ObservedRoute) -> bool:
-    for_all_packets = route.table == MAIN_TABLE and not route.tos and route.from_prefix is None
-    is_usable = route.expires >= 0 and route.kind == "unicast"
-    return for_all_packets and is_usable and route.protocol != OUR_PROTOCOL
 
 
 def _rank(route: ObservedRoute) -> tuple[int, int]:

@@ -79,10 +79,6 @@ class RouteAccount:
         removed = [RouteChange.remove(route) for route in old if route not in new]
         return cls([*added, *removed], {}, before)
 
-    def changes(self) -> Iterator[Change]:
-        """Yield the changes as entries of a report."""
-        return (_described(change, self.hidden) for change in self.made)
-
     def inverse(self, observed: Routes) -> tuple[list[RouteChange], list[str]]:
         """Return the changes that reverse those of the run, and notes on routes that differ then.
 
@@ -142,7 +138,7 @@ def _undone(change: RouteChange, before: Routes, present: Routes) -> list[RouteC
     return [RouteChange(new, route.to_route(), "prepend" if was_first else "append")]
 
 
-def _described(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
+def described(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
     """Return a change as an entry of a report."""
     before, after = change.before, change.after
     if after is None:
@@ -172,7 +168,7 @@ def forecast(
     no_gateway, in_the_way = _without_gateway(outcome.changes, observed), all_in_the_way(outcome)
     planned = []
     for change in outcome.changes:
-        entry, route = _described(change, outcome.hidden), change.after
+        entry, route = described(change, outcome.hidden), change.after
         reason = in_the_way.get(change)
         if reason is None and route and route.dev:
             device = devices.get(route.dev)

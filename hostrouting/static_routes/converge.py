@@ -22,6 +22,7 @@ from hostrouting.net.routes import (
 from hostrouting.static_routes.account import (
     RouteAccount,
     all_in_the_way,
+    described,
     explain,
     read,
     why_merged,
@@ -146,8 +147,8 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
                 logger.warning("%s", note)
             return not notes
 
-    for change in account.changes():
-        ctx.record(change, undo=undo)
+    for change in account.made:
+        ctx.record(described(change, account.hidden), undo=undo)
 
 
 class Repair(NamedTuple):

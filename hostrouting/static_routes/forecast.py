@@ -17,7 +17,6 @@ from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import WorseRoutingError
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.changes import families_of
 from hostrouting.net.routes import NextHop
 from hostrouting.route_overlap.task import announced_fabric, prove_config, unready_units
 from hostrouting.static_routes.account import RouteAccount
@@ -135,7 +134,9 @@ class Forecaster:
         # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
         added = {change: change.after for change in changes if change.after}
         gateways = [route.gateway.family for route in added.values() if route.gateway]
-        self._families = sorted({*self._config.families, *families_of(changes), *gateways})
+        self._families = sorted(
+            {*self._config.families, *(change.route.family for change in changes), *gateways}
+        )
         self._model = was = self._read()
         model = was.changed(changes)
         known = {change.subject for change in stuck}

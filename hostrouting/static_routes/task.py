@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import attrs
 
@@ -197,7 +197,9 @@ class ConfigureStaticRoutes(PairTask):
         while True:
             resolution = self._resolution()
             try:
-                self._converge(ctx, self._complete(resolution, seconds))
+                if resolution.missing:
+                    self._refuse_incomplete(resolution, seconds)
+                self._converge(ctx, resolution.routes)
             except BackendError as error:
                 # A device may appear later, but not one with a misspelt name: report it at once.
                 is_final = not error.retryable or isinstance(error, LinkNotFoundError)
@@ -215,32 +217,27 @@ class ConfigureStaticRoutes(PairTask):
             # No longer: the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
 
-    def _read(self) -> Routes:
-        return read(self._host.routes, self._config.static_routes.routes)
-
     def _resolution(self, observed: Routes | None = None) -> Resolution:
         """Return the routes of the config, completed from the default routes as far as possible."""
         routes = self._config.static_routes.routes
         # Complete routes need no reading; most nodes have many more routes than these.
         if all(route.dev and route.gateway for route in routes):
             return resolve(routes, ())
-        return resolve(routes, self._read() if observed is None else observed)
+        return resolve(routes, read(self._host.routes, routes) if observed is None else observed)
 
     def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
         """Return the routes of the config, and the changes that they need by one reading.
 
         A missing value counts as one that can be looked up later.
         """
-        observed = self._read()
+        observed = read(self._host.routes, self._config.static_routes.routes)
         resolution = self._resolution(observed)
         undecided = {route.place for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, undecided=undecided)
         changes = forecast(outcome, resolution.missing, self._host.routes.links(), observed)
         return resolution, changes, outcome
 
-    def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
-        if not resolution.missing:
-            return resolution.routes
+    def _refuse_incomplete(self, resolution: Resolution, seconds: float) -> NoReturn:
         devices = {link.name for link in self._host.routes.links()}
         for route, _ in resolution.missing:
             if route.dev is not None and route.dev not in devices:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from hostrouting.base.collector import collector_paused
 from hostrouting.boot import Keeper
 from hostrouting.host import (
     OUR_PROTOCOL,
@@ -101,7 +100,7 @@ class RouteKeeper(Keeper):
 
     def act(self, ctx: Context) -> float:
         """Read the routes, and repair those of the installed config, under the run lock."""
-        with self._host.lock.hold(ctx) as held, collector_paused():
+        with self._host.lock.hold(ctx) as held:
             config = self._installed.read()
             if self._installed.is_reset:
                 return inf

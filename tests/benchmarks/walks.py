@@ -95,6 +95,9 @@ class Walk:
         # The bodies of modules and classes are imports, which another walk may have done already.
         if event != "call" or not code.co_flags & inspect.CO_OPTIMIZED:
             return
+        # A comprehension or a lambda is read with the function that it stands in.
+        if code.co_name.startswith("<"):
+            return
         file = _own(code.co_filename)
         if file is None:
             return

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.bulk import (
@@ -34,12 +33,12 @@ from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import LINKS, Echoes, Indexes, parse_ipv6_routes
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.changes import RouteChange, families_of
 from hostrouting.net.routes import Lookup, ObservedRoute, route_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
 
@@ -83,12 +82,12 @@ class NetlinkBackend(Adapter):
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table."""
-        with self._open() as kernel, collector_paused():
+        with self._open() as kernel:
             return _routes(kernel, family)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol; the kernel filters them."""
-        with self._open() as kernel, collector_paused():
+        with self._open() as kernel:
             # Kernels before 4.20 do not filter.
             return [
                 route for route in _routes(kernel, family, protocol) if route.protocol == protocol
@@ -133,7 +132,7 @@ class NetlinkBackend(Adapter):
         size = BATCH
         while True:
             try:
-                with self._open() as kernel, collector_paused():
+                with self._open() as kernel:
                     return kernel.consistently(partial(read, kernel, size))
             except AnswersLostError as error:
                 if size == 1:
@@ -145,9 +144,10 @@ class NetlinkBackend(Adapter):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        with self._open() as kernel, collector_paused():
+        with self._open() as kernel:
             indexes = kernel.indexes()
-            transport = _KernelTransport(kernel, indexes, families_of(changes))
+            families = sorted({change.route.family for change in changes})
+            transport = _KernelTransport(kernel, indexes, families)
             commit_routes(transport, changes, devices=indexes, verify=verify)
 
 

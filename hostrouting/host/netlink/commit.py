@@ -187,7 +187,7 @@ def commit_routes(
     only_adds = all(change.before is None and change.verb == "add" for change in changes)
     before: Sequence[AnyRoute] = () if only_adds else [*transport.present()]
     batch = Batch(transport, changes, before)
-    if failures := _wrong_removals(changes, parts, before):
+    if not only_adds and (failures := _wrong_removals(changes, parts, before)):
         raise batch.rejection(failures)
     batch.commit(parts, verify=verify)
 
@@ -197,8 +197,6 @@ def _wrong_removals(
 ) -> Failures:
     """Return the removals of absent routes, or for which the kernel would take another route."""
     failures: Failures = {}
-    if all(change.before is None for change in changes):
-        return failures
     # Imported late: most batches only add.
     from hostrouting.fib.tables import Tables, inserted, key_of
 

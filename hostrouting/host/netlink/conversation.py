@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import socket
 import threading
@@ -120,6 +121,18 @@ def errors_of(what: str, *, forbidden: str = "", denied: str = "") -> Iterator[N
         raise BackendError(f"{what}: {error.strerror or error}{step}", errno=error.errno) from error
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the cycle collector, which would walk hundreds of thousands of values in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class Adapter:
     """The kernel of this process's network namespace, or of `netns` (a name, or a path)."""
 
@@ -132,7 +145,11 @@ class Adapter:
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
         """Open a socket in the namespace; OSError while it is used becomes a `BackendError`."""
-        with self._translated(), in_namespace(self._netns, open_here) as opened:
+        with (
+            self._translated(),
+            in_namespace(self._netns, open_here) as opened,
+            collector_paused(),
+        ):
             yield Conversation(opened)
 
     def _translated(self) -> AbstractContextManager[None]:

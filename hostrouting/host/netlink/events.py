@@ -14,10 +14,15 @@ from contextlib import ExitStack, contextmanager
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host.netlink.bulk import RouteReader
-from hostrouting.host.netlink.conversation import Adapter, enlarge, in_namespace, open_here
+from hostrouting.host.netlink.conversation import (
+    Adapter,
+    collector_paused,
+    enlarge,
+    in_namespace,
+    open_here,
+)
 from hostrouting.host.netlink.device_codec import parse_address, parse_device
 from hostrouting.host.netlink.frames import (
     EXCLUSIVE,

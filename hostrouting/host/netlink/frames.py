@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from hostrouting.net.addresses import address_bits
 
@@ -98,19 +98,25 @@ def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], Attr
 
 def address_of(fields: Attributes, number: int, family: int) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
-    size = address_bits(family) // 8
-    return int.from_bytes(_whole(fields[number], size), "big") if number in fields else None
+    if number not in fields:
+        return None
+    return number_of(fields, number, size=address_bits(family) // 8, order="big")
 
 
-def number_of(fields: Attributes, number: int, *, size: int = 4) -> int:
+def number_of(
+    fields: Attributes,
+    number: int,
+    *,
+    size: int = 4,
+    order: Literal["big", "little"] = sys.byteorder,
+) -> int:
     """Return the number in an attribute of this size; 0 if the attribute is absent."""
-    return int.from_bytes(_whole(fields[number], size), sys.byteorder) if number in fields else 0
-
-
-def _whole(payload: bytes, size: int) -> bytes:
+    if number not in fields:
+        return 0
+    payload = fields[number]
     if len(payload) != size:
         raise ValueError(f"an attribute of {size} bytes has {len(payload)}")
-    return payload
+    return int.from_bytes(payload, order)
 
 
 def checked_length(length: int, family: int) -> int:
