@@ -416,7 +416,7 @@ class HostRoutingConfig(WireValue):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:
-        if not self.after or any(path.startswith(("after", "gates")) for path in broken):
+        if any(path.startswith(("after", "gates")) for path in broken) or not self.after:
             return ()
         clashes = [*_why_gates_clash(self.after, self.gates)]
         return errors_under("after", InvalidConfigError(clashes)) if clashes else ()

@@ -215,7 +215,7 @@ def structured(
     A misspelled key may be one of `also_known`, too; the keys of `ignored` may be there.
     `more_errors` are outside of the mapping, and are raised with those in it.
     """
-    if not isinstance(mapping, dict | Mapping):  # dict first, which is faster
+    if not isinstance(mapping, (dict, Mapping)):  # dict first, which is faster
         reason = f"expected an object, found {describe(mapping)}"
         raise InvalidConfigError([ConfigMistake(cls._path, reason)])
     fields = wire_fields(cls)

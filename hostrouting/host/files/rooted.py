@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
 _FOLDER_MODE = 0o755
-#: O_PATH needs only the right to pass through.
-_PASS = os.O_PATH | os.O_DIRECTORY
+#: O_PATH needs only the right to pass through. A symbolic link is refused with ENOTDIR.
+_PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -47,7 +47,8 @@ def open_parent(
         raise ValueError(f"{path!r} is not an absolute path")
     with ExitStack() as opened:
         # The caller may reach the root over links; only below it none is followed by the kernel.
-        folders = [opened.enter_context(open_file(None, f"{root}/.", _PASS))]
+        folders = [os.open(f"{root}/.", _PASS)]
+        opened.callback(os.close, folders[0])
         passing(folders[0])
         ahead = path_parts(path)
         links = 0
@@ -60,27 +61,42 @@ def open_parent(
                 if ahead:
                     continue
                 part = "."
-            last = not ahead
-            target = None if part == "." or (last and not follow) else link_text(folders[-1], part)
-            if target is not None:
-                links += 1
-                if links > MOST_LINKS:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                if target.startswith("/"):
-                    folders = folders[:1]
-                ahead += path_parts(target)
-            elif last:
+            below: int | str | None
+            if ahead:
+                below = _enter(folders[-1], part, create=create)
+            else:
+                below = link_text(folders[-1], part) if follow and part != "." else None
+            if below is None:
                 yield folders[-1], part
                 return
-            else:
-                if create:
-                    with suppress(FileExistsError):
-                        os.mkdir(part, _FOLDER_MODE, dir_fd=folders[-1])
-                        # A strict umask must not make a folder that other daemons cannot look into.
-                        os.chmod(part, _FOLDER_MODE, dir_fd=folders[-1])
-                        sync_folder(folders[-1])
-                folders.append(opened.enter_context(open_file(folders[-1], part, _PASS)))
-                passing(folders[-1])
+            if isinstance(below, int):
+                opened.callback(os.close, below)
+                folders.append(below)
+                passing(below)
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if below.startswith("/"):
+                folders = folders[:1]
+            ahead += path_parts(below)
+
+
+def _enter(folder: int, name: str, *, create: bool) -> int | str:
+    """Return the descriptor of a folder, or the text of a link in its place."""
+    if create:
+        with suppress(FileExistsError):
+            os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
+            # A strict umask must not make a folder that other daemons cannot look into.
+            os.chmod(name, _FOLDER_MODE, dir_fd=folder)
+            sync_folder(folder)
+    try:
+        return os.open(name, _PASS, dir_fd=folder)
+    except NotADirectoryError:
+        # A file in the place of a folder is not a link either.
+        if (target := link_text(folder, name)) is None:
+            raise
+        return target
 
 
 @contextmanager

@@ -178,13 +178,12 @@ class RootedFiles:
 
         The options are those of `open_parent`.
         """
-        with (
-            file_errors(verb, self.root, path),
-            suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
-            open_parent(self.root, path, **options) as place,
-        ):
-            return act(*place)
-        return None
+        with file_errors(verb, self.root, path):
+            try:
+                with open_parent(self.root, path, **options) as place:
+                    return act(*place)
+            except (FileNotFoundError, NotADirectoryError):  # a file in the place of a folder
+                return None
 
 
 def _status(folder: int, name: str) -> os.stat_result:
