@@ -70,8 +70,6 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _SCRIPTS = (f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh", f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh")
-#: Lines that a script has only for configs that need one of these names.
-_SECTION = r" *# @if ([a-z0-9 ]+)@\n(?s:(.*?)) *# @end@\n"
 
 
 class BootFile(NamedTuple):
@@ -153,13 +151,18 @@ class BootTemplate(NamedTuple):
     def read_script(self, *wanted: str) -> str:
         """Return the asset of the script with the functions that the boot scripts share.
 
-        A section `# @if NAME...@` stays if one of its names is in `wanted`.
+        A section from `# @if NAME...@` to `# @end@` stays if one of its names is in `wanted`.
         """
         shared = read_asset(__file__, "shared.sh").decode()
-        text = read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
-        return re.sub(
-            _SECTION, lambda section: section[2] if {*wanted} & {*section[1].split()} else "", text
-        )
+        whole = read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
+        text, *sections = whole.split("# @if ")
+        for section in sections:
+            names, _, rest = section.partition("@\n")
+            lines, _, rest = rest.partition("# @end@\n")
+            if {*wanted}.isdisjoint(names.split()):
+                lines = ""
+            text = f"{text.rstrip(' ')}{lines.rstrip(' ')}{rest}"
+        return text
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
         """Return the unit with this script; `values` replace lines `# @NAME@` of the unit file."""
