@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from hostrouting import __version__
 from hostrouting.base.commands import DIFFERS, SHOW_HISTORY, USAGE, printable
@@ -28,7 +28,7 @@ _JSON_OF_A_WATCH = (
 
 _RESET = "`hostrouting reset` removes everything that hostrouting installed"
 _IS_A_WORD = "CONFIG is a word of its own, such as `hostrouting apply CONFIG`"
-#: Of commands without these options; the last three are for a plan as `apply --dry-run`.
+#: Of commands without these options; some are for a plan as `apply --dry-run`.
 _ABSENT: Final = {
     "root": None,
     "live": False,
@@ -36,15 +36,11 @@ _ABSENT: Final = {
     "records": None,
     "exit_code": False,
     "diff": False,
+    "fail_on": "error",
 }
 CHANGING: Final = run.CHANGING | {"watch"}
 #: Of the other commands, and of these.
 HEADINGS: Final = ("only read", "change the node")
-_OF_APPLY: Final = {
-    "--dry-run": "the same as plan",
-    "--live": "change and prove the routes until the next boot, and install nothing",
-    "--force": "go on even if addresses that leave right would leave wrong",
-}
 #: What people type, and the way to what they want. `reset` is explained, and never guessed.
 _WAYS: Final = {
     **dict.fromkeys(("validate", "verify", "test", "lint"), "run: hostrouting check CONFIG"),
@@ -65,6 +61,182 @@ _WAYS: Final = {
     "logs": f"run: {SHOW_HISTORY}",
     "show": "run: hostrouting status, or hostrouting explain ADDRESS",
     "list": "run: hostrouting status, or hostrouting render CONFIG",
+}
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(
+        f"a timeout must be more than 0 seconds, such as 60 (got {text})"
+    )
+
+
+def _folder(text: str) -> str:
+    # An empty variable of a script would stand for the working directory.
+    if not text:
+        raise argparse.ArgumentTypeError("the path of a folder must not be empty")
+    return text
+
+
+def _switch(text: str) -> dict[str, Any]:
+    return {"action": "store_true", "help": text}
+
+
+class _Command(NamedTuple):
+    run: Callable[[argparse.Namespace], int]
+    text: str
+    #: What CONFIG is if it is left out; "" if it must not be, None without a CONFIG.
+    config: str | None = None
+    options: Mapping[str, Any] = {}
+    #: The rest of its description.
+    more: str = ""
+
+
+_INSTALLED = "the installed config"
+_ROOT: dict[str, Any] = {
+    "--root": {
+        "type": _folder,
+        "metavar": "DIR",
+        "help": "an image: files and units below DIR, nothing live",
+    }
+}
+_RECORDS: dict[str, Any] = {
+    "--from": {
+        "dest": "records",
+        "nargs": "+",
+        "metavar": "FILE",
+        "help": "of recorded nodes instead, in files with a line for each, or - for stdin",
+    },
+    "--jobs": {
+        "type": int,
+        "choices": range(1, 65),
+        "default": 1,
+        "metavar": "N",
+        "help": "with --from: the number of processes; the default is 1",
+    },
+}
+_COMMANDS: Final = {
+    "status": _Command(
+        run.status,
+        "show in one sentence if this node is right, and the next step; needs no root",
+    ),
+    "plan": _Command(
+        run.plan,
+        "show the changes that apply would make; changes nothing, needs no root",
+        _INSTALLED,
+        {
+            **_ROOT,
+            "--exit-code": _switch(f"exit with {DIFFERS} if there is something to change"),
+            "--diff": _switch("show the changed files as a unified diff"),
+            **_RECORDS,
+        },
+    ),
+    "check": _Command(
+        run.check,
+        "prove every expected CIDR, and compare all else; changes nothing, needs no root",
+        _INSTALLED,
+        {
+            **_ROOT,
+            "--fail-on": {
+                "choices": ["error", "warning"],
+                "default": "error",
+                "help": "exit with 1 for findings of this severity or a worse one; the default is "
+                "error",
+            },
+            **_RECORDS,
+            "--fix": _switch("write CONFIG with the routes that repair this node, to apply it"),
+            "--format": {
+                "choices": ["prometheus"],
+                "help": "the answer as metrics of this node, for the textfile collector of "
+                "node_exporter",
+            },
+            "--out": {
+                "metavar": "FILE",
+                "help": "write the metrics to FILE, which is replaced as a whole",
+            },
+        },
+    ),
+    "record": _Command(run.record, "print this node as a line of JSON, for --from; needs no root"),
+    "explain": _Command(
+        run.explain,
+        "show which route and device decide each part, and why",
+        options={
+            "targets": {
+                "nargs": "+",
+                "metavar": "ADDRESS|CIDR",
+                "help": "one or more, of either family",
+            }
+        },
+    ),
+    "render": _Command(
+        run.render,
+        "show the files that apply would install",
+        "",
+        {
+            "name": {
+                "nargs": "?",
+                "metavar": "NAME",
+                "help": "only this file, by its path or last part",
+            },
+            "--out": {
+                "type": _folder,
+                "metavar": "DIR",
+                "help": "write them and the links of the units below DIR",
+            },
+        },
+    ),
+    "schema": _Command(
+        run.schema,
+        "print the JSON Schema of CONFIG, for editors and for programs that write one",
+    ),
+    "init": _Command(
+        run.init,
+        "print a first CONFIG for this node, under WARN",
+        options={
+            "--cidr": {
+                "action": "append",
+                "default": [],
+                "metavar": "CIDR",
+                "help": "an expected CIDR; repeat it for several",
+            }
+        },
+    ),
+    "apply": _Command(
+        run.apply,
+        "correct this node now and for every boot",
+        "",
+        {
+            **_ROOT,
+            "--dry-run": _switch("the same as plan"),
+            "--live": _switch(
+                "change and prove the routes until the next boot, and install nothing"
+            ),
+            "--force": _switch("go on even if addresses that leave right would leave wrong"),
+        },
+    ),
+    "reset": _Command(
+        run.reset,
+        "remove everything that hostrouting installed, and restore swept objects",
+        "any config; only the records of a sweep with a backupDir need one",
+        _ROOT,
+    ),
+    "sweep": _Command(
+        partial(run.optional, sweep_command),
+        "remove the stale objects of azure-vnet; `reset` restores them",
+        _INSTALLED,
+        {
+            "--dry-run": _switch("only show the objects that a sweep would remove"),
+            "--exit-code": _switch("with --dry-run: exit with 4 if there is something to sweep"),
+        },
+    ),
+    "watch": _Command(
+        partial(run.optional, watch_command),
+        "keep the routing of an applied config right, until SIGTERM or SIGINT",
+        _INSTALLED,
+        more=f"; with --json, {_JSON_OF_A_WATCH}",
+    ),
 }
 
 
@@ -89,9 +261,6 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     """
 
     class Parser(argparse.ArgumentParser):
-        def switch(self, name: str, text: str) -> None:
-            self.add_argument(name, action="store_true", help=text)
-
         def error(self, message: str) -> NoReturn:
             message = printable(f"{message}{_step(message, words, commands.choices)}")
             if as_json:
@@ -108,8 +277,8 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     formatter = partial(_Formatter, width=78)
     # They stand before the command or after it, where a default would hide the former.
     common = Parser(add_help=False, formatter_class=formatter, argument_default=argparse.SUPPRESS)
-    common.switch("--json", "the answer as JSON")
-    common.add_argument("-v", "--verbose", action="store_true", help="write more to stderr")
+    common.add_argument("--json", **_switch("the answer as JSON"))
+    common.add_argument("-v", "--verbose", **_switch("write more to stderr"))
     common.add_argument(
         "--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds"
     )
@@ -128,129 +297,29 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
         dest="command", required=True, metavar="COMMAND", title="commands"
     )
 
-    def command(
-        name: str,
-        run: Callable[[argparse.Namespace], int],
-        text: str,
-        *,
-        config: str | None = None,
-        has_root: bool = False,
-    ) -> Parser:
+    # With its own command alone, the parser is made in a fifth of the instructions.
+    for name in [word for word in words[:1] if word in _COMMANDS] or _COMMANDS:
+        command = _COMMANDS[name]
         added = commands.add_parser(
             name,
-            help=text,
-            description=text,
+            help=command.text,
+            description=command.text + command.more,
             formatter_class=formatter,
             allow_abbrev=False,
             parents=[common],
         )
-        added.set_defaults(run=run, verdict="", **_ABSENT)
-        if config is not None:
+        added.set_defaults(run=command.run, verdict="", **_ABSENT)
+        if command.config is not None:
             text = (
                 "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
             )
-            text += config and f"; without it: {config}"
-            added.add_argument("config", nargs="?" if config else None, metavar="CONFIG", help=text)
-            added.switch(
-                "--allow-empty",
-                "accept a CONFIG that installs nothing, which means: remove everything",
-            )
-        if has_root:
-            added.add_argument(
-                "--root",
-                type=_folder,
-                metavar="DIR",
-                help="an image: files and units below DIR, nothing live",
-            )
-        return added
-
-    installed = "the installed config"
-    command(
-        "status",
-        run.status,
-        "show in one sentence if this node is right, and the next step; needs no root",
-    )
-    added = command(
-        "plan",
-        run.plan,
-        "show the changes that apply would make; changes nothing, needs no root",
-        config=installed,
-        has_root=True,
-    )
-    added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
-    added.switch("--diff", "show the changed files as a unified diff")
-    _from_records(added)
-    added = command(
-        "check",
-        run.check,
-        "prove every expected CIDR, and compare all else; changes nothing, needs no root",
-        config=installed,
-        has_root=True,
-    )
-    added.add_argument(
-        "--fail-on",
-        choices=["error", "warning"],
-        default="error",
-        help="exit with 1 for findings of this severity or a worse one; the default is error",
-    )
-    _from_records(added)
-    added.switch("--fix", "write CONFIG with the routes that repair this node, to apply it")
-    added.add_argument(
-        "--format",
-        choices=["prometheus"],
-        help="the answer as metrics of this node, for the textfile collector of node_exporter",
-    )
-    added.add_argument(
-        "--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole"
-    )
-    command("record", run.record, "print this node as a line of JSON, for --from; needs no root")
-    command(
-        "explain", run.explain, "show which route and device decide each part, and why"
-    ).add_argument(
-        "targets", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family"
-    )
-    added = command("render", run.render, "show the files that apply would install", config="")
-    added.add_argument(
-        "name", nargs="?", metavar="NAME", help="only this file, by its path or last part"
-    )
-    added.add_argument(
-        "--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR"
-    )
-    command(
-        "schema",
-        run.schema,
-        "print the JSON Schema of CONFIG, for editors and for programs that write one",
-    )
-    command("init", run.init, "print a first CONFIG for this node, under WARN").add_argument(
-        "--cidr",
-        action="append",
-        default=[],
-        metavar="CIDR",
-        help="an expected CIDR; repeat it for several",
-    )
-    added = command(
-        "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
-    )
-    for name, text in _OF_APPLY.items():
-        added.switch(name, text)
-    command(
-        "reset",
-        run.reset,
-        "remove everything that hostrouting installed, and restore swept objects",
-        config="any config; only the records of a sweep with a backupDir need one",
-        has_root=True,
-    )
-    added = command(
-        "sweep",
-        partial(run.optional, sweep_command),
-        "remove the stale objects of azure-vnet; `reset` restores them",
-        config=installed,
-    )
-    added.switch("--dry-run", "only show the objects that a sweep would remove")
-    added.switch("--exit-code", "with --dry-run: exit with 4 if there is something to sweep")
-    text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
-    added = command("watch", partial(run.optional, watch_command), text, config=installed)
-    added.description = f"{text}; with --json, {_JSON_OF_A_WATCH}"
+            text += command.config and f"; without it: {command.config}"
+            nargs = "?" if command.config else None
+            added.add_argument("config", nargs=nargs, metavar="CONFIG", help=text)
+            text = "accept a CONFIG that installs nothing, which means: remove everything"
+            added.add_argument("--allow-empty", **_switch(text))
+        for option, keywords in command.options.items():
+            added.add_argument(option, **keywords)
     return root
 
 
@@ -291,33 +360,3 @@ def _step(
     if "--cidr" in known:
         return "; give --cidr once for each expected CIDR"
     return f"; for its words: {chosen.prog if chosen else 'hostrouting'} --help"
-
-
-def _from_records(added: argparse.ArgumentParser) -> None:
-    text = "of recorded nodes instead, in files with a line for each, or - for stdin"
-    added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
-    added.add_argument(
-        "--jobs",
-        type=int,
-        choices=range(1, 65),
-        default=1,
-        metavar="N",
-        help="with --from: the number of processes; the default is 1",
-    )
-    added.set_defaults(fail_on="error")
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (seconds := float(text)) < float("inf"):
-            return seconds
-    raise argparse.ArgumentTypeError(
-        f"a timeout must be more than 0 seconds, such as 60 (got {text})"
-    )
-
-
-def _folder(text: str) -> str:
-    # An empty variable of a script would stand for the working directory.
-    if not text:
-        raise argparse.ArgumentTypeError("the path of a folder must not be empty")
-    return text
