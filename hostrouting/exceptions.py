@@ -10,7 +10,8 @@
     │   ├── NeighbourRejectedError   changes of neighbours were refused; the rest was made
     │   ├── PermissionDeniedError    a capability is missing
     │   ├── RouteRejectedError       changes were refused; each refusal, and the rollback
-    │   └── ToolNotFoundError        a program is not installed; the package that has it
+    │   ├── ToolNotFoundError        a program is not installed; the package that has it
+    │   └── UnknownDecisionError     the kernel's decision depends on more than a model holds
     ├── RouteOverlapError            expected addresses would leave by another device; the report
     │   └── WorseRoutingError        the same for addresses that leave right without the config
     ├── StaleCNIError                the sweep would remove live objects, or they come back
@@ -48,6 +49,7 @@ __all__ = [
     "StaleCNIError",
     "ToolNotFoundError",
     "UnitError",
+    "UnknownDecisionError",
     "UnreadableConfigError",
     "WorseRoutingError",
 ]
@@ -155,6 +157,10 @@ class ToolNotFoundError(BackendError):
         super().__init__(
             f"{tool} is needed {purpose}, but not installed; install the package {package}"
         )
+
+
+class UnknownDecisionError(BackendError):
+    """The kernel's decision depends on more than the model holds; the message names the gap."""
 
 
 class Refusal(NamedTuple):

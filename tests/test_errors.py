@@ -29,7 +29,7 @@ from hostrouting import (
     WorseRoutingError,
     prove_egress,
 )
-from hostrouting.exceptions import NeighbourRejectedError
+from hostrouting.exceptions import NeighbourRejectedError, UnknownDecisionError
 from hostrouting.net.links import Neighbour
 from hostrouting.testing import MemoryBackend
 from phases import (
@@ -63,6 +63,7 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     WorseRoutingError(REPORT, "x"),
     StaleCNIError("x"),
     UnitError("x"),
+    UnknownDecisionError("x"),
     HostFileError("x"),
     LockHeldError("x"),
     PhaseError("x"),

@@ -11,7 +11,8 @@ the result is `UnknownDecisionError` or `Decision.unknown`. For IPv6 it models t
 without the state of gateways and without the kernel's choice of a source.
 """
 
-from hostrouting.fib.model import Decision, Fib, UnknownDecisionError
+from hostrouting.exceptions import UnknownDecisionError
+from hostrouting.fib.model import Decision, Fib
 from hostrouting.fib.rules import Packet
 
 __all__ = ["Decision", "Fib", "Packet", "UnknownDecisionError"]

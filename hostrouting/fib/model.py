@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import attrs
 
-from hostrouting.exceptions import BackendError
+from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import Bucket, Key, Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
@@ -41,10 +41,6 @@ _ROUTE_ERRORS = {
     "prohibit": errno.EACCES,
 }
 _RULE_ERRORS = {**_ROUTE_ERRORS, "unreachable": errno.ENETUNREACH}
-
-
-class UnknownDecisionError(BackendError):
-    """The kernel's decision depends on more than the model holds; the message names the gap."""
 
 
 class Decision(NamedTuple):

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from hostrouting.config import HostRoutingConfig, OverlapMode
-from hostrouting.exceptions import WorseRoutingError
-from hostrouting.fib import Fib, UnknownDecisionError
+from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop
 from hostrouting.route_overlap.task import announced_fabric, prove_config, unready_units
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.fib import Fib
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
@@ -110,6 +110,8 @@ class Forecaster:
 
     def _read(self) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
+        from hostrouting.fib import Fib  # needed for changes alone
+
         routing, families = self._host.routes, self._families
         if isinstance(routing, Fib):
             return routing
