@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from hostrouting.base.values import LightValue
 from phases import Change
 
 Severity = Literal["error", "warning", "note"]
@@ -26,7 +27,7 @@ STATES: Final = {
 
 
 @attrs.frozen
-class NodeFinding:
+class NodeFinding(LightValue):
     """One difference between node and config: its kind, its subject and the reason.
 
     An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be

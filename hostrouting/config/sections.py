@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
+from hostrouting.base.values import LightValue
 from hostrouting.config import rules
 from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.config.wire import (
@@ -294,7 +295,7 @@ def _expected_cidr(value: object) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class RouteOverlapConfig(WireValue):
+class RouteOverlapConfig(LightValue, WireValue):
     """The addresses that must leave by the node's own device, or by one that a CNI made.
 
     >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
@@ -372,7 +373,7 @@ def _why_gates_clash(after: Iterable[str], gates: Iterable[str]) -> Iterator[Con
 
 
 @attrs.frozen(kw_only=True)
-class HostRoutingConfig(WireValue):
+class HostRoutingConfig(LightValue, WireValue):
     """The operator's config of a node's routing.
 
     >>> config = HostRoutingConfig.from_json('''{"hostRouting": {

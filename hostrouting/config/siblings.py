@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from hostrouting.base.values import LightValue
 from hostrouting.config import rules
 from hostrouting.config.wire import WireValue, setting
 from hostrouting.exceptions import ConfigMistake
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
-class ProbeSNATConfig(WireValue):
+class ProbeSNATConfig(LightValue, WireValue):
     """IPv6 load-balancer probes: their link-local source becomes a global, routable address."""
 
     enabled: bool = setting("Installs the rules.")
@@ -47,7 +48,7 @@ class ProbeSNATConfig(WireValue):
 
 
 @attrs.frozen(kw_only=True)
-class StaleCNIForce(WireValue):
+class StaleCNIForce(LightValue, WireValue):
     """Signs of a live CNI that the sweep ignores, for operators certain that it has ended."""
 
     conflist: bool = setting("Sweep although a file in /etc/cni/net.d still names the CNI.")
@@ -55,7 +56,7 @@ class StaleCNIForce(WireValue):
 
 
 @attrs.frozen(kw_only=True)
-class StaleCNIConfig(WireValue):
+class StaleCNIConfig(LightValue, WireValue):
     """The sweep of objects that azure-vnet left on a node: only those of addresses in podCidrs."""
 
     enabled: bool = setting("Sweeps at each apply.")
@@ -95,7 +96,7 @@ class StaleCNIConfig(WireValue):
 
 
 @attrs.frozen(kw_only=True)
-class WatchConfig(WireValue):
+class WatchConfig(LightValue, WireValue):
     """A unit that keeps routing right after the boot.
 
     >>> WatchConfig.from_mapping({"enabled": True, "interval": "1m30s"}).interval

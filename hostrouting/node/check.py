@@ -11,6 +11,7 @@ import attrs
 
 from hostrouting.base.commands import command_line
 from hostrouting.base.findings import STATES, NodeFinding, Severity
+from hostrouting.base.values import LightValue
 from hostrouting.boot import (
     INTENT_PATH,
     RESTARTS,
@@ -55,7 +56,7 @@ _prefix = attrgetter("family", "network", "prefix_length")
 
 
 @attrs.frozen
-class NodeReport(NoTruth):
+class NodeReport(LightValue, NoTruth):
     """The proof, all findings besides, and the checks that could not be made."""
 
     overlap: OverlapReport

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostrouting.base.values import LightValue
 from hostrouting.config import (
     PRESETS,
     HostRoutingConfig,
@@ -47,7 +48,7 @@ _SENTENCES: Final[dict[Kind, str]] = {
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
+class Finding(LightValue):
     """Addresses from `first` to `last`, all decided by one route that must not decide them.
 
     `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole,
@@ -103,7 +104,7 @@ class Finding:
 
 
 @attrs.frozen(kw_only=True)
-class SuggestedRoute:
+class SuggestedRoute(LightValue):
     """A route for the config that resolves findings of the devices `takes_from`."""
 
     destination: str
@@ -137,7 +138,7 @@ class SuggestedRoute:
 
 
 @attrs.frozen(kw_only=True)
-class CidrReport:
+class CidrReport(LightValue):
     """The findings in one expected CIDR, by address, and the routes that would resolve them."""
 
     cidr: str
@@ -180,7 +181,7 @@ class CidrReport:
 
 
 @attrs.frozen(kw_only=True)
-class OverlapReport(NoTruth):
+class OverlapReport(LightValue, NoTruth):
     """The answer to: does every address of the expected CIDRs leave by a device that may carry it?
 
     >>> print(OverlapReport(expected_devs=("eth0",), cidrs=(CidrReport(cidr="172.16.8.0/22"),)))
