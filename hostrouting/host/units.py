@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -123,9 +124,12 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
                 yield path, section, key.strip(_WHITE), value.strip(_WHITE)
 
 
-def _joined(text: str) -> Iterator[str]:
-    """Yield the lines without comments; a single backslash at the end joins the next line."""
-    begun = []
+# A unit is read once for each of its settings.
+@lru_cache
+def _joined(text: str) -> list[str]:
+    """Return the lines without comments; a single backslash at the end joins the next line."""
+    lines: list[str] = []
+    begun: list[str] = []
     for raw in re.split(_LINE_END, text):
         line = raw.lstrip(_WHITE)
         # Also in the middle of a longer line.
@@ -135,9 +139,9 @@ def _joined(text: str) -> Iterator[str]:
         if backslashes % 2:
             begun.append(f"{line[:-1]} ")
         else:
-            yield "".join([*begun, line]).strip(_WHITE)
+            lines.append("".join([*begun, line]).strip(_WHITE))
             begun = []
-    yield "".join(begun).strip(_WHITE)
+    return [*lines, "".join(begun).strip(_WHITE)]
 
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
