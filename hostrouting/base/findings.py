@@ -37,12 +37,7 @@ class NodeFinding(LightValue):
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
     """
 
-    #: `not-applied`, `lost-route`, `lost-rule`, `hides-connected`, `boot-file`, `gate-open`,
-    #: `gate-missing` and other gate troubles, `held`, `gate-down`, `failed-unit`, `disabled`,
-    #: `exposed`, `fabric`, `late-unit`, `spared-unit`, `nothing-proven`, `idle-device`,
-    #: `silent-gateway`, `several-exits`, `chosen-exit`, `fallback-by-fabric`, `foreign-source`,
-    #: `will-vanish`, `networkd`, `policy-rule`, `no-program`; or a sibling's: `probe-snat`,
-    #: `stale-cni`, `watch`.
+    #: A word such as `lost-route`; `release/findings.py` describes each.
     kind: str
     subject: str
     reason: str
