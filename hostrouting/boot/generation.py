@@ -69,19 +69,21 @@ exit 1
 class Generation(NamedTuple):
     """The contents of files by path: each of `SCRIPT_PATHS`, the list of units, and the intent.
 
-    >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
+    >>> Generation.of(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-a8f1d520'
     """
 
     contents: Mapping[str, bytes]
+    #: Of the folder, derived from the content: the same files have the same folder.
+    name: str
 
-    @property
-    def name(self) -> str:
-        """The name of the folder, derived from the content: the same files have the same folder."""
+    @classmethod
+    def of(cls, contents: Mapping[str, bytes]) -> Generation:
+        """Return the generation of these contents, with its name."""
         checksum = 0
-        for content in self.contents.values():
+        for content in contents.values():
             checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
-        return f"{_PREFIX}{checksum:08x}"
+        return cls(contents, f"{_PREFIX}{checksum:08x}")
 
     @property
     def folder(self) -> str:

@@ -165,7 +165,7 @@ class Steps:
             for path, content in installed.items()
             if f"{path.rpartition('/')[2].removesuffix('.sh')}.service" in present
         }
-        generation = Generation(idle | kept | wanted)
+        generation = Generation.of(idle | kept | wanted)
         # A new link is a change itself.
         changes = {
             path: Change("~" if path in in_force else "+", path)
@@ -182,7 +182,7 @@ class Steps:
             if self._disk.differs(file)
         ]
         # Upstream's scripts, without a generation or in the middle of this, become one at once.
-        plain = Generation(idle | upstream) if upstream else None
+        plain = Generation.of(idle | upstream) if upstream else None
         if plain is not None and now not in {None, plain.name}:
             plain = None
         discarded = self._discard_folders(generation.folder, plain)

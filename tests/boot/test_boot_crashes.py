@@ -214,7 +214,7 @@ def test_a_failed_run_leaves_a_gate() -> None:
 def take_list(host: FakeHost) -> None:
     """Make the files of an install those of a version whose gates asked whatever had a link."""
     contents = {path: host.files.read(path) or b"" for path in SCRIPT_PATHS}
-    earlier = Generation(contents)
+    earlier = Generation.of(contents)
     for file in earlier.files:
         host.files.write(file.path, file.content, mode=file.mode)
     host.files.link(GENERATION_LINK, earlier.name)
