@@ -101,14 +101,6 @@ def test_sleep_wakes_on_cancel(clock: ManualClock, threads: ThreadPoolExecutor) 
     assert clock.monotonic() == 0
 
 
-def test_sleep_ends_at_the_deadline(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
-    """A sleep that would outlast the context ends with it."""
-    sleeping = threads.submit(Context(timeout=5, clock=clock).sleep, 10)
-    clock.wait_for_sleepers()
-    clock.advance(5)
-    assert isinstance(sleeping.exception(timeout=60), DeadlineExceededError)
-
-
 def test_sleep_on_real_time() -> None:
     """The system's clock sleeps and measures too."""
     ctx = Context(timeout=3600)

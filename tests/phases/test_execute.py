@@ -75,16 +75,6 @@ def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
     assert {record.name for record in caplog.records} == {"agent"}
 
 
-def test_failure_under_three_groups() -> None:
-    """Named groups stand in the path once, anonymous ones do not; the cause is reached through all."""
-    cause = ValueError("overlap")
-    deep = Serial(Parallel(Serial(FailingTask("check", cause), name="inner")), name="outer")
-    with pytest.raises(TaskFailedError, match=r"^outer/inner/check: overlap$") as caught:
-        execute(deep)
-    assert caught.value.failures == (cause,)
-    assert caught.value.__cause__ is cause
-
-
 def test_task_that_executes_tasks() -> None:
     """A task may execute others while it runs, in its own or a new context: the path is whole and
     not repeated.

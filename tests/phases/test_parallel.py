@@ -27,30 +27,6 @@ def _discard(_: object) -> None:
     pass
 
 
-def test_first_failure_cancels_the_siblings() -> None:
-    """A sibling is woken with the reason, and is not reported as a failure."""
-    asleep = threading.Event()
-    reasons: list[str | None] = []
-
-    def sleep(ctx: Context) -> None:
-        asleep.set()
-        try:
-            ctx.sleep(3600)
-        finally:
-            reasons.append(ctx.reason)
-
-    def fail(_: Context) -> None:
-        asleep.wait(10)
-        raise OSError("x")
-
-    ctx = Context()
-    with pytest.raises(TaskFailedError, match=r"^fail: x$") as caught:
-        execute(Parallel(task("sleep")(sleep), task("fail")(fail)), ctx)
-    assert reasons == ["fail failed"]
-    assert len(caught.value.failures) == 1
-    assert not ctx.cancelled
-
-
 def test_no_failure_is_lost() -> None:
     """The first failure is raised, and leads to all others."""
     first, second = OSError("first"), OSError("second")
@@ -162,7 +138,7 @@ def _after(name: str) -> Callable[[logging.LogRecord], bool]:
 
 def test_all_begin_though_one_has_failed_before() -> None:
     """A task that fails at once does not keep others from starting; they are cancelled after all
-    have started.
+    have started, with the reason, and are no failures. The caller's context goes on.
     """
     logger = logging.getLogger("test_all_begin")
     logger.setLevel(logging.INFO)
@@ -176,10 +152,12 @@ def test_all_begin_though_one_has_failed_before() -> None:
         ctx.wait(lambda: ctx.cancelled)
         reasons.append(ctx.reason)
 
+    ctx = Context()
     with pytest.raises(TaskFailedError, match=r"^a: x$") as caught:
-        execute(Parallel(FailingTask("a", OSError("x")), task("b")(do)), logger=logger)
+        execute(Parallel(FailingTask("a", OSError("x")), task("b")(do)), ctx, logger=logger)
     assert (began, reasons) == (["b"], ["a failed"])
     assert len(caught.value.failures) == 1
+    assert not ctx.cancelled
 
 
 def test_a_skipped_task_is_not_waited_for() -> None:

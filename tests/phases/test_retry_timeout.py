@@ -78,14 +78,6 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
     assert (report.degraded, report.result) == (False, None)
 
 
-def test_group_is_tried_again(clock: ManualClock) -> None:
-    """A group is done again as a whole, if all its failures are worth it."""
-    journal: list[str] = []
-    group = Serial(RecordingTask("a", journal), FailingTask("b", OSError("busy"), times=1))
-    execute(with_retry(group, attempts=2, retry_on=(OSError,)), Context(clock=clock))
-    assert journal == ["do a", "do a"]
-
-
 def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
     """Another error than those of retry_on fails at once, in a group too."""
     wrong = FailingTask("a", ValueError("wrong"))
@@ -163,14 +155,6 @@ def test_an_observer_hears_of_each_attempt(
     assert "task=all/flaky error='busy'" in caplog.records[0].getMessage()
 
 
-def test_interrupt_is_not_tried_again() -> None:
-    """KeyboardInterrupt passes."""
-    interrupted = FailingTask("a", KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        execute(with_retry(interrupted, attempts=3))
-    assert interrupted.calls == 1
-
-
 def test_pause_ends_with_the_context(clock: ManualClock) -> None:
     """A deadline in the pause ends it; the last error is its context."""
     with pytest.raises(DeadlineExceededError) as caught:
@@ -180,14 +164,6 @@ def test_pause_ends_with_the_context(clock: ManualClock) -> None:
         )
     assert str(caught.value.__context__) == "busy"
     assert clock.monotonic() == 2
-
-
-def test_timeouts_are_tried_again(clock: ManualClock) -> None:
-    """Each attempt can have its own deadline."""
-    naps = [60.0, 1.0]
-    nap = task("nap")(lambda ctx: ctx.sleep(naps.pop(0)))
-    execute(with_retry(with_timeout(nap, 5), attempts=2, backoff=1), Context(clock=clock))
-    assert clock.monotonic() == 5 + 1 + 1
 
 
 def test_wrapping_keeps_name_and_abilities() -> None:

@@ -236,39 +236,6 @@ def test_timeout() -> None:
     assert isinstance(report.error, DeadlineExceededError)
 
 
-def test_undo_after_a_timeout_has_time() -> None:
-    """Undoing does not happen in the context that is over."""
-    journal: list[str] = []
-    nap = task("nap")(lambda ctx: ctx.sleep(60))
-    group = Serial(RecordingTask("a", journal), nap)
-    report = run(group, timeout=5, undo_on_failure=True, ctx=in_time())
-    assert journal[-1] == "undo a"
-    assert statuses(report)["a"] == "undone"
-
-
-def test_undo_that_fails_is_told() -> None:
-    """A task whose undo fails is reported as failed, the run's error names it, and the rest is
-    undone.
-    """
-    journal: list[str] = []
-
-    def stuck(_: Context) -> None:
-        raise OSError("stuck")
-
-    inner = Serial(RecordingTask("a", journal), task("b", undo=stuck)(lambda _: None), name="inner")
-    report = run(Serial(inner, FailingTask("c", OSError("x")), name="all"), undo_on_failure=True)
-    assert journal[-1] == "undo a"
-    assert statuses(report) == {
-        "a": "undone",
-        "b": "failed",
-        "inner": "failed",
-        "c": "failed",
-        "all": "failed",
-    }
-    assert report.error is not None
-    assert str(report.error) == "all/c: x; all/inner/b: stuck"
-
-
 def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
     """A completed task without undo is named in the log and stays as it is."""
     caplog.set_level(logging.WARNING)
@@ -291,18 +258,6 @@ class _Composite:
         """Execute them."""
         for each in self.inside:
             execute(each, ctx)
-
-
-def test_tasks_composed_on_the_fly_are_reported() -> None:
-    """Tasks that another one executes stand under it in the report, and are undone with all others."""
-    journal: list[str] = []
-    group = Serial(
-        _Composite(RecordingTask("a", journal)), FailingTask("b", OSError("x")), name="all"
-    )
-    report = run(group, undo_on_failure=True)
-    assert [child.name for child in report.children[0].children] == ["a"]
-    assert report.children[0].children[0].status == "undone"
-    assert journal[-1] == "undo a"
 
 
 def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
@@ -330,19 +285,6 @@ def test_a_loop_of_tasks_keeps_the_latest_report() -> None:
                 execute(RecordingTask("reconcile", []), ctx)
 
     assert len(run(Loop()).children) == 1
-
-
-def test_retried_tasks_report_the_last_attempt() -> None:
-    """A task that was done again has one report, and is undone once."""
-    journal: list[str] = []
-    group = with_retry(
-        Serial(RecordingTask("a", journal), FailingTask("b", OSError("busy"), times=1)),
-        attempts=2,
-        backoff=0,
-    )
-    report = run(Serial(group, FailingTask("c", OSError("x"))), undo_on_failure=True)
-    assert statuses(report) | {"b": "ok", "a": "undone", "c": "failed"} == statuses(report)
-    assert journal.count("undo a") == 1
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])

@@ -119,16 +119,6 @@ def test_on_failure_may_raise_the_error_that_it_got() -> None:
     assert len(caught.value.failures) == 1
 
 
-def test_an_interrupt_in_on_failure_passes() -> None:
-    """Ctrl-C during `on_failure` ends the run as it does elsewhere."""
-
-    def interrupted(_: TaskFailedError) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(Serial(tolerate(_probes(), on_failure=interrupted)))
-
-
 def test_the_end_of_the_context_is_not_tolerated() -> None:
     """A cancellation, an interrupt or the end of the caller's deadline is still raised."""
     ctx = Context()
