@@ -99,8 +99,11 @@ class WatchedRuns:
         assert ours(self._host) == []
 
 
-def run_beside(rounds: int, node: KernelNode) -> None:
-    """Apply two configs in turn, and reset, each time with a new watch."""
+@pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
+def test_watch_beside_runs(node: KernelNode, rounds: int) -> None:
+    """After each apply a watch beside it changes no route of ours; after a reset it ends, and all
+    of them are gone.
+    """
     host = kernel_host(node)
     with host.events.listen(Context()) as listener:
         runs = WatchedRuns(host, listener)
@@ -111,19 +114,6 @@ def run_beside(rounds: int, node: KernelNode) -> None:
                 for config, wanted in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
                     runs.apply(config, wanted, watch)
                 runs.reset(it)
-
-
-def test_watch_beside_runs(node: KernelNode) -> None:
-    """After each apply a watch beside it changes no route of ours; after a reset it ends, and all
-    of them are gone.
-    """
-    run_beside(3, node)
-
-
-@pytest.mark.soak
-def test_watch_beside_five_hundred_runs(node: KernelNode) -> None:
-    """The same for 500 rounds."""
-    run_beside(500, node)
 
 
 # --- among changers
@@ -185,8 +175,12 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def churn_without_growth(changes: int, node: KernelNode) -> None:
-    """Compare memory and descriptors after a warm-up and at the end."""
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [60, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_random_churn(node: KernelNode, changes: int) -> None:
+    """After random changes of routes, addresses, links and rules the routes of the config are in
+    force; neither memory nor descriptors leak. A busy node has fewer than 20,000 in an hour.
+    """
     with watching(kernel_host(node), node) as watched:
         churn(max(30, changes // 10), watched, node, seed=1)
         tracemalloc.start()
@@ -203,19 +197,3 @@ def churn_without_growth(changes: int, node: KernelNode) -> None:
         # Bounded memories fill up; a leak of a hundred bytes a change is more than this in the long
         # form.
         assert grown < 2_000_000, f"{grown} bytes more after {changes} changes"
-
-
-@pytest.mark.slow
-def test_random_churn(node: KernelNode) -> None:
-    """After random changes of routes, addresses, links and rules the routes of the config are in
-    force.
-    """
-    churn_without_growth(60, node)
-
-
-@pytest.mark.soak
-def test_an_hour_of_random_churn(node: KernelNode) -> None:
-    """The same for 20,000 changes, more than a busy node has in an hour; neither memory nor
-    descriptors leak.
-    """
-    churn_without_growth(20_000, node)

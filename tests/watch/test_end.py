@@ -55,15 +55,6 @@ def watched(node: LongReadings) -> None:
     assert ctx.reason == "SIGTERM"
 
 
-def test_the_reading_before_a_repair_is_given_up() -> None:
-    """Nothing has been changed by then, and nothing is."""
-    node = LongReadings(signalled=1)
-    arrange(node)
-    watched(node)
-    assert not node.is_whole
-    assert node.changes == []
-
-
 def test_the_reading_of_a_proof_is_given_up() -> None:
     """The repair is done, and the proof is made anew at the next start."""
     node = LongReadings(signalled=1)

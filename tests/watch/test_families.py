@@ -2,28 +2,21 @@
 advertisements.
 """
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-import attrs
 import pytest
 from support.kernel import needs_kernel
-from support.routers import Prefix, Router, WiredNode
+from support.routers import Prefix, WiredNode
 from support.watched_nodes import Running, kernel_host, running
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.net.routes import Route
 from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
-OURS = Route.parse("fd00:1::/64", gateway="fd00:9::1", dev="eth0", metric=1)
-TEXT = "fd00:1::/64 via fd00:9::1 dev eth0 proto 142 metric 1"
 WANTED = {"destination": "fd00:1::/64", "gateway": "fd00:9::1", "dev": "eth0"}
-IPV4_ROUTE = {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0"}
 
 
 def config_of(*routes: dict[str, str], **more: object) -> HostRoutingConfig:
@@ -37,32 +30,6 @@ def ours(node: WiredNode) -> list[str]:
 
 def until_kept(watch: Running, node: WiredNode) -> None:
     watch.until(lambda: len(ours(node)) == 1)
-
-
-def test_a_fake_node(caplog: pytest.LogCaptureFixture) -> None:
-    """A route of either family comes back, and a reload brings the other family."""
-    node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
-    node.add_address("eth0", "fd00:9::4/64")
-    host = FakeHost(node)
-    watch = Watch(config_of(IPV4_ROUTE), host=host)
-
-    def standing() -> list[str]:
-        return [
-            str(route) for family in node.families for route in node.routes_of(OUR_PROTOCOL, family)
-        ]
-
-    with running(watch) as running_watch:
-        running_watch.until(lambda: len(standing()) == 1)
-        watch.reload(lambda: config_of(IPV4_ROUTE, WANTED))
-        running_watch.until(lambda: standing()[1:] == [TEXT])
-        for _ in range(3):
-            node.delete_route(OURS)
-            running_watch.until(lambda: standing()[1:] == [TEXT])
-        watch.reload(lambda: config_of(IPV4_ROUTE))
-        running_watch.until(lambda: len(standing()) == 1)
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @contextmanager
@@ -114,85 +81,31 @@ def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) ->
             watch.until(lambda: "fd00:9::7" in caplog.text)
 
 
-@attrs.frozen
-class Proven:
-    """A wired node whose watch proves an IPv6 address."""
-
-    node: WiredNode
-    router: Router
-    _watch: Running
-    _exists: Callable[[str], bool]
-
-    def until(self, marker: str) -> None:
-        other = {MARKER_OK: MARKER_DETECTED, MARKER_DETECTED: MARKER_OK}[marker]
-        self._watch.until(lambda: self._exists(marker) and not self._exists(other))
-
-    def is_quiet_for(self, seconds: float) -> bool:
-        """Return True if there is no alarm for some seconds."""
-        ctx = Context()
-        return not ctx.wait(
-            lambda: self._exists(MARKER_DETECTED), until=ctx.clock.monotonic() + seconds
-        )
-
-
-@pytest.fixture
-def proven(caplog: pytest.LogCaptureFixture) -> Iterator[Proven]:
-    caplog.set_level(logging.INFO)
-    watched = {"enabled": True, "interval": "3s"}
-    config = config_of(routeOverlap={"expected": ["aws-ipv6"]}, watch=watched)
-    with wired("eth0", "rdma0") as node, node.router("eth0") as router:
-        router.advertise(lifetime=3, options=[Prefix("fd00:5::/64")])
-        host = kernel_host(node)
-        with running(Watch(config, host=host)) as watch:
-            found = Proven(node, router, watch, host.files.exists)
-            found.until(MARKER_OK)
-            yield found
-
-
 @needs_kernel
 @pytest.mark.slow
-def test_a_renewal_is_no_alarm_and_an_end_is_one(proven: Proven) -> None:
-    """No event tells of a renewal, nor for long of an end: the watch wakes when the route would
-    end, and looks.
-    """
-    for _ in range(5):
-        assert proven.is_quiet_for(1)
-        proven.router.advertise(lifetime=3)
-    proven.until(MARKER_DETECTED)
-    # The kernel still shows it.
-    assert "expires -" in proven.node.ip("-6 route show default")
-    proven.router.advertise()
-    proven.until(MARKER_OK)
-
-
-@needs_kernel
-@pytest.mark.slow
-def test_the_next_advertisement_mends_a_loss(proven: Proven) -> None:
+def test_the_next_advertisement_mends_a_loss() -> None:
     """The kernel deletes what it learned when any device forwards: no alarm for an interval, a
     router may mend it.
     """
-    proven.router.advertise()
-    proven.until(MARKER_OK)
-    proven.node.switch(rdma0__forwarding=1)
-    assert proven.node.ip("-6 route show default") == ""
-    assert proven.is_quiet_for(2)
-    proven.router.advertise()
-    assert proven.is_quiet_for(4)
-    proven.node.switch(rdma0__forwarding=1)
-    proven.until(MARKER_DETECTED)
+    watched = {"enabled": True, "interval": "3s"}
+    config = config_of(routeOverlap={"expected": ["aws-ipv6"]}, watch=watched)
+    with wired("eth0", "rdma0") as node, node.router("eth0") as router:
+        router.advertise(options=[Prefix("fd00:5::/64")])
+        host = kernel_host(node)
+        with running(Watch(config, host=host)) as watch:
 
+            def is_alarmed() -> bool:
+                return host.files.exists(MARKER_DETECTED)
 
-@needs_kernel
-@pytest.mark.slow
-def test_a_better_router_of_the_fabric(proven: Proven) -> None:
-    """Its default route decides, and is an alarm at once; so is a link that went down, as no router
-    mends that.
-    """
-    proven.router.advertise()
-    with proven.node.router("rdma0") as fabric:
-        fabric.advertise(preference="high")
-        proven.until(MARKER_DETECTED)
-        fabric.advertise(lifetime=0)
-        proven.until(MARKER_OK)
-    proven.node.set_up("eth0", up=False)
-    proven.until(MARKER_DETECTED)
+            def is_quiet_for(seconds: float) -> bool:
+                ctx = Context()
+                return not ctx.wait(is_alarmed, until=ctx.clock.monotonic() + seconds)
+
+            watch.until(lambda: host.files.exists(MARKER_OK))
+            node.switch(rdma0__forwarding=1)
+            assert node.ip("-6 route show default") == ""
+            assert is_quiet_for(2)
+            router.advertise()
+            assert is_quiet_for(4)
+            node.switch(rdma0__forwarding=1)
+            watch.until(is_alarmed)

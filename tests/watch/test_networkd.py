@@ -14,7 +14,6 @@ from support.intent_nodes import ROUTES, apply, config, in_time, node
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import IPV6, Host
 from hostrouting.host.units import MASK
 from hostrouting.net.rules import Rule
@@ -29,7 +28,7 @@ from hostrouting.watch.networkd import (
     foreign_routes,
     networkd_texts,
 )
-from phases import execute, plan, run
+from phases import execute, plan
 
 MAIN = "/etc/systemd/networkd.conf"
 TRUE = ("1", "yes", "Y", "true", "T", "ON")
@@ -281,17 +280,6 @@ def test_it_comes_and_goes_with_the_config() -> None:
         assert not host.files.exists("/etc/systemd/networkd.conf.d")
 
 
-def test_an_undo_of_the_run_removes_it() -> None:
-    """And leaves the drop-ins of others alone."""
-    host = node()
-    host.files.write("/etc/systemd/networkd.conf.d/50-mine.conf", b"", mode=0o644)
-    report = run(Configure(config(**KEPT), host=host), in_time())
-    assert report.ok
-    assert host.files.exists(DROP_IN_PATH)
-    Configure(config(**KEPT), host=host).undo(in_time())
-    assert host.files.names("/etc/systemd/networkd.conf.d") == ["50-mine.conf"]
-
-
 def test_check_misses_it() -> None:
     """One that was deleted or changed is a warning: routing is right without it."""
     host = node()
@@ -302,13 +290,3 @@ def test_check_misses_it() -> None:
         assert (DROP_IN_PATH, "warning") in [
             (finding.subject, finding.severity) for finding in found
         ]
-
-
-def test_it_counts_only_with_watch() -> None:
-    """Its removal is the work of the task that installs the units of watch."""
-    with pytest.raises(InvalidConfigError) as refused:
-        HostRoutingConfig.from_mapping({"watch": {"keepForeignRoutes": True}})
-    assert str(refused.value.errors[0]) == (
-        "hostRouting.watch.keepForeignRoutes: true counts only if watch.enabled is true, too; set that to true, or "
-        "take this one out"
-    )

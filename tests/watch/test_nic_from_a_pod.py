@@ -7,8 +7,7 @@ from support.kept_routes import OURS as ROUTE
 from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
 from support.needs import needs
-from support.static_route_worlds import boot
-from support.watched_nodes import CONFIG, OURS, arrange, kernel_host, ours, watching
+from support.watched_nodes import OURS, arrange, kernel_host, watching
 
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context
@@ -16,13 +15,6 @@ from phases import Context
 
 class LentNode(KernelNode):
     """A node whose eth1 can be lent."""
-
-    def own_eth1(self) -> None:
-        arrange(self)
-        self.remove_link("eth1")
-        self.ip("link add eth1 type veth peer name far1")
-        self.set_up("far1")
-        self.connect()
 
     def connect(self) -> None:
         """Do as DHCP does."""
@@ -43,7 +35,11 @@ def test_watch_restores_its_routes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with LentNode.made() as node, KernelNode.made() as pod:
         assert isinstance(node, LentNode)
-        node.own_eth1()
+        arrange(node)
+        node.remove_link("eth1")
+        node.ip("link add eth1 type veth peer name far1")
+        node.set_up("far1")
+        node.connect()
         with watching(kernel_host(node), node) as watched:
             for _ in range(100):
                 node.lend(pod)
@@ -87,17 +83,3 @@ def test_it_waits_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
         f"repaired: + {ROUTE}",
         "no route waits any more",
     ]
-
-
-@needs("kernel")
-def test_the_next_start_restores_its_routes() -> None:
-    """Without `watch` the script, which gates run at each start, does."""
-    with LentNode.made() as node, KernelNode.made() as pod:
-        assert isinstance(node, LentNode)
-        node.own_eth1()
-        for _ in range(2):
-            assert boot(node, *CONFIG.static_routes.routes, now=True)[0] == 0
-            assert ours(kernel_host(node)) == OURS
-            node.lend(pod)
-            node.take_back(pod)
-            assert ours(kernel_host(node)) == OURS[:1]

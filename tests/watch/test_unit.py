@@ -23,7 +23,7 @@ from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
-from phases import Change, TaskFailedError, execute, plan, undo
+from phases import Change, TaskFailedError, execute, plan
 
 COMMAND = "/opt/installation/bin/hostrouting"
 UNITS = "/etc/systemd/system"
@@ -410,16 +410,6 @@ class TestApply:
         assert files_of_watch(host) == []
         assert not host.services.state(in_time(), TIMER).is_running
         assert host.files.exists(f"{UNITS}/static-routes.service")
-
-    def test_undo(self) -> None:
-        """The undo of the task removes its unit and its section of the intent, and nothing else."""
-        host = with_command()
-        apply(host, **ROUTES, **BY_TIMER)
-        undo(ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host), in_time())
-        assert files_of_watch(host) == []
-        intent = json.loads(host.files.read("/etc/aks-flex-node/hostrouting.json") or b"")
-        assert "watch" not in intent["hostRouting"]
-        assert "staticRoutes" in intent["hostRouting"]
 
 
 def test_an_image(tmp_path: Path) -> None:

@@ -61,12 +61,6 @@ def until_listening(watch: Running, host: FakeHost) -> None:
     watch.until(lambda: host.events.operations.calls != [])
 
 
-def standing(watched: Watched, destination: str = "172.16.1.0/24") -> list[str]:
-    return [
-        str(route) for route in watched.host.routes.routes() if route.destination == destination
-    ]
-
-
 def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A route of the config that another program deletes comes back, and one line says so."""
     caplog.clear()
