@@ -283,15 +283,6 @@ def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> No
     assert crowded.ebtables.lines() == []
 
 
-def test_a_config_that_drops_the_probes_removes_their_rules(crowded: FakeHost) -> None:
-    """The table, unit and file are removed; foreign tables in nftables stay."""
-    crowded.nftables.load(Context(), "table ip6 other")
-    execute(configure(crowded, **PROBES), in_time())
-    execute(Configure(HostRoutingConfig(), host=crowded), in_time())
-    assert list(crowded.nftables.tables) == [("ip6", "other")]
-    assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
-
-
 def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
     """Without probes and sweep in the config, apply and reset need neither nft nor ebtables."""
     host.nftables.is_installed = False
@@ -386,25 +377,18 @@ def test_a_sibling_in_trouble(
 
 
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
-    """No lease yet: unit, script and gate of routes and check are there for the next boot; all
-    failures are told.
+    """No lease yet: after one wait of 30 s unit, script and gate of routes and check are there for
+    the next boot; all failures are told.
     """
     lose_the_default_route(host)
+    ctx = in_time()
     with pytest.raises(TaskFailedError) as caught:
-        execute(configure(host, **GATED, **ROUTES, **OVERLAP), in_time())
+        execute(configure(host, **GATED, **ROUTES, **OVERLAP), ctx)
+    assert ctx.clock.monotonic() == 30
     assert [type(failure) for failure in caught.value.failures] == [BackendError, RouteOverlapError]
     assert "no IPv4 default route" in str(caught.value.failures[0])
     for path in (DROP_IN, CHECK_UNIT, "/etc/systemd/system/static-routes.service"):
         assert host.files.exists(path)
-
-
-def test_the_pair_waits_once(host: FakeHost) -> None:
-    """Routes and check share one wait for a lease: 30 s in all."""
-    lose_the_default_route(host)
-    ctx = in_time()
-    with pytest.raises(TaskFailedError):
-        execute(configure(host, **ROUTES, **OVERLAP), ctx)
-    assert ctx.clock.monotonic() == 30
 
 
 def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
@@ -440,22 +424,6 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
     assert [type(failure) for failure in caught.value.failures] == [error]
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
     assert "undone: " not in caplog.text
-
-
-def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
-    """One plan covers all boot files: a file that both configs need is not removed and written
-    again.
-    """
-    execute(configure(host, **GATED, **ROUTES))
-    planned = plan(configure(host, **GATED, **OVERLAP)).changes
-    assert "- /etc/systemd/system/hostrouting-ready.service" not in [
-        str(change) for change in planned
-    ]
-    config = HostRoutingConfig.from_mapping({**GATED, **OVERLAP})
-    with pytest.raises(TaskFailedError):
-        execute(Configure(config, host=host, force=True))
-    assert plan(configure(host, **GATED, **OVERLAP)).changes == ()
-    assert ours(host) == []
 
 
 TAKE_HOST = [

@@ -384,27 +384,6 @@ def test_an_undo_that_systemd_does_not_read_names_what_is_left(
     assert host.files.exists(UNFINISHED)
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> None:
-    """Of the generation that could not be written: neither over an installed config nor at a first
-    apply.
-    """
-    host = host if is_installed else gpu_node()
-    before = folders(host)
-    write = host.files.write
-
-    def full(path: str, content: bytes, *, mode: int) -> bool:
-        if "/hostrouting-" not in path:
-            return write(path, content, mode=mode)
-        host.files.tree.make_directory(path.rpartition("/")[0])
-        raise HostFileError(f"cannot write {path}: No space left on device")
-
-    host.files.write = full  # type: ignore[method-assign]
-    report = run(Configure(MORE, host=host), in_time())
-    assert report.status == "failed"
-    assert folders(host) == before
-
-
 def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full after the first units: no unit is left without its gate, and the routes are
     in force.
@@ -422,14 +401,6 @@ def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatc
     routes, files = state(host)
     assert [str(route) for route in routes] == [ROUTE]
     assert not files
-
-
-def folders(host: FakeHost) -> list[str]:
-    return (
-        host.files.tree.names("/etc/aks-flex-node")
-        if host.files.tree.exists("/etc/aks-flex-node")
-        else []
-    )
 
 
 def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,15 +536,6 @@ def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
         assert found.undecided
     elif has_all:
         assert verdict(found.report) == verdict(prove_now(wanted, Fabric(), host))
-
-
-@given(worlds, st.data())
-def test_a_plan_foresees_the_proof(world: overlap_worlds.World, data: st.DataObject) -> None:
-    """Its verdict is that of the check after `apply --force`, or it says that it cannot tell."""
-    host = FakeHost(MemoryBackend())
-    world.arrange(host.routes)
-    for _ in range(2):
-        compare_plan(host, data.draw(configs(world)))
 
 
 @needs_kernel
