@@ -1,17 +1,12 @@
 #!/bin/bash
 # A stand-in of WALinuxAgent, written from its behaviour: it gives the devices of the fabric their addresses.
-#   waagent.sh DELAY      DELAY: seconds after the boot at which it begins, or `asked`: when /run/waagent.ask is written
+# It begins when /run/waagent.ask is written.
 # It reads the pool by itself, so that no fault of the product's readers can hide here.
 set -u
 pool=/var/lib/hyperv/.kvp_pool_0
 
-if [[ $1 == asked ]]; then
-    mkfifo /run/waagent.ask
-    read -r _ < /run/waagent.ask
-else
-    # PID 1 is as old as the boot.
-    sleep "$(($1 - $(ps -o etimes= -p 1)))"
-fi
+mkfifo /run/waagent.ask
+read -r _ < /run/waagent.ask
 
 finish() { # message
     echo "$1"

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 from support.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine
 from support.program import PYTHON, install_command, require_program
 from support.systemd_box import BOX_ROOT
 
@@ -40,7 +40,6 @@ each_owner: Final = pytest.mark.parametrize(
 @pytest.fixture
 def tree(owner: str, request: pytest.FixtureRequest) -> Path:
     """Return the tree of a machine with this owner of the default routes."""
-    require_nspawn()
     require_program()
     found: Path = (
         request.getfixturevalue("with_network_manager") if owner == "NetworkManager" else BOX_ROOT

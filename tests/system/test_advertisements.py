@@ -20,7 +20,7 @@ from support.advertised_machines import (
 from support.ipv6_events import IPV6_ROUTE_EVENTS, kinds_of_events
 from support.patience import wait_until
 from support.routers import Prefix
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import SystemdBox
 
 from hostrouting.host.netlink.conversation import in_namespace, open_here
 
@@ -31,11 +31,6 @@ networkctl reload
 networkctl reconfigure rdma0
 """
 NEVER_DEFAULT = "nmcli connection modify rdma0 ipv6.never-default yes; nmcli device reapply rdma0"
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_systemd_box()
 
 
 @contextmanager
@@ -95,17 +90,6 @@ def test_a_renewal_is_silent() -> None:
         wanted = defaults_of("networkd", routers.machine.version, "medium")
         routers.advertise_until(wanted, lifetime=1000)
         renewed_in_silence(routers, wanted, 1800)
-
-
-def test_expiry() -> None:
-    """A router that says no more loses its route, and so does one that takes it back."""
-    with networkd() as routers:
-        wanted = defaults_of("networkd", routers.machine.version, "medium")
-        routers.advertise_until(wanted, lifetime=3)
-        routers.until_there_are([])
-        routers.advertise_until(wanted)
-        routers.by_device["rdma0"].advertise(lifetime=0)
-        routers.until_there_are([(["eth0"], 1024)])
 
 
 @pytest.mark.parametrize("options", [[Prefix("fd02::/64")], []])
@@ -176,11 +160,6 @@ class TestNetworkManager:
         renewed_in_silence(routers, [(["eth0"], 100), (["rdma0"], 101)], 1800)
         routers.by_device["rdma0"].advertise(lifetime=0)
         routers.until_there_are([(["eth0"], 100)])
-
-    def test_expiry(self, routers: Routers) -> None:
-        """NetworkManager itself takes a route away when its time is over."""
-        self.activate(routers, lifetime=3)
-        routers.until_there_are([])
 
     def test_the_advice(self, routers: Routers) -> None:
         """`ipv6.never-default`, and the device applied again: its default route is gone, and stays

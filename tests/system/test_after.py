@@ -15,7 +15,6 @@ from support.gated_machine import (
     GatedMachine,
     applied,
     refusal,
-    require_nspawn,
 )
 from support.hurried import hurried
 
@@ -43,15 +42,14 @@ RESTARTED: Final = "Restart=on-failure\nRestartSec=1"
 LATE: Final = "neither active nor ended with success in this boot"
 
 
-def config(mode: str, *, after: bool = True) -> dict[str, object]:
-    overlap = {"expectedCidrs": ["172.16.8.0/22"], "mode": mode}
-    return {"routeOverlap": overlap, **({"after": [UNIT]} if after else {})}
+def config(mode: str) -> dict[str, object]:
+    return {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": mode}, "after": [UNIT]}
 
 
 def from_agent(host: Host) -> None:
     """Apply the whole config of an agent, whose list has the unit, to an image."""
     whole = {
-        "hostRouting": {**config("STRICT", after=False), "gates": list(GATES)},
+        "hostRouting": {**config("STRICT"), "after": None, "gates": list(GATES)},
         "bootstrap": {"additionalRequiredServices": [UNIT]},
     }
     run(Configure(HostRoutingConfig.from_mapping(whole), host=host)).raise_for_failure()
@@ -85,11 +83,6 @@ ln -s ../{UNIT} {units}/multi-user.target.wants/
     return GatedMachine(folder, units=(), arrange=arrange, prepare=prepare)
 
 
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
-
-
 @pytest.mark.parametrize(
     ("program", "settings", "mode", "arrange"),
     [
@@ -118,14 +111,6 @@ def test_routing_is_proven_after_the_unit_has_connected(
             machine.wait_for_failure(KUBE)
             assert machine.payloads() == []
         assert b"172.16.8.0/22: overlap" in (machine.files.read(MARKER_DETECTED) or b"")
-
-
-def test_without_the_key_routing_is_proven_too_early(tmp_path: Path) -> None:
-    """The fact that `after` is for: a kubelet starts on a node that is wrong seconds later."""
-    without = applied(**config("STRICT", after=False))
-    with machine_of(tmp_path, f"sleep 3; {CONNECT}", "STRICT", arrange=without) as machine:
-        machine.wait_until_up(KUBELET)
-        assert not machine.run("ip", "route", "show", "172.16.0.0/16").stdout
 
 
 @pytest.mark.parametrize(

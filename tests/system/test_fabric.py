@@ -3,13 +3,11 @@ check.
 """
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 from support.fabric_files import DATA, Files, record
-from support.gated_machine import GATES, KUBELET, GatedMachine, require_nspawn
+from support.gated_machine import GATES, KUBELET, GatedMachine
 from support.hurried import hurried
 from support.needs import require
 
@@ -49,24 +47,16 @@ DETECTED = "/run/aks-flex-node/route-overlap.detected"
 OK = "/run/aks-flex-node/route-overlap.ok"
 WAITED = "/run/aks-flex-node/waited"
 FINE = "172.16.8.0/22, 172.17.8.0/22 leave by eth0\n"
-#: The agent connects the fabric so many seconds after the boot.
-SECONDS = ["3", *(pytest.param(seconds, marks=pytest.mark.soak) for seconds in ("20", "70"))]
 
 
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
-
-
-def agent_of(delay: str) -> str:
-    return f"""\
+AGENT_UNIT = b"""\
 [Unit]
 Wants=network-online.target
 After=network-online.target
 ConditionPathExists=/etc/waagent.conf
 [Service]
 Type=simple
-ExecStart=/usr/local/sbin/waagent {delay}
+ExecStart=/usr/local/sbin/waagent
 [Install]
 WantedBy=multi-user.target
 """
@@ -108,17 +98,14 @@ class CloudMachine(GatedMachine):
         mode: str = "STRICT",
         routed: bool = False,
         files: Files = ANNOUNCED,
-        delay: str = "asked",
         daemon: str = "",
         prepare: str = LINKS + SECOND,
     ) -> None:
-        self._delay = delay
-
         def arrange(image: Host) -> None:
             for path, content in ("/etc/waagent.conf", files.configuration), (POOL, files.pool):
                 if content is not None:
                     image.files.write(path, content, mode=0o644)
-            image.files.write(f"{UNITS}/{AGENT}", agent_of(delay).encode(), mode=0o644)
+            image.files.write(f"{UNITS}/{AGENT}", AGENT_UNIT, mode=0o644)
             image.files.link(f"{UNITS}/multi-user.target.wants/{AGENT}", f"{UNITS}/{AGENT}")
             program = Path(__file__).parents[1].joinpath("support/waagent.sh").read_bytes()
             image.files.write("/usr/local/sbin/waagent", program, mode=0o755)
@@ -131,13 +118,9 @@ class CloudMachine(GatedMachine):
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare)
 
     def let_the_agent_act(self, *, until: str = "all addresses are set") -> None:
-        """Wait until the agent has said this; ask it to begin, unless it does by itself."""
-        if self._delay == "asked":
-            self.run(
-                "bash",
-                "-c",
-                "until [[ -p /run/waagent.ask ]]; do sleep .05; done; echo > /run/waagent.ask",
-            )
+        """Ask the agent to begin, and wait until it has said this."""
+        self.until("[[ -p /run/waagent.ask ]]")
+        self.run("bash", "-c", "echo > /run/waagent.ask")
         self.wait_for(until, unit=AGENT)
 
     def markers(self) -> dict[str, str]:
@@ -181,12 +164,11 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
         assert machine.markers() == {OK: FINE}
 
 
-@pytest.mark.parametrize("delay", ["asked", *SECONDS])
-def test_the_mending_routes_let_a_machine_start(tmp_path: Path, delay: str) -> None:
+def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
     """At boot and after the agent has acted the check passes, and only the expected CIDRs avoid the
     fabric.
     """
-    with CloudMachine(tmp_path, routed=True, delay=delay) as machine:
+    with CloudMachine(tmp_path, routed=True) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.markers() == {OK: FINE}
         assert machine.said() == FINE.strip()
@@ -247,27 +229,14 @@ class TestAPoolThatComesLater:
             assert machine.payloads() == []
             assert machine.findings() == found("announced")
 
-    def test_infiniband_is_waited_for(self, tmp_path: Path) -> None:
-        """On a node with InfiniBand the boot waits for the addresses, though its routes are good,
-        and then holds.
-        """
-        daemon = daemon_of(f"sleep 4; cp /root/pool {POOL}")
-        prepare = LINKS + SECOND + INFINIBAND
-        with CloudMachine(tmp_path, files=AWAITED, daemon=daemon, prepare=prepare) as machine:
-            assert machine.payloads() == []
-            assert machine.findings() == found("announced")
+    def test_the_wait_ends(self, tmp_path: Path) -> None:
+        """On a node with InfiniBand the boot waits for the addresses, though its routes are good;
+        without them the machine starts then, and later ones at once; a warning says why.
 
-    @pytest.mark.parametrize(
-        "patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)]
-    )
-    def test_the_wait_ends(
-        self, tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        """Without the addresses the machine starts after 30 s, later ones at once; a warning says
-        why.
+        The wait of 30 s is one second here.
         """
         with (
-            patience(),
+            hurried(),
             CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + INFINIBAND) as machine,
         ):
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -276,8 +245,7 @@ class TestAPoolThatComesLater:
                 f"warning: no fabric is announced: {POOL} has no IPoIB_Data yet" in machine.said()
             )
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-            seconds = 30 if patience is nullcontext else 1
-            assert machine.files.read(WAITED) == b"%d\n" % seconds
+            assert machine.files.read(WAITED) == b"1\n"
             assert machine.said().count("waiting") == 1
 
 

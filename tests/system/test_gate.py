@@ -5,40 +5,30 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import attrs
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.gated_machine import (
     GATES,
     KUBE,
-    KUBELET,
     STAND_INS,
     GatedMachine,
     more_machines,
     refusal,
-    require_nspawn,
 )
 
 from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent
 from hostrouting.boot.gates import held_gates
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
-from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
 from hostrouting.node.check import check_node
 from hostrouting.watch.unit import ConfigureWatch
-from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
 #: A shell takes a file of NULs for a script without commands. A power cut may leave one.
 NULS = "head -c 4096 /dev/zero"
 PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
 
 
 @pytest.fixture
@@ -294,30 +284,6 @@ def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
     assert not machine.files.exists("/etc/systemd/system/early.service.d")
 
 
-def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
-    """After a run that was killed before its daemon-reload no file differs, but the next run
-    reloads systemd.
-    """
-
-    class Killed(Systemctl):
-        def daemon_reload(self, ctx: Context) -> None:
-            raise KeyboardInterrupt
-
-    with GatedMachine(tmp_path, units=()) as machine:
-        pids = machine.pids()
-        drop_in = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
-        dying = attrs.evolve(machine.host, services=Killed(machine.services.command))
-        with pytest.raises(KeyboardInterrupt):
-            Boot(dying, gates=GATES).install(machine.ctx, STAND_INS[0])
-        assert drop_in not in machine.state(KUBE).drop_ins
-        assert len(machine.boot.plan_install(machine.ctx, STAND_INS[0])) == 1
-        assert machine.boot.install(machine.ctx, STAND_INS[0])
-        assert drop_in in machine.state(KUBE).drop_ins
-        assert STAND_INS[0].name in machine.state("hostrouting-ready.service").requires
-        assert not machine.boot.install(machine.ctx, STAND_INS[0])
-        assert machine.pids() == pids
-
-
 def test_removing_by_hand(machine: GatedMachine) -> None:
     """The commands in the drop-in's header remove hostrouting, the intent first, and no file of
     others.
@@ -402,20 +368,6 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
         machine.wait_until_up(after=cursor)
         machine.wait_for_retry()
         assert findings(machine) == []
-
-
-def test_a_unit_that_is_down_is_named(machine: GatedMachine) -> None:
-    """A stopped unit that a target wants is a warning, but not one whose conditions do not hold, or
-    that none wants.
-    """
-    machine.run("systemctl", "start", "systemd-nspawn@late.service")
-    machine.run("systemctl", "stop", KUBE, KUBELET, "systemd-nspawn@late.service")
-    assert findings(machine) == [("warning", "gate-down", KUBE), ("warning", "gate-down", KUBELET)]
-    path = f"{UNIT_DIRECTORY}/{KUBELET}.d/override.conf"
-    machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)
-    machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "start", KUBELET, KUBE)
-    assert findings(machine) == []
 
 
 def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from support.gated_machine import (
     STAND_INS,
     GatedMachine,
     more_machines,
-    require_nspawn,
 )
 
 from hostrouting.boot import Boot
@@ -32,11 +31,6 @@ FAULTY = {
     "endless.service": ("[Service]\nTimeoutStartSec=0", ""),
     "oneshot.service": ("[Service]\nType=oneshot", ""),
 }
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
 
 
 def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:

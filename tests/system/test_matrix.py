@@ -11,7 +11,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.gated_machine import require_nspawn
 from support.program import require_program
 from system.matrix import APPLIES, MODES, Disk, count_steps, interrupt, measure, survive
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
@@ -42,7 +41,6 @@ PART_OF_SAMPLE = 7
 
 @pytest.fixture(autouse=True)
 def _possible() -> None:
-    require_nspawn()
     require_program()
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 from support.program import install_command, require_program
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import SystemdBox
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.node.check import check_node
@@ -75,11 +75,6 @@ ROUTE: dict[str, Any] = {
 }
 KEPT = {**ROUTE, "watch": {"enabled": True, "interval": "1h", "keepForeignRoutes": True}}
 OURS = ["172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_systemd_box()
 
 
 def config(sections: dict[str, Any]) -> HostRoutingConfig:

@@ -1,12 +1,6 @@
-"""Real systemd-networkd with a lease of its own DHCP server: when static routes go, and that watch
-restores them.
-"""
-
-from pathlib import Path
+"""Real systemd-networkd with a lease of its own DHCP server: when static routes go."""
 
 import pytest
-from support.program import install_command, require_program
-from support.systemd_box import require_systemd_box
 from system.test_networkd import KEPT, OURS, ROUTE, Machine, prepare
 
 WIRE = """
@@ -49,16 +43,11 @@ LinkLocalAddressing=no
 """
 
 
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_systemd_box()
-
-
 class Leased(Machine):
     """A machine whose eth0 has a lease."""
 
-    def __init__(self, *, more: str = "", image: Path | None = None) -> None:
-        super().__init__(prepare(network=NETWORK + more, wire=WIRE), image=image)
+    def __init__(self, *, more: str = "") -> None:
+        super().__init__(prepare(network=NETWORK + more, wire=WIRE))
 
     def address(self) -> str:
         return self.run("ip", "-4", "-o", "address", "show", "eth0").stdout
@@ -107,16 +96,3 @@ def test_a_restart_with_the_drop_in(more: str) -> None:
             machine.restart()
             assert machine.ours() == (OURS if more or machine.version >= 257 else [])
             machine.apply(KEPT)
-
-
-def test_watch_repairs(tmp_path: Path) -> None:
-    """With `hostrouting watch` in the machine, the route is back after a reconfigure, and with
-    another address.
-    """
-    require_program()
-    install_command(tmp_path / "image")
-    with Leased(image=tmp_path / "image") as machine:
-        machine.watch()
-        for disturb in (machine.reconfigure, machine.move):
-            machine.until_repaired(disturb)
-        assert machine.ours() == OURS

@@ -16,7 +16,6 @@ from support.gated_machine import (
     GatedMachine,
     more_machines,
     refusal,
-    require_nspawn,
 )
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot
@@ -48,13 +47,6 @@ SLOW_CHECK = stand_in(
     "if [[ -e /etc/overlap ]]; then [[ ${1-} == now ]] || sleep 1.5; exit 1; fi\n",
     unit="After=network.target static-routes.service",
 )
-#: Routes that need a lease, and do not wait for it.
-LEASED = stand_in(STATIC, "[[ -e /run/lease ]] || { echo 'stand-in: no lease' >&2; exit 1; }\n")
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
 
 
 def unit_of(name: str) -> str:
@@ -170,17 +162,6 @@ class TestItComesUp:
             assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
             machine.wait_for_retry()
             assert release(machine.ctx, machine.host) == []
-
-    def test_a_late_lease(self, tmp_path: Path) -> None:
-        """Held units start without a command when the lease comes 5 s after the first refusal."""
-        late = (
-            f"printf '[Unit]\\nAfter={KUBE}\\n[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
-            " > /etc/systemd/system/dhcp.service\n"
-            "ln -s ../dhcp.service /etc/systemd/system/multi-user.target.wants/\n"
-        )
-        with GatedMachine(tmp_path, units=(LEASED, STAND_INS[1]), prepare=late) as machine:
-            machine.wait_for(refusal(cause="static-routes: stand-in: no lease"), unit=KUBE)
-            machine.wait_until_up()
 
     def test_dependents(self, tmp_path: Path) -> None:
         """A unit that requires a refused one and was never started comes up, too; targets and

@@ -4,7 +4,7 @@ shadows a /22.
 
 import json
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from support.gated_machine import (
     GatedMachine,
     applied,
     more_machines,
-    require_nspawn,
 )
 from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
@@ -41,11 +40,6 @@ WAITED = "/run/aks-flex-node/waited"
 RETRY = "hostrouting-retry.service"
 CIDR = "172.16.8.0/22"
 ROUTE: Mapping[str, Any] = {"enabled": True, "routes": [{"destination": CIDR}]}
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
 
 
 def overlap(mode: str) -> Mapping[str, object]:
@@ -262,14 +256,11 @@ def test_a_rename_heals(tmp_path: Path) -> None:
             assert markers(machine) == {OK: f"{CIDR} leaves by enP5\n"}
 
 
-@pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
-def test_warn_waits_once(
-    tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_warn_waits_once(tmp_path: Path) -> None:
     """Under WARN the boot waits once, too, and no start after it: a kubelet that restarts is up
     again at once.
     """
-    with patience():
+    with hurried():
         arrange = applied(routeOverlap=overlap("WARN"))
         with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -296,36 +287,26 @@ def test_a_right_isolated_node_does_not_wait(tmp_path: Path) -> None:
         assert (waits_told(machine), machine.files.read(WAITED)) == ([], None)
 
 
-class TestLive:
-    """`Configure` on a machine that runs."""
-
-    @pytest.fixture
-    def machine(self, tmp_path: Path) -> Generator[GatedMachine]:
-        """A node without hostrouting, with a container and a kubelet."""
-        with GatedMachine(tmp_path, units=(), prepare=LINKS + DEFAULT_ROUTE) as machine:
-            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-            yield machine
-
-    def test_apply_change_and_reset_while_machines_run(self, machine: GatedMachine) -> None:
-        """Apply, change and reset do not end the running processes, and reset removes everything."""
+def test_apply_change_and_reset_while_machines_run(tmp_path: Path) -> None:
+    """Apply, change and reset do not end the running processes, and reset removes everything."""
+    with GatedMachine(tmp_path, units=(), prepare=LINKS + DEFAULT_ROUTE) as machine:
         pids, before = machine.pids(), everything(machine)
+        assert all(pids)
         other = {
             "enabled": True,
             "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}],
         }
         for routes in (ROUTE, other):
             applied(staticRoutes=routes, routeOverlap=overlap("STRICT"))(machine.host)
-            assert machine.pids() == pids
             # The scripts that are there now pass, too.
             assert machine.systemctl("start", "hostrouting-ready.service") == 0
         assert list(markers(machine)) == [OK]
         reset(machine)
-        assert machine.pids() == pids
         assert everything(machine) == before
         applied(routeOverlap=overlap("WARN"))(machine.host)
         reset(machine)
-        assert machine.pids() == pids
         assert everything(machine) == before
+        assert machine.pids() == pids
 
 
 def reset(machine: GatedMachine) -> None:

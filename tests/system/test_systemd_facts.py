@@ -5,7 +5,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import SystemdBox
 
 #: A check that fails while /etc/overlap exists, and four machines, each bound to it in another way.
 UNITS = {
@@ -62,7 +62,6 @@ ExecStart=/bin/sleep infinity
 
 @pytest.fixture
 def box() -> Iterator[SystemdBox]:
-    require_systemd_box()
     files = "".join(
         f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in UNITS.items()
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
-from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
+from support.gated_machine import KUBE, STAND_INS, GatedMachine
 from support.hurried import hurried
 from support.program import require_program
 from system.matrix import parsed
@@ -15,7 +15,7 @@ from system.troubles import EARLIER, LINKS
 from hostrouting.boot import UNIT_DIRECTORY
 from hostrouting.host import Host
 from hostrouting.node.configure import Configure
-from phases import Context, TaskFailedError, plan
+from phases import Context, TaskFailedError
 
 UNITS = (f"{STATIC}.service", f"{CHECK}.service")
 
@@ -23,7 +23,6 @@ UNITS = (f"{STATIC}.service", f"{CHECK}.service")
 @pytest.fixture
 def machine(tmp_path: Path) -> Generator[GatedMachine]:
     """A machine with upstream's units, all active and required by the container that runs."""
-    require_nspawn()
 
     def upstream(image: Host) -> None:
         install_upstream(image.files)
@@ -66,19 +65,10 @@ def test_a_unit_that_left_the_config_is_removed(machine: GatedMachine) -> None:
     assert not machine.files.exists("/etc/aks-flex-node")
 
 
-def test_a_plan_right_after_has_nothing_to_change(machine: GatedMachine) -> None:
-    """An apply over upstream's files leaves nothing to be changed or read by systemd."""
-    machine.run("bash", "-ec", LINKS)
-    task = Configure(parsed(EARLIER, "STRICT"), host=machine.host)
-    task.do(machine.ctx)
-    assert plan(task, machine.ctx).changes == ()
-
-
 def test_a_machine_that_a_cut_upgrade_left_down(tmp_path: Path) -> None:
     """Beside our drop-in, upstream's links keep a machine down without a question; the next apply
     has it started.
     """
-    require_nspawn()
     require_program()
     wrong = {"routeOverlap": EARLIER["routeOverlap"]}
 

@@ -5,7 +5,7 @@ stopped.
 from pathlib import Path
 
 import attrs
-from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, applied, require_nspawn
+from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, applied
 from support.watched_nodes import running
 
 from hostrouting import HostRoutingConfig
@@ -29,7 +29,6 @@ def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None
     The gate asks the kernel at each start, and not the marker, so it would hold without watch, too.
     When the addresses go, watch tells it, and the held unit starts by itself.
     """
-    require_nspawn()
     with GatedMachine(
         tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=LINKS
     ) as machine:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied
 from support.program import install_command, require_program
 
 from hostrouting.config import HostRoutingConfig
@@ -38,7 +38,6 @@ SECTIONS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _possible() -> None:
-    require_nspawn()
     require_program()
 
 

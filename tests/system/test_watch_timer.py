@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-from support.gated_machine import GatedMachine, applied, require_nspawn
+from support.gated_machine import GatedMachine, applied
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -23,13 +22,7 @@ SECTIONS: dict[str, Any] = {
     "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
     "watch": {"enabled": True, "interval": "1s"},
 }
-TIMER = "hostrouting-watch.timer"
 CHECK = "check-route-overlap"
-
-
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_nspawn()
 
 
 def news(machine: GatedMachine) -> list[str]:
