@@ -2,7 +2,7 @@
 advertisements.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -12,8 +12,11 @@ from support.watched_nodes import Running, kernel_host, running
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
 WANTED = {"destination": "fd00:1::/64", "gateway": "fd00:9::1", "dev": "eth0"}
@@ -30,6 +33,33 @@ def ours(node: WiredNode) -> list[str]:
 
 def until_kept(watch: Running, node: WiredNode) -> None:
     watch.until(lambda: len(ours(node)) == 1)
+
+
+def test_a_reload_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events have another listener, and a route that is deleted before that one listens is
+    restored at once.
+    """
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_address("eth0", "fd00:9::4/64")
+    host = FakeHost(node)
+    ipv4 = {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0"}
+    seldom = {"watch": {"enabled": True, "interval": "1h"}}
+    watch = Watch(config_of(ipv4, **seldom), host=host)
+    listen, deleted = host.events.listen, list[ObservedRoute]()
+
+    def late(ctx: Context, *, families: Sequence[int]) -> object:
+        for route in node.routes_of(OUR_PROTOCOL, IPV6):
+            deleted.append(route)
+            node.delete_route(route.to_route())
+        return listen(ctx, families=families)
+
+    monkeypatch.setattr(host.events, "listen", late)
+    with running(watch) as running_watch:
+        running_watch.until(lambda: node.routes_of(OUR_PROTOCOL) != [])
+        watch.reload(lambda: config_of(WANTED, **seldom))
+        running_watch.until(lambda: deleted != [] and node.routes_of(OUR_PROTOCOL, IPV6) == deleted)
 
 
 @contextmanager

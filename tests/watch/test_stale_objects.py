@@ -61,161 +61,157 @@ def named(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
     return [next((name for name in STALE if line.startswith(name)), line) for line in lines]
 
 
-class TestReport:
-    """The default."""
+def test_each_object_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each stale object has one line, with the next step, when two looks agree; nothing is
+    changed.
+    """
+    node = kept()
+    before = whole_state(node.host)
+    assert node.acts() == 0
+    assert named(caplog, "stale: ") == []
+    node.acts(6)
+    assert named(caplog, "stale: ") == STALE
+    assert all(
+        line.endswith("run: hostrouting sweep /etc/aks-flex-node/hostrouting.json")
+        for line in caplog.messages
+        if line.startswith("stale")
+    )
+    assert whole_state(node.host) == before
+    assert not node.host.lock.operations.calls
 
-    def test_each_object_is_named_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Each stale object has one line, with the next step, when two looks agree; nothing is
-        changed.
-        """
-        node = kept()
-        before = whole_state(node.host)
-        assert node.acts() == 0
-        assert named(caplog, "stale: ") == []
-        node.acts(6)
-        assert named(caplog, "stale: ") == STALE
-        assert all(
-            line.endswith("run: hostrouting sweep /etc/aks-flex-node/hostrouting.json")
-            for line in caplog.messages
-            if line.startswith("stale")
-        )
-        assert whole_state(node.host) == before
-        assert not node.host.lock.operations.calls
 
-    def test_objects_that_go_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Once another run has swept, each object that was named has one line more, and may be
-        named anew later.
-        """
-        caplog.set_level(logging.INFO)
-        node = kept()
+def test_objects_that_go_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Once another run has swept, each object that was named has one line more, and may be
+    named anew later.
+    """
+    caplog.set_level(logging.INFO)
+    node = kept()
+    node.acts(2)
+    gone = next(rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1])
+    node.host.ebtables.delete(Context(), [gone])
+    node.acts(2)
+    assert named(caplog, "stale no more: ") == [STALE[1]]
+    node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
+    node.acts(3)
+    assert named(caplog, "stale: ") == [*STALE, STALE[1]]
+
+
+def test_objects_for_a_moment_are_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    """azure-vnet removes the rules of a pod soon after its device: a single look is no reason
+    for a line.
+    """
+    node = kept()
+    node.acts(2)
+    caplog.clear()
+    node.host.ebtables.add(ANOTHER)
+    node.ctx.sleep(2)
+    node.acts()
+    added = next(
+        rule for rule in node.host.ebtables.read(Context()).rules if "10.240.0.12" in str(rule)
+    )
+    node.host.ebtables.delete(Context(), [added])
+    node.acts(3)
+    assert [message for message in caplog.messages if "10.240.0.12" in message] == []
+
+
+def test_stale_objects_are_removed(caplog: pytest.LogCaptureFixture) -> None:
+    """All stale objects go in one act, with a line each and a record; the rules of the live pod
+    stay.
+    """
+    node = kept(sweep="clean")
+    node.acts()
+    assert there(node.host) == []
+    assert named(caplog, "removed: ") == STALE
+    assert any(LIVE in str(rule) for rule in node.host.ebtables.read(Context()).rules)
+    assert len(node.host.files.names("/var/lib/hostrouting/stale-cni")) == 1
+
+
+def test_without_stale_objects_nothing_is_locked() -> None:
+    """A node without them is read once in a look, and the run lock is not taken."""
+    node = kept(sweep="clean")
+    node.acts()
+    node.host.lock.operations.calls.clear()
+    before = node.looks()
+    node.ctx.sleep(5)
+    node.acts()
+    assert node.looks() == before + 1
+    assert node.host.lock.operations.calls == []
+
+
+def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
+    """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no
+    lock for them.
+    """
+    host = made_host()
+    host.link_layer.add_pod("azv2", "10.240.0.12", master="azure0")
+    host.ebtables.add(ANOTHER)
+    node = kept(host, sweep="clean")
+    node.acts()
+    assert len(named(caplog, "removed: ")) == len(STALE)
+    node.host.lock.operations.calls.clear()
+    looks = node.looks()
+    while node.looks() < looks + 4:
         node.acts(2)
-        gone = next(
-            rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1]
-        )
-        node.host.ebtables.delete(Context(), [gone])
-        node.acts(2)
-        assert named(caplog, "stale no more: ") == [STALE[1]]
-        node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
-        node.acts(3)
-        assert named(caplog, "stale: ") == [*STALE, STALE[1]]
+    assert node.host.lock.operations.calls == []
+    assert [message for message in caplog.messages if "10.240.0.12" in message] == []
+    host.link_layer.remove_device("azv2")
+    node.acts(2)
+    assert ANOTHER in named(caplog, "removed: ")[-1]
+    assert node.host.lock.operations.calls != []
 
-    def test_objects_for_a_moment_are_not_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        """azure-vnet removes the rules of a pod soon after its device: a single look is no reason
-        for a line.
-        """
-        node = kept()
-        node.acts(2)
-        caplog.clear()
-        node.host.ebtables.add(ANOTHER)
-        node.ctx.sleep(2)
+
+def test_while_azure_vnet_is_configured(caplog: pytest.LogCaptureFixture) -> None:
+    """They are named and stay, with the reason; when the configuration goes, the next look
+    removes them.
+    """
+    node = kept(sweep="clean")
+    node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+    node.acts(3)
+    assert named(caplog, "stale: ") == STALE
+    assert caplog.text.count("cannot be removed now: azure-vnet is still in use") == len(STALE)
+    assert there(node.host) == STALE
+    node.host.files.remove(CONFLIST)
+    node.ctx.sleep(node.acts())
+    node.acts()
+    assert there(node.host) == []
+
+
+def test_the_config_is_read_under_the_lock() -> None:
+    """An apply has just installed a config that only reports: nothing is removed."""
+    node = kept(sweep="clean")
+    text = '{"hostRouting": {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}}'
+    node.host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    before = whole_state(node.host)
+    node.acts(2)
+    assert whole_state(node.host) == before
+
+
+def test_after_a_reset_nothing_is_removed() -> None:
+    """The reset came between the look and the lock."""
+    host = made_host()
+    host.files.write(INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644)
+    node = kept(host, sweep="clean")
+    host.files.remove(INTENT_PATH)
+    node.acts()
+    assert there(host) == STALE
+
+
+def test_a_program_that_adds_them_again(caplog: pytest.LogCaptureFixture) -> None:
+    """After three sweeps within an hour an object is left, with one error; an hour later it is
+    swept again.
+    """
+    node = kept(sweep="clean")
+    for _ in range(5):
         node.acts()
-        added = next(
-            rule for rule in node.host.ebtables.read(Context()).rules if "10.240.0.12" in str(rule)
-        )
-        node.host.ebtables.delete(Context(), [added])
-        node.acts(3)
-        assert [message for message in caplog.messages if "10.240.0.12" in message] == []
-
-
-class TestClean:
-    """`sweep: clean`."""
-
-    def test_stale_objects_are_removed(self, caplog: pytest.LogCaptureFixture) -> None:
-        """All stale objects go in one act, with a line each and a record; the rules of the live pod
-        stay.
-        """
-        node = kept(sweep="clean")
-        node.acts()
-        assert there(node.host) == []
-        assert named(caplog, "removed: ") == STALE
-        assert any(LIVE in str(rule) for rule in node.host.ebtables.read(Context()).rules)
-        assert len(node.host.files.names("/var/lib/hostrouting/stale-cni")) == 1
-
-    def test_without_stale_objects_nothing_is_locked(self) -> None:
-        """A node without them is read once in a look, and the run lock is not taken."""
-        node = kept(sweep="clean")
-        node.acts()
-        node.host.lock.operations.calls.clear()
-        before = node.looks()
-        node.ctx.sleep(5)
-        node.acts()
-        assert node.looks() == before + 1
-        assert node.host.lock.operations.calls == []
-
-    def test_a_silent_pod_that_answers(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no
-        lock for them.
-        """
-        host = made_host()
-        host.link_layer.add_pod("azv2", "10.240.0.12", master="azure0")
-        host.ebtables.add(ANOTHER)
-        node = kept(host, sweep="clean")
-        node.acts()
-        assert len(named(caplog, "removed: ")) == len(STALE)
-        node.host.lock.operations.calls.clear()
-        looks = node.looks()
-        while node.looks() < looks + 4:
-            node.acts(2)
-        assert node.host.lock.operations.calls == []
-        assert [message for message in caplog.messages if "10.240.0.12" in message] == []
-        host.link_layer.remove_device("azv2")
-        node.acts(2)
-        assert ANOTHER in named(caplog, "removed: ")[-1]
-        assert node.host.lock.operations.calls != []
-
-    def test_while_azure_vnet_is_configured(self, caplog: pytest.LogCaptureFixture) -> None:
-        """They are named and stay, with the reason; when the configuration goes, the next look
-        removes them.
-        """
-        node = kept(sweep="clean")
-        node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
-        node.acts(3)
-        assert named(caplog, "stale: ") == STALE
-        assert caplog.text.count("cannot be removed now: azure-vnet is still in use") == len(STALE)
-        assert there(node.host) == STALE
-        node.host.files.remove(CONFLIST)
-        node.ctx.sleep(node.acts())
-        node.acts()
-        assert there(node.host) == []
-
-    def test_the_config_is_read_under_the_lock(self) -> None:
-        """An apply has just installed a config that only reports: nothing is removed."""
-        node = kept(sweep="clean")
-        text = '{"hostRouting": {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}}'
-        node.host.files.write(INTENT_PATH, text.encode(), mode=0o644)
-        before = whole_state(node.host)
-        node.acts(2)
-        assert whole_state(node.host) == before
-
-    def test_after_a_reset_nothing_is_removed(self) -> None:
-        """The reset came between the look and the lock."""
-        host = made_host()
-        host.files.write(
-            INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644
-        )
-        node = kept(host, sweep="clean")
-        host.files.remove(INTENT_PATH)
-        node.acts()
-        assert there(host) == STALE
-
-    def test_a_program_that_adds_them_again(self, caplog: pytest.LogCaptureFixture) -> None:
-        """After three sweeps within an hour an object is left, with one error; an hour later it is
-        swept again.
-        """
-        node = kept(sweep="clean")
-        for _ in range(5):
-            node.acts()
-            node.ctx.sleep(61)
-            if STALE[1] not in there(node.host):
-                node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
-        errors = [
-            record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
-        ]
-        assert [f"'{STALE[1]}' came back after 3 sweeps" in error for error in errors] == [True]
-        assert STALE[1] in there(node.host)
-        node.ctx.sleep(3600)
-        node.acts()
-        assert STALE[1] not in there(node.host)
+        node.ctx.sleep(61)
+        if STALE[1] not in there(node.host):
+            node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert [f"'{STALE[1]}' came back after 3 sweeps" in error for error in errors] == [True]
+    assert STALE[1] in there(node.host)
+    node.ctx.sleep(3600)
+    node.acts()
+    assert STALE[1] not in there(node.host)
 
 
 def test_a_section_that_is_off() -> None:

@@ -84,332 +84,337 @@ def found(host: FakeHost, wanted: HostRoutingConfig) -> tuple[NodeFinding, ...]:
     return check_node(in_time(), wanted, host).findings
 
 
-class TestFiles:
-    @pytest.mark.parametrize(
-        ("sections", "filled"),
-        [
-            ({**ROUTES, **INTERVAL}, ["OnActiveSec=90s", "OnUnitActiveSec=90s"]),
-            ({**ROUTES, **BY_SERVICE}, [STARTS, *ASKS_NO_PODS, *WRITES_STATE]),
-            ({**SWEEP, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_STATE]),
-            ({**CLEAN, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_RECORDS]),
-        ],
-    )
-    def test_places_that_are_filled_in(self, sections: dict[str, Any], filled: list[str]) -> None:
-        """To the byte: the asset, with these places filled in."""
-        [file] = boot_unit(config(**sections), "/opt/agent/bin/hostrouting").files
-        lines = changes(asset(f"watch/{file.path.rpartition('/')[2]}"), file.content)
-        assert [line for line in lines if "@" not in line] == [f"+{line}" for line in filled]
+@pytest.mark.parametrize(
+    ("sections", "filled"),
+    [
+        ({**ROUTES, **INTERVAL}, ["OnActiveSec=90s", "OnUnitActiveSec=90s"]),
+        ({**ROUTES, **BY_SERVICE}, [STARTS, *ASKS_NO_PODS, *WRITES_STATE]),
+        ({**SWEEP, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_STATE]),
+        ({**CLEAN, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_RECORDS]),
+    ],
+)
+def test_places_that_are_filled_in(sections: dict[str, Any], filled: list[str]) -> None:
+    """To the byte: the asset, with these places filled in."""
+    [file] = boot_unit(config(**sections), "/opt/agent/bin/hostrouting").files
+    lines = changes(asset(f"watch/{file.path.rpartition('/')[2]}"), file.content)
+    assert [line for line in lines if "@" not in line] == [f"+{line}" for line in filled]
 
-    @needs("systemd-analyze")
-    @pytest.mark.parametrize(
-        "sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}]
-    )
-    def test_systemd_accepts_them(self, sections: dict[str, Any], tmp_path: Path) -> None:
-        """`systemd-analyze verify` prints nothing, and a service is exposed to 2.9 at most."""
-        unit = boot_unit(config(**ROUTES, **sections), "/bin/true")
-        path = tmp_path / unit.name
-        path.write_bytes(unit.files[0].content)
-        (tmp_path / "hostrouting-ready.service").write_text(
-            "[Service]\nType=oneshot\nExecStart=/bin/true\n"
-        )
-        verified = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", path],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert verified.stderr == ""
-        if unit.name == SERVICE:
-            security = [
-                "systemd-analyze",
-                "security",
-                "--offline=true",
-                "--threshold=29",
-                "--no-pager",
-                str(path),
-            ]
-            subprocess.run(security, check=True, capture_output=True)
 
-    @given(configs())
-    def test_any_config_has_a_unit_or_none(self, some: HostRoutingConfig) -> None:
-        """Each place in the assets is filled, whatever the config."""
-        file = boot_unit(some, "/opt/agent/bin/hostrouting").files[0]
-        assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(
-            b"~@", b""
-        ).replace(b" @", b"")
-        assert has_duties(some) <= some.watch.enabled
-
-    @pytest.mark.parametrize(
-        ("sections", "expected"),
-        [
-            ({}, False),
-            (ROUTES, True),
-            (PROBES, True),
-            ({"routeOverlap": {"expected": ["azure"]}}, True),
-            (SWEEP, False),
-        ],
+@needs("systemd-analyze")
+@pytest.mark.parametrize(
+    "sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}]
+)
+def test_systemd_accepts_them(sections: dict[str, Any], tmp_path: Path) -> None:
+    """`systemd-analyze verify` prints nothing, and a service is exposed to 2.9 at most."""
+    unit = boot_unit(config(**ROUTES, **sections), "/bin/true")
+    path = tmp_path / unit.name
+    path.write_bytes(unit.files[0].content)
+    (tmp_path / "hostrouting-ready.service").write_text(
+        "[Service]\nType=oneshot\nExecStart=/bin/true\n"
     )
-    def test_a_unit_needs_something_to_keep(
-        self, sections: dict[str, Any], *, expected: bool
-    ) -> None:
-        """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI
-        in sight.
-        """
-        assert has_duties(config(**sections, **BY_TIMER)) is expected
-        assert has_duties(config(**sections, **BY_SERVICE)) is (expected or sections == SWEEP)
-        assert not has_duties(config(**sections))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", path],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert verified.stderr == ""
+    if unit.name == SERVICE:
+        security = [
+            "systemd-analyze",
+            "security",
+            "--offline=true",
+            "--threshold=29",
+            "--no-pager",
+            str(path),
+        ]
+        subprocess.run(security, check=True, capture_output=True)
+
+
+@given(configs())
+def test_any_config_has_a_unit_or_none(some: HostRoutingConfig) -> None:
+    """Each place in the assets is filled, whatever the config."""
+    file = boot_unit(some, "/opt/agent/bin/hostrouting").files[0]
+    assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(b"~@", b"").replace(
+        b" @", b""
+    )
+    assert has_duties(some) <= some.watch.enabled
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({}, False),
+        (ROUTES, True),
+        (PROBES, True),
+        ({"routeOverlap": {"expected": ["azure"]}}, True),
+        (SWEEP, False),
+    ],
+)
+def test_a_unit_needs_something_to_keep(sections: dict[str, Any], *, expected: bool) -> None:
+    """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI
+    in sight.
+    """
+    assert has_duties(config(**sections, **BY_TIMER)) is expected
+    assert has_duties(config(**sections, **BY_SERVICE)) is (expected or sections == SWEEP)
+    assert not has_duties(config(**sections))
 
 
 TEMPORARY = "/tmp/hostrouting"  # noqa: S108 - of a machine in memory
 
 
-class TestTheCommand:
-    def test_that_of_this_installation_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Others may be of another version; one that was called by its path is the next."""
-        host = with_command("/usr/bin/hostrouting")
-        assert command_path(host) == "/usr/bin/hostrouting"
-        monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
-        assert command_path(host) == "/usr/bin/hostrouting"
-        host.files.write("/opt/agent/hostrouting", b"", mode=0o755)
-        assert command_path(host) == "/opt/agent/hostrouting"
-        host.files.write(COMMAND, b"", mode=0o755)
-        assert command_path(host) == COMMAND
+def test_the_command_of_this_installation_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may be of another version; one that was called by its path is the next."""
+    host = with_command("/usr/bin/hostrouting")
+    assert command_path(host) == "/usr/bin/hostrouting"
+    monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
+    assert command_path(host) == "/usr/bin/hostrouting"
+    host.files.write("/opt/agent/hostrouting", b"", mode=0o755)
+    assert command_path(host) == "/opt/agent/hostrouting"
+    host.files.write(COMMAND, b"", mode=0o755)
+    assert command_path(host) == COMMAND
 
-    def test_a_path_relative_to_the_root_is_the_same_path(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Python begins it with two slashes; the unit would differ, and a folder such as /tmp would
-        not be seen.
-        """
-        monkeypatch.setattr("sys.argv", ["//opt/agent/hostrouting"])
-        assert command_path(with_command("/opt/agent/hostrouting")) == "/opt/agent/hostrouting"
 
-    @pytest.mark.parametrize(
-        "path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"]
+def test_a_path_relative_to_the_root_is_the_same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python begins it with two slashes; the unit would differ, and a folder such as /tmp would
+    not be seen.
+    """
+    monkeypatch.setattr("sys.argv", ["//opt/agent/hostrouting"])
+    assert command_path(with_command("/opt/agent/hostrouting")) == "/opt/agent/hostrouting"
+
+
+@pytest.mark.parametrize(
+    "path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"]
+)
+def test_a_command_that_the_service_could_not_start_does_not_count(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in a folder that the service does not see, or that a boot empties: an installed
+    one is taken.
+    """
+    monkeypatch.setattr("sys.argv", [path])
+    host = with_command(path)
+    assert command_path(host) == path
+    host.files.write("/usr/bin/hostrouting", b"", mode=0o755)
+    assert command_path(host) == "/usr/bin/hostrouting"
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "reason"),
+    [
+        (
+            TEMPORARY,
+            0o755,
+            "lies in a folder that the service does not see; copy it to /usr/local/bin/",
+        ),
+        (
+            "/run/hostrouting",
+            0o755,
+            "lies in a folder that is empty after a boot; copy it to /usr/local/bin/",
+        ),
+        (
+            '/opt/"/hostrouting',
+            0o755,
+            "has a character in its path that systemd refuses; copy it to /usr/local/",
+        ),
+        (
+            "/opt/a b/hostrouting",
+            0o644,
+            "is not executable; run: chmod +x '/opt/a b/hostrouting', or set ",
+        ),
+    ],
+)
+def test_a_command_that_the_service_could_not_start_is_told(
+    path: str, mode: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plan` and `check` give the reason and the next step; the service would fail every five
+    seconds.
+    """
+    monkeypatch.setattr("sys.argv", [path])
+    host, wanted = node(), config(**ROUTES, **BY_SERVICE)
+    host.files.write(path, b"", mode=mode)
+    apply(host, **ROUTES, **BY_SERVICE)
+    assert files_of_watch(host) == []
+    [change] = planned(host, wanted)
+    [finding] = found(host, wanted)
+    assert finding.reason.startswith(f"the command {path} of {SERVICE} {reason}")
+    assert change.detail == f"will be left out: {finding.reason}"
+
+
+def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`plan` and `check` say so; an apply warns, and installs all else."""
+    host = node()
+    wanted = config(**ROUTES, **BY_SERVICE)
+    reason = (
+        f"the command {COMMAND} of {SERVICE} is missing; install hostrouting there, or set hostRouting.watch.mode "
+        "to 'timer', which needs no command"
     )
-    def test_one_that_the_service_could_not_start_does_not_count(
-        self, path: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A file in a folder that the service does not see, or that a boot empties: an installed
-        one is taken.
-        """
-        monkeypatch.setattr("sys.argv", [path])
-        host = with_command(path)
-        assert command_path(host) == path
-        host.files.write("/usr/bin/hostrouting", b"", mode=0o755)
-        assert command_path(host) == "/usr/bin/hostrouting"
+    with pytest.raises(TaskFailedError) as caught:
+        execute(ConfigureWatch(wanted, host=host), in_time())
+    assert isinstance(caught.value.cause, UnitError)
+    assert str(caught.value.cause) == reason
+    execute(Configure(wanted, host=host), in_time())
+    assert reason in caplog.text
+    assert host.files.exists(f"{UNITS}/static-routes.service")
+    assert files_of_watch(host) == []
+    [change] = planned(host, wanted)
+    assert (change.subject, change.detail) == (SERVICE, f"will be left out: {reason}")
+    [finding] = found(host, wanted)
+    assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
+    assert reason in finding.reason
 
-    @pytest.mark.parametrize(
-        ("path", "mode", "reason"),
-        [
-            (
-                TEMPORARY,
-                0o755,
-                "lies in a folder that the service does not see; copy it to /usr/local/bin/",
-            ),
-            (
-                "/run/hostrouting",
-                0o755,
-                "lies in a folder that is empty after a boot; copy it to /usr/local/bin/",
-            ),
-            (
-                '/opt/"/hostrouting',
-                0o755,
-                "has a character in its path that systemd refuses; copy it to /usr/local/",
-            ),
-            (
-                "/opt/a b/hostrouting",
-                0o644,
-                "is not executable; run: chmod +x '/opt/a b/hostrouting', or set ",
-            ),
-        ],
+
+@pytest.mark.parametrize(("sections", "unit"), [(BY_TIMER, TIMER), (BY_SERVICE, SERVICE)])
+def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str) -> None:
+    """It has its file and the link for the boot, and runs after the apply; a second one changes
+    nothing. A reset leaves nothing.
+    """
+    host, wanted = with_command(), config(**ROUTES, **sections)
+    before = set(host.files.tree.snapshot())
+    changes = [str(change) for change in planned(host, wanted)]
+    target = "timers" if unit == TIMER else "multi-user"
+    link = f"{UNITS}/{target}.target.wants/{unit}"
+    apply(host, **ROUTES, **sections)
+    assert files_of_watch(host) == [f"{UNITS}/{unit}", link]
+    assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(changes)
+    first = host.services.state(in_time(), unit)
+    assert first.is_running
+    assert planned(host, wanted) == ()
+    assert found(host, wanted) == ()
+    apply(host, **ROUTES, **sections)
+    assert host.services.state(in_time(), unit) == first
+    execute(Reset(config(), host=host), in_time())
+    assert set(host.files.tree.snapshot()) <= before
+    assert not host.services.state(in_time(), unit).is_running
+
+
+def test_a_stopped_unit_is_started_again() -> None:
+    """`plan` and `check` say that it does not run."""
+    host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+    apply(host, **ROUTES, **BY_TIMER)
+    host.services.stop(in_time(), TIMER)
+    assert [str(change) for change in planned(host, wanted)] == [f"~ {TIMER} (started)"]
+    assert [str(finding) for finding in found(host, wanted)] == [
+        f"warning: watch: {TIMER}: does not run; apply the config"
+    ]
+    apply(host, **ROUTES, **BY_TIMER)
+    assert host.services.state(in_time(), TIMER).is_running
+
+
+def test_a_service_that_fails_is_told_with_the_way_to_its_reason() -> None:
+    """Another apply alone would start it in vain."""
+    host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
+    apply(host, **ROUTES, **BY_SERVICE)
+    host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
+    [finding] = found(host, wanted)
+    reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
+    assert (finding.reason, finding.apply) == (reason, "now")
+
+
+def test_a_masked_unit_is_told_with_the_way_out() -> None:
+    """`check` does not advise an apply, which leaves a mask; nothing that cannot start is
+    announced to start.
+    """
+    host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+    apply(host, **ROUTES, **BY_TIMER)
+    host.services.stop(in_time(), TIMER)
+    host.files.link(f"{UNITS}/{TIMER}", "/dev/null")
+    [finding] = found(host, wanted)
+    assert finding.subject == f"{UNITS}/{TIMER}"
+    assert "has masked it" in finding.reason
+    assert "hostrouting apply" not in finding.reason
+    assert not any("started" in str(change) for change in planned(host, wanted))
+
+
+@pytest.mark.parametrize(
+    ("unit", "sections"),
+    [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})],
+)
+def test_plan_and_apply_of_a_masked_optional_unit(
+    unit: str, sections: dict[str, Any], tmp_path: Path
+) -> None:
+    """The unit is optional: both say that it is left out, and neither fails.
+
+    A plan after the apply says so, too, and that nothing is to be changed: another apply would
+    do no more.
+    """
+    document = tmp_path / "config.json"
+    document.write_text(json.dumps({"hostRouting": config(**ROUTES, **sections).to_mapping()}))
+    mask = tmp_path / UNITS[1:] / unit
+    command = tmp_path / COMMAND[1:]
+    for folder in mask.parent, command.parent:
+        folder.mkdir(parents=True)
+    mask.symlink_to("/dev/null")
+    command.write_text("#!/usr/bin/python3\n")
+    command.chmod(0o755)
+    make_image(tmp_path)
+    planned = run_here("plan", document, "--root", tmp_path)
+    applied = run_here("apply", document, "--root", tmp_path)
+    assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
+    [told] = [line for line in planned.stdout.splitlines() if "masked" in line]
+    assert told.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
+    assert "an administrator has masked it" in applied.stderr
+    assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
+    again = run_here("plan", "--exit-code", document, "--root", tmp_path)
+    assert (again.returncode, "masked" in again.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("sections", "subject", "severity", "reason"),
+    [
+        (
+            {**ROUTES, **CLEAN, **BY_TIMER},
+            ".staleCni.sweep",
+            "warning",
+            "set hostRouting.watch.mode to 'service'",
+        ),
+        ({**ROUTES, **COUNTING}, ".watch.readings", "note", "only mode 'service' counts"),
+        (BY_TIMER, ".watch", "warning", ""),
+    ],
+)
+def test_what_has_no_effect_is_a_finding(
+    sections: dict[str, Any], subject: str, severity: str, reason: str
+) -> None:
+    """The timer runs the scripts of the boot, which sweep nothing and count no readings, where
+    there are any.
+    """
+    host = with_command()
+    apply(host, **sections)
+    [finding] = check_node(in_time(), config(**sections), host).findings
+    assert (finding.kind, finding.subject, finding.severity) == (
+        "watch",
+        f"hostRouting{subject}",
+        severity,
     )
-    def test_a_command_that_the_service_could_not_start_is_told(
-        self, path: str, mode: int, reason: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """`plan` and `check` give the reason and the next step; the service would fail every five
-        seconds.
-        """
-        monkeypatch.setattr("sys.argv", [path])
-        host, wanted = node(), config(**ROUTES, **BY_SERVICE)
-        host.files.write(path, b"", mode=mode)
-        apply(host, **ROUTES, **BY_SERVICE)
-        assert files_of_watch(host) == []
-        [change] = planned(host, wanted)
-        [finding] = found(host, wanted)
-        assert finding.reason.startswith(f"the command {path} of {SERVICE} {reason}")
-        assert change.detail == f"will be left out: {finding.reason}"
-
-    def test_without_any_the_service_is_refused_and_the_rest_is_done(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """`plan` and `check` say so; an apply warns, and installs all else."""
-        host = node()
-        wanted = config(**ROUTES, **BY_SERVICE)
-        reason = (
-            f"the command {COMMAND} of {SERVICE} is missing; install hostrouting there, or set hostRouting.watch.mode "
-            "to 'timer', which needs no command"
-        )
-        with pytest.raises(TaskFailedError) as caught:
-            execute(ConfigureWatch(wanted, host=host), in_time())
-        assert isinstance(caught.value.cause, UnitError)
-        assert str(caught.value.cause) == reason
-        execute(Configure(wanted, host=host), in_time())
-        assert reason in caplog.text
-        assert host.files.exists(f"{UNITS}/static-routes.service")
-        assert files_of_watch(host) == []
-        [change] = planned(host, wanted)
-        assert (change.subject, change.detail) == (SERVICE, f"will be left out: {reason}")
-        [finding] = found(host, wanted)
-        assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
-        assert reason in finding.reason
+    assert reason in finding.reason
+    assert bool(files_of_watch(host)) is (sections != BY_TIMER)
+    if sections != BY_TIMER:
+        by_service = {**sections, "watch": {**sections["watch"], "mode": "service"}}
+        apply(host, **by_service)
+        assert not check_node(in_time(), config(**by_service), host).findings
 
 
-class TestApply:
-    @pytest.mark.parametrize(("sections", "unit"), [(BY_TIMER, TIMER), (BY_SERVICE, SERVICE)])
-    def test_the_unit_is_installed_and_runs(self, sections: dict[str, Any], unit: str) -> None:
-        """It has its file and the link for the boot, and runs after the apply; a second one changes
-        nothing. A reset leaves nothing.
-        """
-        host, wanted = with_command(), config(**ROUTES, **sections)
-        before = set(host.files.tree.snapshot())
-        changes = [str(change) for change in planned(host, wanted)]
-        target = "timers" if unit == TIMER else "multi-user"
-        link = f"{UNITS}/{target}.target.wants/{unit}"
-        apply(host, **ROUTES, **sections)
-        assert files_of_watch(host) == [f"{UNITS}/{unit}", link]
-        assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(changes)
-        first = host.services.state(in_time(), unit)
-        assert first.is_running
-        assert planned(host, wanted) == ()
-        assert found(host, wanted) == ()
-        apply(host, **ROUTES, **sections)
-        assert host.services.state(in_time(), unit) == first
-        execute(Reset(config(), host=host), in_time())
-        assert set(host.files.tree.snapshot()) <= before
-        assert not host.services.state(in_time(), unit).is_running
+def test_another_interval_restarts_the_timer() -> None:
+    """A timer counts by the interval that it was started with."""
+    host = with_command()
+    apply(host, **ROUTES, **BY_TIMER)
+    calls = len(host.services.operations.calls)
+    apply(host, **ROUTES, **INTERVAL)
+    later = host.services.operations.calls[calls:]
+    assert later.index(("stop", TIMER)) < later.index(("start", TIMER))
 
-    def test_a_stopped_unit_is_started_again(self) -> None:
-        """`plan` and `check` say that it does not run."""
-        host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
-        apply(host, **ROUTES, **BY_TIMER)
-        host.services.stop(in_time(), TIMER)
-        assert [str(change) for change in planned(host, wanted)] == [f"~ {TIMER} (started)"]
-        assert [str(finding) for finding in found(host, wanted)] == [
-            f"warning: watch: {TIMER}: does not run; apply the config"
-        ]
-        apply(host, **ROUTES, **BY_TIMER)
-        assert host.services.state(in_time(), TIMER).is_running
 
-    def test_a_service_that_fails_is_told_with_the_way_to_its_reason(self) -> None:
-        """Another apply alone would start it in vain."""
-        host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
-        apply(host, **ROUTES, **BY_SERVICE)
-        host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
-        [finding] = found(host, wanted)
-        reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
-        assert (finding.reason, finding.apply) == (reason, "now")
-
-    def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
-        """`check` does not advise an apply, which leaves a mask; nothing that cannot start is
-        announced to start.
-        """
-        host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
-        apply(host, **ROUTES, **BY_TIMER)
-        host.services.stop(in_time(), TIMER)
-        host.files.link(f"{UNITS}/{TIMER}", "/dev/null")
-        [finding] = found(host, wanted)
-        assert finding.subject == f"{UNITS}/{TIMER}"
-        assert "has masked it" in finding.reason
-        assert "hostrouting apply" not in finding.reason
-        assert not any("started" in str(change) for change in planned(host, wanted))
-
-    @pytest.mark.parametrize(
-        ("unit", "sections"),
-        [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})],
-    )
-    def test_plan_and_apply_of_a_masked_optional_unit(
-        self, unit: str, sections: dict[str, Any], tmp_path: Path
-    ) -> None:
-        """The unit is optional: both say that it is left out, and neither fails.
-
-        A plan after the apply says so, too, and that nothing is to be changed: another apply would
-        do no more.
-        """
-        document = tmp_path / "config.json"
-        document.write_text(json.dumps({"hostRouting": config(**ROUTES, **sections).to_mapping()}))
-        mask = tmp_path / UNITS[1:] / unit
-        command = tmp_path / COMMAND[1:]
-        for folder in mask.parent, command.parent:
-            folder.mkdir(parents=True)
-        mask.symlink_to("/dev/null")
-        command.write_text("#!/usr/bin/python3\n")
-        command.chmod(0o755)
-        make_image(tmp_path)
-        planned = run_here("plan", document, "--root", tmp_path)
-        applied = run_here("apply", document, "--root", tmp_path)
-        assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
-        [told] = [line for line in planned.stdout.splitlines() if "masked" in line]
-        assert told.startswith(
-            f"~ {UNITS}/{unit} (will be left out: an administrator has masked it"
-        )
-        assert "an administrator has masked it" in applied.stderr
-        assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
-        again = run_here("plan", "--exit-code", document, "--root", tmp_path)
-        assert (again.returncode, "masked" in again.stdout) == (0, True)
-
-    @pytest.mark.parametrize(
-        ("sections", "subject", "severity", "reason"),
-        [
-            (
-                {**ROUTES, **CLEAN, **BY_TIMER},
-                ".staleCni.sweep",
-                "warning",
-                "set hostRouting.watch.mode to 'service'",
-            ),
-            ({**ROUTES, **COUNTING}, ".watch.readings", "note", "only mode 'service' counts"),
-            (BY_TIMER, ".watch", "warning", ""),
-        ],
-    )
-    def test_what_has_no_effect_is_a_finding(
-        self, sections: dict[str, Any], subject: str, severity: str, reason: str
-    ) -> None:
-        """The timer runs the scripts of the boot, which sweep nothing and count no readings, where
-        there are any.
-        """
-        host = with_command()
-        apply(host, **sections)
-        [finding] = check_node(in_time(), config(**sections), host).findings
-        assert (finding.kind, finding.subject, finding.severity) == (
-            "watch",
-            f"hostRouting{subject}",
-            severity,
-        )
-        assert reason in finding.reason
-        assert bool(files_of_watch(host)) is (sections != BY_TIMER)
-        if sections != BY_TIMER:
-            by_service = {**sections, "watch": {**sections["watch"], "mode": "service"}}
-            apply(host, **by_service)
-            assert not check_node(in_time(), config(**by_service), host).findings
-
-    def test_another_interval_restarts_the_timer(self) -> None:
-        """A timer counts by the interval that it was started with."""
-        host = with_command()
-        apply(host, **ROUTES, **BY_TIMER)
-        calls = len(host.services.operations.calls)
-        apply(host, **ROUTES, **INTERVAL)
-        later = host.services.operations.calls[calls:]
-        assert later.index(("stop", TIMER)) < later.index(("start", TIMER))
-
-    @pytest.mark.parametrize("without", [{}, {"watch": {"mode": "service"}}])
-    def test_a_config_without_it_removes_it(self, without: dict[str, Any]) -> None:
-        """The unit is stopped and gone; the rest stays."""
-        host = with_command()
-        apply(host, **ROUTES, **BY_TIMER)
-        apply(host, **ROUTES, **without)
-        assert files_of_watch(host) == []
-        assert not host.services.state(in_time(), TIMER).is_running
-        assert host.files.exists(f"{UNITS}/static-routes.service")
+@pytest.mark.parametrize("without", [{}, {"watch": {"mode": "service"}}])
+def test_a_config_without_it_removes_it(without: dict[str, Any]) -> None:
+    """The unit is stopped and gone; the rest stays."""
+    host = with_command()
+    apply(host, **ROUTES, **BY_TIMER)
+    apply(host, **ROUTES, **without)
+    assert files_of_watch(host) == []
+    assert not host.services.state(in_time(), TIMER).is_running
+    assert host.files.exists(f"{UNITS}/static-routes.service")
 
 
 def test_an_image(tmp_path: Path) -> None:
