@@ -7,7 +7,6 @@ from support.boot_units import (
     CHECK,
     NSPAWN,
     STATIC,
-    UPSTREAM_LINKS,
     departure_of,
     install_upstream,
     stand_in,
@@ -24,154 +23,132 @@ from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
 
 
-class TestEarlyGates:
-    @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
-    def test_they_are_refused(self, host: FakeHost, ctx: Context, before: str) -> None:
-        """A gate that must be up before our units can run would hang the boot: the error says so,
-        nothing changes.
-        """
-        host.files.write(
-            f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644
-        )
-        snapshot = host.files.tree.snapshot()
-        for call in (boot(host, "early.service").install, boot(host, "early.service").plan_install):
-            with pytest.raises(UnitError) as caught:
-                call(ctx, stand_in(STATIC))
-            assert str(caught.value) == (
-                f"early.service cannot be a gate: it is ordered before {before}, so that static-routes.service waits "
-                "for it, and it would wait for static-routes.service\n"
-                "take it out of hostRouting.gates, or remove that Before="
-            )
-        assert host.files.tree.snapshot() == snapshot
-
-    def test_our_own_drop_in_is_no_reason(self, host: FakeHost) -> None:
-        """A gate that waits already is not early."""
-        install(host, STATIC)
-        assert planned(host, stand_in(CHECK, unit="After=static-routes.service")) != []
-
-
-class TestUpgrade:
-    def test_upstreams_units_become_ours(self, host: FakeHost, ctx: Context) -> None:
-        """Links that bound machines are removed, upstream's active units are stopped, and the next
-        start runs ours.
-        """
-        install_upstream(host.files)
-        host.services.start(ctx, "systemd-nspawn@kube1.service")
-        machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
-        assert machine.requires == {"static-routes.service", "check-route-overlap.service"}
-        for name in (STATIC, CHECK):
-            assert install(host, stand_in(name))
-            host.services.started.clear()
-            host.services.start(ctx, f"{name}.service")
-            assert host.services.started == [f"{name}.service"]
-        assert [host.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
-        after = host.services.state(ctx, "systemd-nspawn@kube1.service")
-        assert (after.main_pid, after.requires) == (machine.main_pid, frozenset())
-
-    def test_no_unit_is_stopped_while_a_machine_requires_one(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """The links of all our units are gone, and systemd has read that, before the first unit
-        stops.
-        """
-        install_upstream(host.files)
-        host.services.start(ctx, "systemd-nspawn@kube1.service")
-        host.services.operations.calls.clear()
-        install(host, STATIC)
-        verbs = [call[0] for call in host.services.operations.calls]
-        assert verbs.index("daemon_reload") < verbs.index("stop")
-        assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
-
-    def test_a_machine_that_still_requires_it_is_not_stopped(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """A Requires= that was written by hand stays, and its effect is logged."""
-        install_upstream(host.files)
-        by_hand = b"[Unit]\nRequires=static-routes.service\n"
-        host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
-        host.services.start(ctx, "systemd-nspawn@kube1.service")
+@pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
+def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, before: str) -> None:
+    """A gate that must be up before our units can run would hang the boot: the error says so,
+    nothing changes.
+    """
+    host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
+    snapshot = host.files.tree.snapshot()
+    for call in (boot(host, "early.service").install, boot(host, "early.service").plan_install):
         with pytest.raises(UnitError) as caught:
-            install(host, STATIC)
+            call(ctx, stand_in(STATIC))
         assert str(caught.value) == (
-            "cannot stop static-routes.service, because systemd-nspawn@kube1.service requires it and would stop, too; "
-            "see: systemctl cat systemd-nspawn@kube1.service; remove that Requires=, and try again"
+            f"early.service cannot be a gate: it is ordered before {before}, so that static-routes.service waits "
+            "for it, and it would wait for static-routes.service\n"
+            "take it out of hostRouting.gates, or remove that Before="
         )
+    assert host.files.tree.snapshot() == snapshot
 
 
-class TestRemove:
-    def test_the_last_unit_takes_everything_along(self, host: FakeHost, ctx: Context) -> None:
-        """Removing the last unit restores the machine, folders included."""
-        before = host.files.tree.snapshot()
-        for name in (STATIC, CHECK):
-            install(host, stand_in(name))
-        host.services.failing.add("check-route-overlap.service")
-        with pytest.raises(UnitError):
-            host.services.start(ctx, "check-route-overlap.service")
-        assert install(host, departure_of(STATIC))
-        assert host.files.exists(DROP_IN)
-        planned = boot(host).plan_install(ctx, departure_of(CHECK))
-        assert [str(change) for change in planned] == [
-            f"- {DROP_IN}",
-            f"- {UNITS}/multi-user.target.wants/hostrouting-ready.service",
-            f"- {READY}.requires/check-route-overlap.service",
-            f"- {UNITS}/check-route-overlap.service",
-            f"- {READY}",
-            f"- {UNITS}/hostrouting-held@.service",
-            f"- {UNITS}/hostrouting-retry.service",
-            "- /etc/aks-flex-node/hostrouting-retry.sh",
-            "- /etc/aks-flex-node/hostrouting-ask.sh",
-            "- /etc/aks-flex-node/hostrouting.units",
-            "- /etc/aks-flex-node/check-route-overlap.sh",
-        ]
-        assert install(host, departure_of(CHECK))
-        assert host.files.tree.snapshot() == before
-        assert not host.files.exists("/etc/aks-flex-node")
-        assert not host.services.state(ctx, "check-route-overlap.service").exists
+def test_our_own_drop_in_makes_no_gate_early(host: FakeHost) -> None:
+    """A gate that waits already is not early."""
+    install(host, STATIC)
+    assert planned(host, stand_in(CHECK, unit="After=static-routes.service")) != []
 
-    def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost) -> None:
-        """Removing another unit keeps the gate of a disabled one, although no link requires that
-        now.
-        """
-        for name in (STATIC, CHECK):
-            install(host, stand_in(name))
-        host.files.remove(f"{READY}.requires/check-route-overlap.service")
-        install(host, departure_of(STATIC))
-        assert host.files.exists(DROP_IN)
-        assert install(host, CHECK)
-        assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
 
-    def test_where_there_is_nothing_systemd_is_not_asked(self, host: FakeHost) -> None:
-        """A node that does not need us is not touched at all."""
-        assert planned(host, departure_of(STATIC)) == []
-        assert not install(host, departure_of(STATIC))
-        assert host.services.operations.calls == []
-        assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
+def test_no_unit_is_stopped_while_a_machine_requires_one(host: FakeHost, ctx: Context) -> None:
+    """The links of all our units are gone, and systemd has read that, before the first unit
+    stops.
+    """
+    install_upstream(host.files)
+    host.services.start(ctx, "systemd-nspawn@kube1.service")
+    host.services.operations.calls.clear()
+    install(host, STATIC)
+    verbs = [call[0] for call in host.services.operations.calls]
+    assert verbs.index("daemon_reload") < verbs.index("stop")
+    assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
 
-    def test_the_break_glass_stays(self, host: FakeHost) -> None:
-        """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
+
+def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Context) -> None:
+    """A Requires= that was written by hand stays, and its effect is logged."""
+    install_upstream(host.files)
+    by_hand = b"[Unit]\nRequires=static-routes.service\n"
+    host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
+    host.services.start(ctx, "systemd-nspawn@kube1.service")
+    with pytest.raises(UnitError) as caught:
         install(host, STATIC)
-        host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
-        install(host, departure_of(STATIC))
-        assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
+    assert str(caught.value) == (
+        "cannot stop static-routes.service, because systemd-nspawn@kube1.service requires it and would stop, too; "
+        "see: systemctl cat systemd-nspawn@kube1.service; remove that Requires=, and try again"
+    )
 
-    def test_an_offline_run_leaves_the_note_of_a_live_one(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """A run with `--root /` does not reload systemd, and keeps the note by which the next live
-        run does.
-        """
-        install(host, STATIC)
-        host.files.write(UNFINISHED, b"", mode=0o644)
-        services = MemoryServices(host.files.tree, is_live=False)
-        image = Host(
-            routes=offline_routes(),
-            services=services,
-            files=host.files,
-            lock=host.lock,
-            is_live=False,
-        )
-        assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
-        assert host.files.exists(UNFINISHED)
+
+def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> None:
+    """Removing the last unit restores the machine, folders included."""
+    before = host.files.tree.snapshot()
+    for name in (STATIC, CHECK):
+        install(host, stand_in(name))
+    host.services.failing.add("check-route-overlap.service")
+    with pytest.raises(UnitError):
+        host.services.start(ctx, "check-route-overlap.service")
+    assert install(host, departure_of(STATIC))
+    assert host.files.exists(DROP_IN)
+    planned = boot(host).plan_install(ctx, departure_of(CHECK))
+    assert [str(change) for change in planned] == [
+        f"- {DROP_IN}",
+        f"- {UNITS}/multi-user.target.wants/hostrouting-ready.service",
+        f"- {READY}.requires/check-route-overlap.service",
+        f"- {UNITS}/check-route-overlap.service",
+        f"- {READY}",
+        f"- {UNITS}/hostrouting-held@.service",
+        f"- {UNITS}/hostrouting-retry.service",
+        "- /etc/aks-flex-node/hostrouting-retry.sh",
+        "- /etc/aks-flex-node/hostrouting-ask.sh",
+        "- /etc/aks-flex-node/hostrouting.units",
+        "- /etc/aks-flex-node/check-route-overlap.sh",
+    ]
+    assert install(host, departure_of(CHECK))
+    assert host.files.tree.snapshot() == before
+    assert not host.files.exists("/etc/aks-flex-node")
+    assert not host.services.state(ctx, "check-route-overlap.service").exists
+
+
+def test_a_disabled_unit_keeps_its_gate(host: FakeHost) -> None:
+    """Removing another unit keeps the gate of a disabled one, although no link requires that
+    now.
+    """
+    for name in (STATIC, CHECK):
+        install(host, stand_in(name))
+    host.files.remove(f"{READY}.requires/check-route-overlap.service")
+    install(host, departure_of(STATIC))
+    assert host.files.exists(DROP_IN)
+    assert install(host, CHECK)
+    assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
+
+
+def test_where_there_is_nothing_systemd_is_not_asked(host: FakeHost) -> None:
+    """A node that does not need us is not touched at all."""
+    assert planned(host, departure_of(STATIC)) == []
+    assert not install(host, departure_of(STATIC))
+    assert host.services.operations.calls == []
+    assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
+
+
+def test_the_break_glass_stays(host: FakeHost) -> None:
+    """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
+    install(host, STATIC)
+    host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
+    install(host, departure_of(STATIC))
+    assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
+
+
+def test_an_offline_run_leaves_the_note_of_a_live_one(host: FakeHost, ctx: Context) -> None:
+    """A run with `--root /` does not reload systemd, and keeps the note by which the next live
+    run does.
+    """
+    install(host, STATIC)
+    host.files.write(UNFINISHED, b"", mode=0o644)
+    services = MemoryServices(host.files.tree, is_live=False)
+    image = Host(
+        routes=offline_routes(),
+        services=services,
+        files=host.files,
+        lock=host.lock,
+        is_live=False,
+    )
+    assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
+    assert host.files.exists(UNFINISHED)
 
 
 class TestMasks:
@@ -219,120 +196,118 @@ class TestMasks:
         assert planned(host, departure_of(STATIC)) == []
 
 
-class TestNotices:
-    def test_machines_that_run_are_named_when_their_gate_is_new(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """Before they are installed, the gates have never held a running unit; a second capability
-        adds nothing.
-        """
-        host.services.start(ctx, "systemd-nspawn@kube1.service")
-        [notice] = boot(host).notices(ctx)
-        assert notice.text == (
-            "systemd-nspawn@kube1.service: keeps running; its gate checks routing from its next start on"
-        )
-        install(host, STATIC)
-        assert boot(host).notices(ctx) == []
-
-    def test_a_gate_that_matches_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """A gate without a unit is installed all the same, since its unit may come later."""
-        gated = boot(host, "kubelt.service")
-        gated.install(ctx, stand_in(STATIC))
-        [notice] = gated.notices(ctx)
-        assert notice.text == (
-            "kubelt.service: no unit file matches it, so nothing waits for routing there yet; "
-            "if it is not to be installed later, correct hostRouting.gates"
-        )
-
-    def test_one_of_the_default_gates_is_enough(self, host: FakeHost, ctx: Context) -> None:
-        """A node whose kubelet is in a machine has no kubelet.service: nothing to say; one that has
-        neither is told.
-        """
-        assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
-        host.files.remove(f"/lib/systemd/system/{NSPAWN}")
-        assert len(boot(host, NSPAWN, "kubelet.service").notices(ctx)) == 2
-
-    @pytest.mark.parametrize(
-        "path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"]
+def test_machines_that_run_are_named_when_their_gate_is_new(host: FakeHost, ctx: Context) -> None:
+    """Before they are installed, the gates have never held a running unit; a second capability
+    adds nothing.
+    """
+    host.services.start(ctx, "systemd-nspawn@kube1.service")
+    [notice] = boot(host).notices(ctx)
+    assert notice.text == (
+        "systemd-nspawn@kube1.service: keeps running; its gate checks routing from its next start on"
     )
-    def test_an_open_break_glass(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """An open break glass is reported, as the operator may have forgotten it."""
-        assert boot(host).notices(ctx) == []
-        host.files.write(path, b"", mode=0o644)
-        [notice] = boot(host).notices(ctx)
-        assert notice.text == f"gates: every gate is open, whatever the routes are: {path} exists"
+    install(host, STATIC)
+    assert boot(host).notices(ctx) == []
 
 
-class TestOnDisk:
-    """The verdict of systemd's tools on the files."""
+def test_a_gate_that_matches_nothing(host: FakeHost, ctx: Context) -> None:
+    """A gate without a unit is installed all the same, since its unit may come later."""
+    gated = boot(host, "kubelt.service")
+    gated.install(ctx, stand_in(STATIC))
+    [notice] = gated.notices(ctx)
+    assert notice.text == (
+        "kubelt.service: no unit file matches it, so nothing waits for routing there yet; "
+        "if it is not to be installed later, correct hostRouting.gates"
+    )
 
-    @pytest.fixture
-    def image(self, tmp_path: Path) -> Path:
-        """An image with a gated machine."""
-        require("systemd-analyze")
-        units = tmp_path / "etc/systemd/system"
-        units.mkdir(parents=True)
-        (units / "gated.service").write_text("[Service]\nExecStart=/bin/true\n")
-        Boot(Host.offline(tmp_path), gates=["gated.service"]).install(
-            Context(timeout=30), stand_in(STATIC)
-        )
-        return tmp_path
 
-    def test_systemd_has_nothing_to_say(self, image: Path) -> None:
-        """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with
-        its drop-in.
-        """
-        units = image / "etc/systemd/system"
-        # The stand-in's script is in the image, where systemd-analyze does not look.
-        (units / "static-routes.service").write_text(
-            "[Service]\nType=oneshot\nExecStart=/bin/true\n"
-        )
-        said = subprocess.run(
-            [
-                "systemd-analyze",
-                "verify",
-                "--man=no",
-                units / "hostrouting-ready.service",
-                units / "gated.service",
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"SYSTEMD_UNIT_PATH": f"{units}:", "PATH": "/usr/bin:/bin"},
-        )
-        assert (said.stdout, said.stderr) == ("", "")
+def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:
+    """A node whose kubelet is in a machine has no kubelet.service: nothing to say; one that has
+    neither is told.
+    """
+    assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
+    host.files.remove(f"/lib/systemd/system/{NSPAWN}")
+    assert len(boot(host, NSPAWN, "kubelet.service").notices(ctx)) == 2
 
-    @pytest.mark.parametrize(
-        ("unit", "most"),
-        # The retry may start any unit, whatever else it may not do.
+
+@pytest.mark.parametrize(
+    "path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"]
+)
+def test_an_open_break_glass(host: FakeHost, ctx: Context, path: str) -> None:
+    """An open break glass is reported, as the operator may have forgotten it."""
+    assert boot(host).notices(ctx) == []
+    host.files.write(path, b"", mode=0o644)
+    [notice] = boot(host).notices(ctx)
+    assert notice.text == f"gates: every gate is open, whatever the routes are: {path} exists"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """An image with a gated machine."""
+    require("systemd-analyze")
+    units = tmp_path / "etc/systemd/system"
+    units.mkdir(parents=True)
+    (units / "gated.service").write_text("[Service]\nExecStart=/bin/true\n")
+    Boot(Host.offline(tmp_path), gates=["gated.service"]).install(
+        Context(timeout=30), stand_in(STATIC)
+    )
+    return tmp_path
+
+
+def test_systemd_has_nothing_to_say(image: Path) -> None:
+    """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with
+    its drop-in.
+    """
+    units = image / "etc/systemd/system"
+    # The stand-in's script is in the image, where systemd-analyze does not look.
+    (units / "static-routes.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
+    said = subprocess.run(
         [
-            ("hostrouting-ready.service", 34),
-            ("hostrouting-held@.service", 31),
-            ("hostrouting-retry.service", 69),
-        ],
-    )
-    def test_units_are_hardly_exposed(self, image: Path, unit: str, most: int) -> None:
-        """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but
-        `true` were at 96.
-        """
-        path = image / "etc/systemd/system" / unit
-        command = [
             "systemd-analyze",
-            "security",
-            "--offline=true",
-            f"--threshold={most}",
-            "--no-pager",
-            str(path),
-        ]
-        subprocess.run(command, check=True, capture_output=True)
+            "verify",
+            "--man=no",
+            units / "hostrouting-ready.service",
+            units / "gated.service",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"SYSTEMD_UNIT_PATH": f"{units}:", "PATH": "/usr/bin:/bin"},
+    )
+    assert (said.stdout, said.stderr) == ("", "")
 
-    def test_the_shell_line_is_clean(self, image: Path) -> None:
-        """After joining the lines, systemd hands sh a script that sh can read."""
-        drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
-        through = "/usr/bin/nsenter --target 1 --mount --net /bin/sh"
-        pattern = rf"^ExecStartPre=\+{through} -c '(.*)' hostrouting %n$"
-        [line] = re.findall(pattern, drop_in.replace("\\\n", " "), flags=re.MULTILINE)
-        # Nothing in it that systemd would replace: specifiers, and variables but for the doubled
-        # sign.
-        assert not set(line.replace("$$", "")) & set("%$'\\")
-        subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)
+
+@pytest.mark.parametrize(
+    ("unit", "most"),
+    # The retry may start any unit, whatever else it may not do.
+    [
+        ("hostrouting-ready.service", 34),
+        ("hostrouting-held@.service", 31),
+        ("hostrouting-retry.service", 69),
+    ],
+)
+def test_units_are_hardly_exposed(image: Path, unit: str, most: int) -> None:
+    """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but
+    `true` were at 96.
+    """
+    path = image / "etc/systemd/system" / unit
+    command = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        f"--threshold={most}",
+        "--no-pager",
+        str(path),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_the_shell_line_is_clean(image: Path) -> None:
+    """After joining the lines, systemd hands sh a script that sh can read."""
+    drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
+    through = "/usr/bin/nsenter --target 1 --mount --net /bin/sh"
+    pattern = rf"^ExecStartPre=\+{through} -c '(.*)' hostrouting %n$"
+    [line] = re.findall(pattern, drop_in.replace("\\\n", " "), flags=re.MULTILINE)
+    # Nothing in it that systemd would replace: specifiers, and variables but for the doubled
+    # sign.
+    assert not set(line.replace("$$", "")) & set("%$'\\")
+    subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)

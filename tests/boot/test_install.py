@@ -17,212 +17,217 @@ from phases import CancelledError, Context
 SCRIPTS = ("hostrouting-ask.sh", "hostrouting-retry.sh")
 
 
-class TestInstall:
-    def test_a_machine_that_has_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a
-        gate; nothing else.
-        """
-        before = host.files.tree.snapshot()
-        unit = stand_in(STATIC)
-        assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
-        drop_in = asset("boot/10-hostrouting.conf")
-        assert seen(host.files.tree) == before | {
-            **{file.path: file.content.decode() for file in unit.files},
-            READY: asset("boot/hostrouting-ready.service"),
-            f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
-            f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
-            **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
-            "/etc/aks-flex-node/hostrouting.units": "static-routes\n",
-            f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
-            f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
-            DROP_IN: drop_in,
-            KUBELET_DROP_IN: drop_in,
-        }
-        modes = {
-            path: file.mode
-            for path in before.keys() ^ host.files.tree.snapshot()
-            if (file := host.files.tree.file(path))
-        }
-        [folder] = generation_folders(host.files)
-        scripts = {
-            *(f"/etc/aks-flex-node/{name}" for name in SCRIPTS),
-            "/etc/aks-flex-node/static-routes.sh",
-            f"{folder}/static-routes.sh",
-            f"{folder}/check-route-overlap.sh",
-        }
-        assert {path for path, mode in modes.items() if mode == 0o755} == scripts
-        assert set(modes.values()) == {0o755, 0o644}
-        assert reloads(host.services) == 1
-        assert host.services.started == []
+def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
+    """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a
+    gate; nothing else.
+    """
+    before = host.files.tree.snapshot()
+    unit = stand_in(STATIC)
+    assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
+    drop_in = asset("boot/10-hostrouting.conf")
+    assert seen(host.files.tree) == before | {
+        **{file.path: file.content.decode() for file in unit.files},
+        READY: asset("boot/hostrouting-ready.service"),
+        f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
+        f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
+        **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
+        "/etc/aks-flex-node/hostrouting.units": "static-routes\n",
+        f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
+        f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
+        DROP_IN: drop_in,
+        KUBELET_DROP_IN: drop_in,
+    }
+    modes = {
+        path: file.mode
+        for path in before.keys() ^ host.files.tree.snapshot()
+        if (file := host.files.tree.file(path))
+    }
+    [folder] = generation_folders(host.files)
+    scripts = {
+        *(f"/etc/aks-flex-node/{name}" for name in SCRIPTS),
+        "/etc/aks-flex-node/static-routes.sh",
+        f"{folder}/static-routes.sh",
+        f"{folder}/check-route-overlap.sh",
+    }
+    assert {path for path, mode in modes.items() if mode == 0o755} == scripts
+    assert set(modes.values()) == {0o755, 0o644}
+    assert reloads(host.services) == 1
+    assert host.services.started == []
 
-    def test_only_changed_files_are_written(self, host: FakeHost) -> None:
-        """A second install changes nothing, keeps every mtime and does not reload; another config
-        rewrites the script alone, and systemd reloads once.
-        """
-        install(host, STATIC)
-        before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
-        assert planned(host, STATIC) == []
-        assert not install(host, STATIC)
-        assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
-        assert reloads(host.services) == 1
-        changed = stand_in(STATIC, "echo changed\n")
-        assert planned(host, changed) == ["~ /etc/aks-flex-node/static-routes.sh"]
-        assert install(host, changed)
-        assert (
-            host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
-        )
-        assert reloads(host.services) == 2
 
-    @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
-    def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
-        """A plan, and so a check, reports scripts that another program removed, and an old link of
-        a killed run.
+def test_only_changed_files_are_written(host: FakeHost) -> None:
+    """A second install changes nothing, keeps every mtime and does not reload; another config
+    rewrites the script alone, and systemd reloads once.
+    """
+    install(host, STATIC)
+    before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
+    assert planned(host, STATIC) == []
+    assert not install(host, STATIC)
+    assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
+    assert reloads(host.services) == 1
+    changed = stand_in(STATIC, "echo changed\n")
+    assert planned(host, changed) == ["~ /etc/aks-flex-node/static-routes.sh"]
+    assert install(host, changed)
+    assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
+    assert reloads(host.services) == 2
 
-        All other links are right, and yet no unit would find its script.
-        """
-        install(host, STATIC)
-        [folder] = generation_folders(host.files)
-        link = "/etc/aks-flex-node/hostrouting"
-        if lost == "folder":
-            for name in host.files.names(folder):
-                host.files.remove(f"{folder}/{name}")
-            host.files.remove_directory_if_empty(folder)
-        elif lost == "script":
-            host.files.remove(f"{folder}/static-routes.sh")
-        elif lost == "link":
-            host.files.remove(link)
-        else:
-            host.files.link(link, "hostrouting-00000000")
-        changes = [change.subject for change in boot(host).plan_install(ctx, stand_in(STATIC))]
-        units = ["/etc/aks-flex-node/hostrouting.units"] if lost != "script" else []
-        assert changes == ["/etc/aks-flex-node/static-routes.sh", *units]
-        assert install(host, STATIC)
-        assert (
-            host.files.read("/etc/aks-flex-node/static-routes.sh")
-            == stand_in(STATIC).files[0].content
-        )
-        assert planned(host, STATIC) == []
 
-    @pytest.mark.parametrize(
-        "damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"]
-    )
-    def test_a_damaged_list_forgets_no_unit(self, host: FakeHost, damage: bytes) -> None:
-        """If one task runs alone after the list was damaged, the gates go on to ask the other's
-        unit.
-        """
-        install(host, STATIC, CHECK)
-        host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
-        install(host, STATIC)
-        assert (
-            host.files.read("/etc/aks-flex-node/hostrouting.units")
-            == b"static-routes\ncheck-route-overlap\n"
-        )
+@pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
+def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> None:
+    """A plan, and so a check, reports scripts that another program removed, and an old link of
+    a killed run.
 
-    def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(self, host: FakeHost) -> None:
-        """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate
-        could ask.
-        """
-        host.files.link(
-            f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
-        )
-        install(host, STATIC)
-        assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\n"
-
-    def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, tmp_path: Path) -> None:
-        """If one task runs alone after all scripts were lost, the other script refuses until its
-        task runs.
-        """
-        install(host, STATIC)
-        install(host, CHECK)
-        [folder] = generation_folders(host.files)
+    All other links are right, and yet no unit would find its script.
+    """
+    install(host, STATIC)
+    [folder] = generation_folders(host.files)
+    link = "/etc/aks-flex-node/hostrouting"
+    if lost == "folder":
         for name in host.files.names(folder):
             host.files.remove(f"{folder}/{name}")
-        install(host, STATIC)
-        script = tmp_path / "check-route-overlap.sh"
-        script.write_bytes(host.files.read("/etc/aks-flex-node/check-route-overlap.sh") or b"")
-        done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert done.stderr == (
-            f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {INTENT_PATH}\n"
-        )
-        changes = planned(host, CHECK)
-        assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
+        host.files.remove_directory_if_empty(folder)
+    elif lost == "script":
+        host.files.remove(f"{folder}/static-routes.sh")
+    elif lost == "link":
+        host.files.remove(link)
+    else:
+        host.files.link(link, "hostrouting-00000000")
+    changes = [change.subject for change in boot(host).plan_install(ctx, stand_in(STATIC))]
+    units = ["/etc/aks-flex-node/hostrouting.units"] if lost != "script" else []
+    assert changes == ["/etc/aks-flex-node/static-routes.sh", *units]
+    assert install(host, STATIC)
+    assert (
+        host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
+    )
+    assert planned(host, STATIC) == []
 
-    def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
-        """If the note for the next reload cannot be written to /run, the files are installed all
-        the same.
-        """
-        install(usual := FakeHost(), STATIC)
-        host.files.fail_at(1 + [call[0] for call in usual.files.operations.calls].index("write"))
+
+@pytest.mark.parametrize(
+    "damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"]
+)
+def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
+    """If one task runs alone after the list was damaged, the gates go on to ask the other's
+    unit.
+    """
+    install(host, STATIC, CHECK)
+    host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
+    install(host, STATIC)
+    assert (
+        host.files.read("/etc/aks-flex-node/hostrouting.units")
+        == b"static-routes\ncheck-route-overlap\n"
+    )
+
+
+def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(host: FakeHost) -> None:
+    """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate
+    could ask.
+    """
+    host.files.link(
+        f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
+    )
+    install(host, STATIC)
+    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\n"
+
+
+def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path) -> None:
+    """If one task runs alone after all scripts were lost, the other script refuses until its
+    task runs.
+    """
+    install(host, STATIC)
+    install(host, CHECK)
+    [folder] = generation_folders(host.files)
+    for name in host.files.names(folder):
+        host.files.remove(f"{folder}/{name}")
+    install(host, STATIC)
+    script = tmp_path / "check-route-overlap.sh"
+    script.write_bytes(host.files.read("/etc/aks-flex-node/check-route-overlap.sh") or b"")
+    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {INTENT_PATH}\n"
+    )
+    changes = planned(host, CHECK)
+    assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
+
+
+def test_a_full_run_directory_is_no_obstacle(host: FakeHost) -> None:
+    """If the note for the next reload cannot be written to /run, the files are installed all
+    the same.
+    """
+    install(usual := FakeHost(), STATIC)
+    host.files.fail_at(1 + [call[0] for call in usual.files.operations.calls].index("write"))
+    assert install(host, STATIC)
+    assert host.files.exists(DROP_IN)
+    assert planned(host, STATIC) == []
+
+
+def test_a_disabled_unit_is_enabled_again(host: FakeHost) -> None:
+    """A link that was removed, or led elsewhere, is a difference."""
+    install(host, STATIC)
+    link = f"{READY}.requires/static-routes.service"
+    for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
+        break_it(link)
+        assert planned(host, STATIC) == [f"+ {link}"]
         assert install(host, STATIC)
-        assert host.files.exists(DROP_IN)
-        assert planned(host, STATIC) == []
+        assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
 
-    def test_a_disabled_unit_is_enabled_again(self, host: FakeHost) -> None:
-        """A link that was removed, or led elsewhere, is a difference."""
-        install(host, STATIC)
-        link = f"{READY}.requires/static-routes.service"
-        for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
-            break_it(link)
-            assert planned(host, STATIC) == [f"+ {link}"]
-            assert install(host, STATIC)
-            assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
 
-    def test_the_drop_in_of_a_gate_that_left_goes(self, host: FakeHost, ctx: Context) -> None:
-        """The drop-in of a removed gate is removed with its folder, unless that has other files."""
-        boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
-        host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
-        assert [
-            str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))
-        ] == [f"- {KUBELET_DROP_IN}", f"- {DROP_IN}", f"+ {UNITS}/c.service.d/10-hostrouting.conf"]
-        assert boot(host, "c.service").install(ctx, stand_in(STATIC))
-        assert not host.files.exists(f"{UNITS}/{NSPAWN}.d")
-        assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]
+def test_the_drop_in_of_a_gate_that_left_goes(host: FakeHost, ctx: Context) -> None:
+    """The drop-in of a removed gate is removed with its folder, unless that has other files."""
+    boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
+    host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
+    assert [
+        str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))
+    ] == [f"- {KUBELET_DROP_IN}", f"- {DROP_IN}", f"+ {UNITS}/c.service.d/10-hostrouting.conf"]
+    assert boot(host, "c.service").install(ctx, stand_in(STATIC))
+    assert not host.files.exists(f"{UNITS}/{NSPAWN}.d")
+    assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]
 
-    def test_an_image_gets_the_same(self, host: FakeHost, ctx: Context) -> None:
-        """Files and links are those of a live machine; there is no note under /run, and systemd is
-        not asked.
-        """
-        image = FakeHost(is_live=False)
-        image.files.write(
-            f"/lib/systemd/system/{NSPAWN}",
-            host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"",
-            mode=0o644,
-        )
-        assert boot(image).install(ctx, stand_in(STATIC))
-        install(host, STATIC)
-        assert image.files.tree.snapshot() == host.files.tree.snapshot()
-        assert not boot(image).install(ctx, stand_in(STATIC))
-        assert image.services.started == []
-        changing = {"daemon_reload", "enable", "disable", "start", "stop"}
-        assert {call[0] for call in image.services.operations.calls} & changing == set()
 
-    def test_a_live_run_loads_the_files_of_an_offline_run(
-        self, host: FakeHost, ctx: Context
-    ) -> None:
-        """After `--root /` on this machine no file differs, and a live run makes systemd load the
-        files.
-        """
-        host.services.start(ctx, "systemd-nspawn@kube1.service")
-        install(host, STATIC)
-        drop_in = host.files.read(DROP_IN) or b""
-        host.files.remove(DROP_IN)
-        host.services.daemon_reload(ctx)
-        host.files.write(DROP_IN, drop_in, mode=0o644)
-        planned = boot(host).plan_install(ctx, stand_in(STATIC))
-        assert [str(change) for change in planned] == [
-            "~ systemd (it has not read all unit files: daemon-reload)"
-        ]
-        assert install(host, STATIC)
-        assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
-        assert not install(host, STATIC)
+def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
+    """Files and links are those of a live machine; there is no note under /run, and systemd is
+    not asked.
+    """
+    image = FakeHost(is_live=False)
+    image.files.write(
+        f"/lib/systemd/system/{NSPAWN}",
+        host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"",
+        mode=0o644,
+    )
+    assert boot(image).install(ctx, stand_in(STATIC))
+    install(host, STATIC)
+    assert image.files.tree.snapshot() == host.files.tree.snapshot()
+    assert not boot(image).install(ctx, stand_in(STATIC))
+    assert image.services.started == []
+    changing = {"daemon_reload", "enable", "disable", "start", "stop"}
+    assert {call[0] for call in image.services.operations.calls} & changing == set()
 
-    def test_a_cancelled_run_changes_nothing(self, host: FakeHost) -> None:
-        """A cancelled context ends every method before it changes anything."""
-        ctx = Context()
-        ctx.cancel("enough")
-        before = host.files.tree.snapshot()
-        for call in boot(host).plan_install, boot(host).install:
-            with pytest.raises(CancelledError):
-                call(ctx, stand_in(STATIC))
-        assert host.files.tree.snapshot() == before
+
+def test_a_live_run_loads_the_files_of_an_offline_run(host: FakeHost, ctx: Context) -> None:
+    """After `--root /` on this machine no file differs, and a live run makes systemd load the
+    files.
+    """
+    host.services.start(ctx, "systemd-nspawn@kube1.service")
+    install(host, STATIC)
+    drop_in = host.files.read(DROP_IN) or b""
+    host.files.remove(DROP_IN)
+    host.services.daemon_reload(ctx)
+    host.files.write(DROP_IN, drop_in, mode=0o644)
+    planned = boot(host).plan_install(ctx, stand_in(STATIC))
+    assert [str(change) for change in planned] == [
+        "~ systemd (it has not read all unit files: daemon-reload)"
+    ]
+    assert install(host, STATIC)
+    assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
+    assert not install(host, STATIC)
+
+
+def test_a_cancelled_run_changes_nothing(host: FakeHost) -> None:
+    """A cancelled context ends every method before it changes anything."""
+    ctx = Context()
+    ctx.cancel("enough")
+    before = host.files.tree.snapshot()
+    for call in boot(host).plan_install, boot(host).install:
+        with pytest.raises(CancelledError):
+            call(ctx, stand_in(STATIC))
+    assert host.files.tree.snapshot() == before

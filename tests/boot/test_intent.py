@@ -33,7 +33,7 @@ from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
-from phases import Change, Task, execute, plan, run, undo
+from phases import Change, execute, plan, run, undo
 
 
 def stored(host: FakeHost) -> Any:
@@ -226,30 +226,6 @@ def test_a_sibling_that_fails_stays_wanted() -> None:
     apply(host, **ROUTES, **PROBES)
     assert not host.files.exists("/etc/systemd/system/probe-snat.service")
     assert stored(host) == {"hostRouting": {**ROUTES, **PROBES, **GATES}}
-
-
-def test_tasks_that_run_by_themselves_add_up() -> None:
-    """Each writes its own section beside those that the others installed, and takes it along when
-    it is undone.
-    """
-    host = node()
-    tasks: list[Task] = [
-        ConfigureStaticRoutes(config(**ROUTES), host=host),
-        CheckRouteOverlap(config(**OVERLAP), host=host),
-        ConfigureProbeSNAT(config(**PROBES), host=host),
-    ]
-    for task in tasks:
-        execute(task, in_time())
-    assert read_intent(host.files) == config(**ROUTES, **OVERLAP, **PROBES)
-    for task in tasks:
-        assert plan(task, in_time()).changes == ()
-    undo(tasks[0], in_time())
-    assert read_intent(host.files) == config(**OVERLAP, **PROBES)
-    undo(tasks[2], in_time())
-    assert read_intent(host.files) == config(**OVERLAP)
-    undo(tasks[1], in_time())
-    assert not host.files.exists(READY)
-    assert stored(host) is None
 
 
 @pytest.mark.parametrize(

@@ -62,16 +62,6 @@ WantedBy=multi-user.target
 """
 
 
-def daemon_of(program: str, *, kind: str = "simple") -> str:
-    return f"""\
-[Unit]
-DefaultDependencies=no
-[Service]
-Type={kind}
-ExecStart=/bin/sh -c '{program}'
-"""
-
-
 def config_of(mode: str = "STRICT", *, routed: bool = False) -> HostRoutingConfig:
     """The config of a node that expects a part of each network of the fabric, with routes that mend
     both or without.
@@ -98,7 +88,6 @@ class CloudMachine(GatedMachine):
         mode: str = "STRICT",
         routed: bool = False,
         files: Files = ANNOUNCED,
-        daemon: str = "",
         prepare: str = LINKS + SECOND,
     ) -> None:
         def arrange(image: Host) -> None:
@@ -109,10 +98,6 @@ class CloudMachine(GatedMachine):
             image.files.link(f"{UNITS}/multi-user.target.wants/{AGENT}", f"{UNITS}/{AGENT}")
             program = Path(__file__).parents[1].joinpath("support/waagent.sh").read_bytes()
             image.files.write("/usr/local/sbin/waagent", program, mode=0o755)
-            if daemon:
-                image.files.write("/root/pool", HOST + ADDRESSES, mode=0o600)
-                image.files.write(f"{UNITS}/{DAEMON}", daemon.encode(), mode=0o644)
-                image.files.link(f"{UNITS}/sysinit.target.wants/{DAEMON}", f"{UNITS}/{DAEMON}")
             Configure(config_of(mode, routed=routed), host=image).do(Context(timeout=60))
 
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare)
@@ -145,8 +130,12 @@ def found(kind: str) -> list[str]:
 def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
     """No machine starts before the agent has acted, nor after it has; routes by the gateway that it
     names start all.
+
+    The unit of the check, without any capability, reads a configuration and a pool, with its date,
+    that are closed to all but root.
     """
-    with CloudMachine(tmp_path) as machine:
+    close = f"chmod 600 {POOL} /etc/waagent.conf && chmod 700 /var/lib/hyperv\n"
+    with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
         assert machine.payloads() == []
         assert machine.findings() == found("announced")
         assert f"(172.16.0.0/16, announced by {POOL}, written 20" in machine.markers()[DETECTED]
@@ -187,85 +176,53 @@ def test_the_mending_routes_let_a_machine_start(tmp_path: Path) -> None:
         assert [way.partition(" dev ")[2].split()[0] for way in ways] == ["eth0", "fab0", "fab1"]
 
 
-class TestNothingChanges:
-    """A node on which the agent would not act is as one without an agent: it starts, and the check
-    says the same.
+@pytest.mark.parametrize(
+    ("files", "said_by_the_agent"),
+    [
+        (OFF, "RDMA is off"),
+        (AWAITED, "the pool has no addresses"),
+        (Files(configuration=None, pool=None), ""),
+        (Files(pool=HOST + ADDRESSES[:-100]), ""),
+    ],
+    ids=["off", "without the key", "without all files", "torn"],
+)
+def test_it_starts(tmp_path: Path, files: Files, said_by_the_agent: str) -> None:
+    """The machine starts, and is right after the agent has decided to do nothing."""
+    with CloudMachine(tmp_path, files=files) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert machine.markers() == {OK: FINE}
+        if said_by_the_agent:
+            machine.let_the_agent_act(until=said_by_the_agent)
+        assert machine.systemctl("start", CHECK) == 0
+        assert machine.markers() == {OK: FINE}
+        # Only a node with InfiniBand waits for the addresses.
+        assert machine.files.read(WAITED) is None
+
+
+def test_the_wait_ends(tmp_path: Path) -> None:
+    """On a node with InfiniBand the boot waits for the addresses, though its routes are good;
+    without them the machine starts then, and later ones at once; a warning says why.
+
+    The wait of 30 s is one second here.
     """
-
-    @pytest.mark.parametrize(
-        ("files", "said_by_the_agent"),
-        [
-            (OFF, "RDMA is off"),
-            (AWAITED, "the pool has no addresses"),
-            (Files(configuration=None, pool=None), ""),
-            (Files(pool=HOST + ADDRESSES[:-100]), ""),
-        ],
-        ids=["off", "without the key", "without all files", "torn"],
-    )
-    def test_it_starts(self, tmp_path: Path, files: Files, said_by_the_agent: str) -> None:
-        """The machine starts, and is right after the agent has decided to do nothing."""
-        with CloudMachine(tmp_path, files=files) as machine:
-            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-            assert machine.markers() == {OK: FINE}
-            if said_by_the_agent:
-                machine.let_the_agent_act(until=said_by_the_agent)
-            assert machine.systemctl("start", CHECK) == 0
-            assert machine.markers() == {OK: FINE}
-            # Only a node with InfiniBand waits for the addresses.
-            assert machine.files.read(WAITED) is None
+    with (
+        hurried(),
+        CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + INFINIBAND) as machine,
+    ):
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert machine.markers() == {OK: FINE}
+        assert f"warning: no fabric is announced: {POOL} has no IPoIB_Data yet" in machine.said()
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+        assert machine.files.read(WAITED) == b"1\n"
+        assert machine.said().count("waiting") == 1
 
 
-class TestAPoolThatComesLater:
-    """The daemon of the pool is another unit, and Type=simple: it has started long before it has
-    written the pool.
-    """
-
-    def test_the_order_on_its_daemon(self, tmp_path: Path) -> None:
-        """The check comes after the start of the daemon, which writes the pool before that is over
-        here.
-        """
-        daemon = daemon_of(f"sleep 1; cp /root/pool {POOL}", kind="oneshot")
-        with CloudMachine(tmp_path, files=AWAITED, daemon=daemon) as machine:
-            assert machine.payloads() == []
-            assert machine.findings() == found("announced")
-
-    def test_the_wait_ends(self, tmp_path: Path) -> None:
-        """On a node with InfiniBand the boot waits for the addresses, though its routes are good;
-        without them the machine starts then, and later ones at once; a warning says why.
-
-        The wait of 30 s is one second here.
-        """
-        with (
-            hurried(),
-            CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + INFINIBAND) as machine,
-        ):
-            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-            assert machine.markers() == {OK: FINE}
-            assert (
-                f"warning: no fabric is announced: {POOL} has no IPoIB_Data yet" in machine.said()
-            )
-            assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-            assert machine.files.read(WAITED) == b"1\n"
-            assert machine.said().count("waiting") == 1
-
-
-class TestTheSandbox:
-    """The unit of the check has no capability and sees a system that it cannot write to."""
-
-    def test_files_of_root(self, tmp_path: Path) -> None:
-        """It reads a configuration and a pool, with its date, that are closed to all others."""
-        close = f"chmod 600 {POOL} /etc/waagent.conf && chmod 700 /var/lib/hyperv\n"
-        with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
-            assert machine.findings() == found("announced")
-            assert ", written 20" in machine.markers()[DETECTED]
-            assert "cannot be read" not in machine.said()
-
-    def test_files_of_others(self, tmp_path: Path) -> None:
-        """It has no right to read what is closed to root's own user: a note says so."""
-        close = f"chown nobody {POOL} && chmod 600 {POOL}\n"
-        with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
-            assert machine.markers() == {OK: FINE}
-            assert machine.said() == f"{FINE}no fabric is announced: {POOL} cannot be read"
+def test_files_of_others(tmp_path: Path) -> None:
+    """It has no right to read what is closed to root's own user: a note says so."""
+    close = f"chown nobody {POOL} && chmod 600 {POOL}\n"
+    with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
+        assert machine.markers() == {OK: FINE}
+        assert machine.said() == f"{FINE}no fabric is announced: {POOL} cannot be read"
 
 
 def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:

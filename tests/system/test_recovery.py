@@ -119,343 +119,350 @@ class TestTheGatesGo:
         machine.run("sh", "-c", "mv /run/ask /run/asked; echo > /run/asked")
 
 
-class TestItComesUp:
-    def test_a_refused_unit_starts_with_or_without_restart(self, tmp_path: Path) -> None:
-        """After an operator repairs the routing, every refused unit runs within 15 s, with or
-        without Restart=.
-        """
-        units = [unit_of(name) for name in SETTINGS]
-        with GatedMachine(
-            tmp_path,
-            units=(STAND_INS[0], SLOW_CHECK),
-            prepare=EARLY + more_machines(**SETTINGS),
-            overlap=True,
-        ) as machine:
-            for unit in units:
-                # The impatient one is killed before it gets an answer.
-                failed = "timeout" if unit == unit_of("impatient") else "exit-code"
-                machine.wait_for(f"{unit}: Failed with result '{failed}'.", unit=unit)
-            machine.wait_for(
-                f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few")
-            )
-            assert machine.payloads() == []
-            assert set(held(machine)) >= {
-                unit_of(name) for name in ("none", "few", "impatient", "with__dash")
-            }
-            since = time.monotonic()
-            machine.mend_routing()
-            took = seconds_until_up(machine, units, since=since)
-            assert max(took.values()) < 15, took
-            assert all(machine.state(unit).is_running for unit in units)
-            machine.wait_for_retry()
-            assert held(machine) == []
-
-    def test_apply_has_it_looked_at_once(self, tmp_path: Path) -> None:
-        """`release` names the held units, and they start without the long pause that recovery had
-        reached.
-        """
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            machine.wait_for_refusal()
-            since = time.monotonic()
-            machine.mend_routing()
-            assert KUBE in release(machine.ctx, machine.host)
-            assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
-            machine.wait_for_retry()
-            assert release(machine.ctx, machine.host) == []
-
-    def test_dependents(self, tmp_path: Path) -> None:
-        """A unit that requires a refused one and was never started comes up, too; targets and
-        stopped units do not.
-        """
-        service = "[Service]\nExecStart=/bin/sh -c 'echo up; exec sleep infinity'\n"
-        files = {
-            "needs.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=multi-user.target\n",
-            "bound.service": f"[Unit]\nBindsTo=needs.service\nAfter=needs.service\n{service}"
-            "[Install]\nWantedBy=multi-user.target\n",
-            # Its gate comes up by itself.
-            "helper.service": f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n{service}"
-            "[Install]\nWantedBy=multi-user.target\n",
-            "unwanted.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=off.target\n",
-            "stopped.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}"
-            "[Install]\nWantedBy=multi-user.target\n",
-            "off.target": "[Unit]\nDescription=never active\n",
-            "on.target": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Install]\nWantedBy=multi-user.target\n",
+def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
+    """After an operator repairs the routing, every refused unit runs within 15 s, with or
+    without Restart=.
+    """
+    units = [unit_of(name) for name in SETTINGS]
+    with GatedMachine(
+        tmp_path,
+        units=(STAND_INS[0], SLOW_CHECK),
+        prepare=EARLY + more_machines(**SETTINGS),
+        overlap=True,
+    ) as machine:
+        for unit in units:
+            # The impatient one is killed before it gets an answer.
+            failed = "timeout" if unit == unit_of("impatient") else "exit-code"
+            machine.wait_for(f"{unit}: Failed with result '{failed}'.", unit=unit)
+        machine.wait_for(
+            f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few")
+        )
+        assert machine.payloads() == []
+        assert set(held(machine)) >= {
+            unit_of(name) for name in ("none", "few", "impatient", "with__dash")
         }
-        prepare = "".join(
-            f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in files.items()
-        )
-        prepare += (
-            f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
-        )
-        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            assert machine.state("needs.service").active_state == "inactive"
-            # It ran in this boot, and somebody stopped it.
-            machine.run("systemctl", "start", "--job-mode=ignore-dependencies", "stopped.service")
-            machine.run("systemctl", "stop", "stopped.service")
-            machine.mend_routing()
-            for unit in ("needs.service", "bound.service", "helper.service"):
-                machine.wait_until_up(unit)
-            machine.wait_for_retry()
-            for unit in ("unwanted.service", "stopped.service", "on.target"):
-                assert machine.state(unit).active_state == "inactive"
+        since = time.monotonic()
+        machine.mend_routing()
+        took = seconds_until_up(machine, units, since=since)
+        assert max(took.values()) < 15, took
+        assert all(machine.state(unit).is_running for unit in units)
+        machine.wait_for_retry()
+        assert held(machine) == []
 
-    @pytest.mark.parametrize("disturb", ["nothing", "restart", "kill", "apply"])
-    def test_dependents_of_a_gate_that_came_up_before(self, tmp_path: Path, disturb: str) -> None:
-        """While a machine is still held, units that require the kubelet start after it, whatever
-        becomes of the retry.
 
-        The kubelet is up before the machine, because its gate was taken away, and put back.
-        """
-        needs = f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
-        prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
-        prepare += "systemctl enable --quiet needs.service\n"
-        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            # The retry has seen both.
-            machine.wait_for(STILL_WAITING, unit=RETRY)
-            drop_in = f"{UNIT_DIRECTORY}/{KUBELET}.d/10-hostrouting.conf"
-            text = machine.files.read(drop_in) or b""
-            machine.systemctl("kill", "--signal=STOP", RETRY)
-            machine.files.remove(drop_in)
-            machine.services.daemon_reload(machine.ctx)
-            machine.wait_until_up(KUBELET)
-            machine.run("systemctl", "stop", f"hostrouting-held@{KUBELET}.service")
-            machine.files.write(drop_in, text, mode=0o644)
-            machine.services.daemon_reload(machine.ctx)
-            if disturb == "restart":
-                machine.systemctl("restart", "--no-block", RETRY)
-            if disturb == "kill":
-                machine.systemctl("kill", "--signal=KILL", RETRY)
-            if disturb == "apply":
-                assert release(machine.ctx, machine.host) == [KUBE]
-            machine.systemctl("kill", "--signal=CONT", RETRY)
+def test_apply_has_it_looked_at_once(tmp_path: Path) -> None:
+    """`release` names the held units, and they start without the long pause that recovery had
+    reached.
+    """
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        machine.wait_for_refusal()
+        since = time.monotonic()
+        machine.mend_routing()
+        assert KUBE in release(machine.ctx, machine.host)
+        assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
+        machine.wait_for_retry()
+        assert release(machine.ctx, machine.host) == []
+
+
+def test_dependents(tmp_path: Path) -> None:
+    """A unit that requires a refused one and was never started comes up, too; targets and
+    stopped units do not.
+    """
+    service = "[Service]\nExecStart=/bin/sh -c 'echo up; exec sleep infinity'\n"
+    files = {
+        "needs.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=multi-user.target\n",
+        "bound.service": f"[Unit]\nBindsTo=needs.service\nAfter=needs.service\n{service}"
+        "[Install]\nWantedBy=multi-user.target\n",
+        # Its gate comes up by itself.
+        "helper.service": f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n{service}"
+        "[Install]\nWantedBy=multi-user.target\n",
+        "unwanted.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=off.target\n",
+        "stopped.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}"
+        "[Install]\nWantedBy=multi-user.target\n",
+        "off.target": "[Unit]\nDescription=never active\n",
+        "on.target": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Install]\nWantedBy=multi-user.target\n",
+    }
+    prepare = "".join(
+        f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in files.items()
+    )
+    prepare += (
+        f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
+    )
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        assert machine.state("needs.service").active_state == "inactive"
+        # It ran in this boot, and somebody stopped it.
+        machine.run("systemctl", "start", "--job-mode=ignore-dependencies", "stopped.service")
+        machine.run("systemctl", "stop", "stopped.service")
+        machine.mend_routing()
+        for unit in ("needs.service", "bound.service", "helper.service"):
+            machine.wait_until_up(unit)
+        machine.wait_for_retry()
+        for unit in ("unwanted.service", "stopped.service", "on.target"):
+            assert machine.state(unit).active_state == "inactive"
+
+
+@pytest.mark.parametrize("disturb", ["nothing", "restart", "kill", "apply"])
+def test_dependents_of_a_gate_that_came_up_before(tmp_path: Path, disturb: str) -> None:
+    """While a machine is still held, units that require the kubelet start after it, whatever
+    becomes of the retry.
+
+    The kubelet is up before the machine, because its gate was taken away, and put back.
+    """
+    needs = f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
+    prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
+    prepare += "systemctl enable --quiet needs.service\n"
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        # The retry has seen both.
+        machine.wait_for(STILL_WAITING, unit=RETRY)
+        drop_in = f"{UNIT_DIRECTORY}/{KUBELET}.d/10-hostrouting.conf"
+        text = machine.files.read(drop_in) or b""
+        machine.systemctl("kill", "--signal=STOP", RETRY)
+        machine.files.remove(drop_in)
+        machine.services.daemon_reload(machine.ctx)
+        machine.wait_until_up(KUBELET)
+        machine.run("systemctl", "stop", f"hostrouting-held@{KUBELET}.service")
+        machine.files.write(drop_in, text, mode=0o644)
+        machine.services.daemon_reload(machine.ctx)
+        if disturb == "restart":
+            machine.systemctl("restart", "--no-block", RETRY)
+        if disturb == "kill":
+            machine.systemctl("kill", "--signal=KILL", RETRY)
+        if disturb == "apply":
+            assert release(machine.ctx, machine.host) == [KUBE]
+        machine.systemctl("kill", "--signal=CONT", RETRY)
+        machine.wait_until_up("needs.service")
+        assert held(machine) == [KUBE]
+
+
+def test_a_break_glass_that_is_closed_again(tmp_path: Path) -> None:
+    """A unit that it let pass runs, and is no longer held, though routing is still wrong."""
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+        machine.run("systemctl", "start", KUBE)
+        machine.files.remove("/run/hostrouting.disabled")
+        machine.until(f"! systemctl is-active --quiet hostrouting-held@{KUBE}.service")
+        assert machine.state(KUBE).is_running
+
+
+def test_a_hundred_at_once(tmp_path: Path) -> None:
+    """A hundred refused units start after routing is right."""
+    machines = {f"m{number}": "" for number in range(100)}
+    with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
+        assert len(held(machine)) > 100
+        machine.mend_routing()
+        for name in machines:
+            machine.wait_until_up(unit_of(name))
+
+
+def test_the_break_glass_of_the_kernel(tmp_path: Path) -> None:
+    """One word on the kernel's command line opens the gate, for a machine whose /etc is
+    read-only.
+    """
+    prepare = (
+        "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
+    )
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert held(machine) == []
+
+
+def test_stopped_masked_or_disabled_units_stay_down(tmp_path: Path) -> None:
+    """Recovery does not start them; a unit that is started by hand and refused again is held
+    again.
+    """
+    machines = {
+        "failed": "",
+        "restarting": "[Service]\nRestart=on-failure\nRestartSec=300",
+        "asking": "[Service]\nRestart=always",
+        "masked": "",
+        "disabled": "",
+        "restarted": "[Service]\nRestart=always",
+    }
+    units = [unit_of(name) for name in machines]
+    with GatedMachine(tmp_path, prepare=EARLY + more_machines(**machines), overlap=True) as machine:
+        for unit in units:
+            machine.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
+        assert machine.state(unit_of("restarting")).sub_state == "auto-restart"
+        machine.wait_for(STILL_WAITING, unit=RETRY)
+        machine.run("systemctl", "stop", *units[:3])
+        cursor = machine.cursor()
+        machine.run("systemctl", "start", "--no-block", unit_of("asking"))
+        machine.wait_for_refusal(unit_of("asking"), after=cursor)
+        assert machine.state(unit_of("asking")).sub_state == "start-pre"
+        machine.run("systemctl", "stop", unit_of("asking"))
+        machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
+        # systemd restarts it all the same, until it is stopped.
+        machine.run("systemctl", "disable", "--quiet", unit_of("disabled"), unit_of("restarted"))
+        assert set(held(machine)).isdisjoint(units[:3])
+        machine.mend_routing()
+        machine.wait_until_up()
+        machine.wait_until_up(unit_of("restarted"))
+        machine.wait_for_retry()
+        assert set(machine.payloads()) == {"kube1", "kubelet", "restarted"}
+        assert not any(machine.state(unit).is_running for unit in units[:-1])
+        machine.break_routing()
+        assert machine.systemctl("start", unit_of("failed")) == 1
+        assert held(machine) == [unit_of("failed")]
+        machine.mend_routing()
+        machine.wait_until_up(unit_of("failed"))
+
+
+def test_another_target(tmp_path: Path) -> None:
+    """Isolating a target, as `systemctl rescue` does, forgets held units, and recovery ends."""
+    quiet = "printf '[Unit]\\nAllowIsolate=yes\\nRequires=basic.target\\nAfter=basic.target\\n'"
+    prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        machine.run("systemctl", "isolate", "quiet.target")
+        # systemctl waits for the start of the target, and not for the ends of the units that it
+        # ends.
+        machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
+        assert held(machine) == []
+        machine.until(f"[[ $(systemctl is-active {RETRY}) != deactivating ]]")
+        assert machine.state(RETRY).active_state == "inactive"
+        machine.mend_routing()
+        assert machine.payloads() == []
+
+
+def test_after_reset(tmp_path: Path) -> None:
+    """Held units start when the last unit is removed, but those that were stopped or masked;
+    nothing remains.
+    """
+    prepare = more_machines(stopped="", masked="", limited=SETTINGS["few"])
+    with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
+        machine.run("systemctl", "stop", unit_of("stopped"))
+        machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
+        for stand_in in STAND_INS:
+            machine.boot.install(machine.ctx, departure_of(stand_in))
+        for unit in (KUBE, KUBELET, unit_of("limited")):
+            machine.wait_until_up(unit)
+        assert sorted(machine.payloads()) == ["kube1", "kubelet", "limited"]
+        assert (
+            machine.run("systemctl", "list-units", "--all", "--no-legend", "hostrouting*").stdout
+            == ""
+        )
+
+
+def test_a_gate_that_left_the_config(tmp_path: Path) -> None:
+    """A held unit that is no gate any more starts, whatever the routes are; the others stay
+    held.
+    """
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        boot = Boot(machine.host, gates=[KUBELET])
+        assert boot.install(machine.ctx, STAND_INS[0])
+        machine.wait_until_up(KUBE)
+        assert held(machine) == [KUBELET]
+        assert machine.payloads() == ["kube1"]
+
+
+@pytest.mark.parametrize("is_another_held", [True, False])
+def test_dependents_of_a_gate_that_left_the_config(tmp_path: Path, is_another_held: bool) -> None:
+    """Units that require it start as long as another one is held, and stay down after a reset."""
+    needs = f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
+    prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
+    prepare += "systemctl enable --quiet needs.service\n"
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        # The retry has seen both.
+        machine.wait_for(STILL_WAITING, unit=RETRY)
+        if is_another_held:
+            assert Boot(machine.host, gates=[KUBELET]).install(machine.ctx, STAND_INS[0])
             machine.wait_until_up("needs.service")
-            assert held(machine) == [KUBE]
-
-    def test_a_break_glass_that_is_closed_again(self, tmp_path: Path) -> None:
-        """A unit that it let pass runs, and is no longer held, though routing is still wrong."""
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
-            machine.run("systemctl", "start", KUBE)
-            machine.files.remove("/run/hostrouting.disabled")
-            machine.until(f"! systemctl is-active --quiet hostrouting-held@{KUBE}.service")
-            assert machine.state(KUBE).is_running
-
-    def test_a_hundred_at_once(self, tmp_path: Path) -> None:
-        """A hundred refused units start after routing is right."""
-        machines = {f"m{number}": "" for number in range(100)}
-        with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
-            assert len(held(machine)) > 100
-            machine.mend_routing()
-            for name in machines:
-                machine.wait_until_up(unit_of(name))
-
-    def test_the_break_glass_of_the_kernel(self, tmp_path: Path) -> None:
-        """One word on the kernel's command line opens the gate, for a machine whose /etc is
-        read-only.
-        """
-        prepare = "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
-        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-            assert held(machine) == []
-
-
-class TestItStaysDown:
-    def test_stopped_masked_or_disabled_units_stay_down(self, tmp_path: Path) -> None:
-        """Recovery does not start them; a unit that is started by hand and refused again is held
-        again.
-        """
-        machines = {
-            "failed": "",
-            "restarting": "[Service]\nRestart=on-failure\nRestartSec=300",
-            "asking": "[Service]\nRestart=always",
-            "masked": "",
-            "disabled": "",
-            "restarted": "[Service]\nRestart=always",
-        }
-        units = [unit_of(name) for name in machines]
-        with GatedMachine(
-            tmp_path, prepare=EARLY + more_machines(**machines), overlap=True
-        ) as machine:
-            for unit in units:
-                machine.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
-            assert machine.state(unit_of("restarting")).sub_state == "auto-restart"
-            machine.wait_for(STILL_WAITING, unit=RETRY)
-            machine.run("systemctl", "stop", *units[:3])
-            cursor = machine.cursor()
-            machine.run("systemctl", "start", "--no-block", unit_of("asking"))
-            machine.wait_for_refusal(unit_of("asking"), after=cursor)
-            assert machine.state(unit_of("asking")).sub_state == "start-pre"
-            machine.run("systemctl", "stop", unit_of("asking"))
-            machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
-            # systemd restarts it all the same, until it is stopped.
-            machine.run(
-                "systemctl", "disable", "--quiet", unit_of("disabled"), unit_of("restarted")
-            )
-            assert set(held(machine)).isdisjoint(units[:3])
-            machine.mend_routing()
-            machine.wait_until_up()
-            machine.wait_until_up(unit_of("restarted"))
-            machine.wait_for_retry()
-            assert set(machine.payloads()) == {"kube1", "kubelet", "restarted"}
-            assert not any(machine.state(unit).is_running for unit in units[:-1])
-            machine.break_routing()
-            assert machine.systemctl("start", unit_of("failed")) == 1
-            assert held(machine) == [unit_of("failed")]
-            machine.mend_routing()
-            machine.wait_until_up(unit_of("failed"))
-
-    def test_another_target(self, tmp_path: Path) -> None:
-        """Isolating a target, as `systemctl rescue` does, forgets held units, and recovery ends."""
-        quiet = "printf '[Unit]\\nAllowIsolate=yes\\nRequires=basic.target\\nAfter=basic.target\\n'"
-        prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
-        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            machine.run("systemctl", "isolate", "quiet.target")
-            # systemctl waits for the start of the target, and not for the ends of the units that it
-            # ends.
-            machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
-            assert held(machine) == []
-            machine.until(f"[[ $(systemctl is-active {RETRY}) != deactivating ]]")
-            assert machine.state(RETRY).active_state == "inactive"
-            machine.mend_routing()
-            assert machine.payloads() == []
-
-    def test_after_reset(self, tmp_path: Path) -> None:
-        """Held units start when the last unit is removed, but those that were stopped or masked;
-        nothing remains.
-        """
-        prepare = more_machines(stopped="", masked="", limited=SETTINGS["few"])
-        with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
-            machine.run("systemctl", "stop", unit_of("stopped"))
-            machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
-            for stand_in in STAND_INS:
-                machine.boot.install(machine.ctx, departure_of(stand_in))
-            for unit in (KUBE, KUBELET, unit_of("limited")):
-                machine.wait_until_up(unit)
-            assert sorted(machine.payloads()) == ["kube1", "kubelet", "limited"]
-            assert (
-                machine.run(
-                    "systemctl", "list-units", "--all", "--no-legend", "hostrouting*"
-                ).stdout
-                == ""
-            )
-
-    def test_a_gate_that_left_the_config(self, tmp_path: Path) -> None:
-        """A held unit that is no gate any more starts, whatever the routes are; the others stay
-        held.
-        """
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            boot = Boot(machine.host, gates=[KUBELET])
-            assert boot.install(machine.ctx, STAND_INS[0])
-            machine.wait_until_up(KUBE)
             assert held(machine) == [KUBELET]
-            assert machine.payloads() == ["kube1"]
-
-    @pytest.mark.parametrize("is_another_held", [True, False])
-    def test_dependents_of_a_gate_that_left_the_config(
-        self, tmp_path: Path, is_another_held: bool
-    ) -> None:
-        """Units that require it start as long as another one is held, and stay down after a reset."""
-        needs = f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
-        prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
-        prepare += "systemctl enable --quiet needs.service\n"
-        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            # The retry has seen both.
-            machine.wait_for(STILL_WAITING, unit=RETRY)
-            if is_another_held:
-                assert Boot(machine.host, gates=[KUBELET]).install(machine.ctx, STAND_INS[0])
-                machine.wait_until_up("needs.service")
-                assert held(machine) == [KUBELET]
-            else:
-                for one in STAND_INS:
-                    machine.boot.install(machine.ctx, departure_of(one))
-                machine.wait_until_up(KUBE)
-                machine.wait_for_retry()
-                assert machine.state("needs.service").active_state == "inactive"
-
-    def test_shutdown_waits_for_nothing(self, tmp_path: Path) -> None:
-        """A machine with a held gate powers off at once."""
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            machine.run("systemctl", "poweroff", check=False)
-            machine.wait_for_end(timeout=60)
-
-    def test_a_unit_that_does_not_come_to_ask(self, tmp_path: Path) -> None:
-        """A refused unit that now fails before our question is tried three times, and then dropped."""
-        unit = unit_of("with__dash")
-        with GatedMachine(tmp_path, prepare=more_machines(with__dash=""), overlap=True) as machine:
-            broken = b"[Service]\nExecStartPre=\nExecStartPre=/bin/false\n"
-            machine.files.write(f"/etc/systemd/system/{unit}.d/80-broken.conf", broken, mode=0o644)
-            machine.services.daemon_reload(machine.ctx)
-            machine.mend_routing()
-            machine.wait_until_up()
+        else:
+            for one in STAND_INS:
+                machine.boot.install(machine.ctx, departure_of(one))
+            machine.wait_until_up(KUBE)
             machine.wait_for_retry()
-            said = f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
-            assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
-
-    def test_a_unit_whose_gate_is_removed(self, tmp_path: Path) -> None:
-        """A held unit whose gate is removed is started once, and not again after its end."""
-        short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
-        with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
-            machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
-            machine.services.daemon_reload(machine.ctx)
-            machine.mend_routing()
-            machine.wait_until_up()
-            machine.wait_for_retry()
-            assert machine.payloads().count("short") == 1
-            assert held(machine) == []
-
-    def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
-        """A unit that passed its gate is no longer held, so recovery ignores a later failure of its
-        process.
-        """
-        broken = more_machines(broken=f"{ONESHOT}ExecStart=/bin/false")
-        with GatedMachine(tmp_path, prepare=broken, overlap=True) as machine:
-            machine.mend_routing()
-            unit = unit_of("broken")
-            machine.wait_for(
-                f"{unit}: Main process exited, code=exited, status=1/FAILURE", unit=unit
-            )
-            machine.wait_for_retry()
-            assert held(machine) == []
-            assert machine.state(unit).active_state == "failed"
+            assert machine.state("needs.service").active_state == "inactive"
 
 
-class TestNothingIsLost:
-    def test_recovery_is_stopped_or_ends_while_a_unit_is_held(self, tmp_path: Path) -> None:
-        """While a unit is held, systemd starts recovery again, whether it is killed or ends by
-        itself.
-        """
-        script = "/etc/aks-flex-node/hostrouting-retry.sh"
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            text = machine.files.read(script) or b""
-            # With the priority of news: the unit's LogLevelMax= keeps lesser lines out of the
-            # journal.
-            machine.files.write(script, b"#!/bin/sh\necho '<5>early'\n", mode=0o755)
-            # Not by a stop, which Upholds= may cancel.
-            machine.run("systemctl", "kill", RETRY)
-            machine.wait_for("early", unit=RETRY)
-            machine.files.write(script, text, mode=0o755)
-            machine.mend_routing()
-            machine.wait_until_up()
+def test_shutdown_waits_for_nothing(tmp_path: Path) -> None:
+    """A machine with a held gate powers off at once."""
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        machine.run("systemctl", "poweroff", check=False)
+        machine.wait_for_end(timeout=60)
 
-    def test_a_missing_script_shuts_no_gate(self, tmp_path: Path) -> None:
-        """Without the script of recovery the gate still asks, and lets units pass."""
-        with GatedMachine(tmp_path) as machine:
-            machine.files.remove("/etc/aks-flex-node/hostrouting-retry.sh")
-            assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
 
-    def test_systemd_executes_itself_anew(self, tmp_path: Path) -> None:
-        """Neither daemon-reexec nor daemon-reload forgets a held unit, nor that it belongs to its
-        gate.
-        """
-        with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
-            for verb in ("daemon-reexec", "daemon-reload"):
-                machine.run("systemctl", verb)
-            machine.run("systemctl", "stop", unit_of("other"))
-            assert held(machine) == [KUBELET, KUBE]
-            machine.mend_routing()
-            machine.wait_until_up()
-            machine.wait_for_retry()
-            assert "other" not in machine.payloads()
+def test_a_unit_that_does_not_come_to_ask(tmp_path: Path) -> None:
+    """A refused unit that now fails before our question is tried three times, and then dropped."""
+    unit = unit_of("with__dash")
+    with GatedMachine(tmp_path, prepare=more_machines(with__dash=""), overlap=True) as machine:
+        broken = b"[Service]\nExecStartPre=\nExecStartPre=/bin/false\n"
+        machine.files.write(f"/etc/systemd/system/{unit}.d/80-broken.conf", broken, mode=0o644)
+        machine.services.daemon_reload(machine.ctx)
+        machine.mend_routing()
+        machine.wait_until_up()
+        machine.wait_for_retry()
+        said = (
+            f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
+        )
+        assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
+
+
+def test_a_unit_whose_gate_is_removed(tmp_path: Path) -> None:
+    """A held unit whose gate is removed is started once, and not again after its end."""
+    short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
+    with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
+        machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
+        machine.services.daemon_reload(machine.ctx)
+        machine.mend_routing()
+        machine.wait_until_up()
+        machine.wait_for_retry()
+        assert machine.payloads().count("short") == 1
+        assert held(machine) == []
+
+
+def test_a_unit_that_fails_on_its_own(tmp_path: Path) -> None:
+    """A unit that passed its gate is no longer held, so recovery ignores a later failure of its
+    process.
+    """
+    broken = more_machines(broken=f"{ONESHOT}ExecStart=/bin/false")
+    with GatedMachine(tmp_path, prepare=broken, overlap=True) as machine:
+        machine.mend_routing()
+        unit = unit_of("broken")
+        machine.wait_for(f"{unit}: Main process exited, code=exited, status=1/FAILURE", unit=unit)
+        machine.wait_for_retry()
+        assert held(machine) == []
+        assert machine.state(unit).active_state == "failed"
+
+
+def test_recovery_is_stopped_or_ends_while_a_unit_is_held(tmp_path: Path) -> None:
+    """While a unit is held, systemd starts recovery again, whether it is killed or ends by
+    itself.
+    """
+    script = "/etc/aks-flex-node/hostrouting-retry.sh"
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        text = machine.files.read(script) or b""
+        # With the priority of news: the unit's LogLevelMax= keeps lesser lines out of the
+        # journal.
+        machine.files.write(script, b"#!/bin/sh\necho '<5>early'\n", mode=0o755)
+        # Not by a stop, which Upholds= may cancel.
+        machine.run("systemctl", "kill", RETRY)
+        machine.wait_for("early", unit=RETRY)
+        machine.files.write(script, text, mode=0o755)
+        machine.mend_routing()
+        machine.wait_until_up()
+
+
+def test_a_missing_script_shuts_no_gate(tmp_path: Path) -> None:
+    """Without the script of recovery the gate still asks, and lets units pass."""
+    with GatedMachine(tmp_path) as machine:
+        machine.files.remove("/etc/aks-flex-node/hostrouting-retry.sh")
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+
+
+def test_systemd_executes_itself_anew(tmp_path: Path) -> None:
+    """Neither daemon-reexec nor daemon-reload forgets a held unit, nor that it belongs to its
+    gate.
+    """
+    with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
+        for verb in ("daemon-reexec", "daemon-reload"):
+            machine.run("systemctl", verb)
+        machine.run("systemctl", "stop", unit_of("other"))
+        assert held(machine) == [KUBELET, KUBE]
+        machine.mend_routing()
+        machine.wait_until_up()
+        machine.wait_for_retry()
+        assert "other" not in machine.payloads()
 
 
 # A restart of a unit restarts hostrouting-held@ of it, too; here that takes a second.
@@ -465,23 +472,23 @@ printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting
 """
 
 
-class TestWhatIsSaid:
-    def test_a_start_that_passes_says_nothing(self, tmp_path: Path) -> None:
-        """The journal has no line of recovery from a boot to a later start, after which recovery
-        has ended.
-        """
-        with GatedMachine(tmp_path) as machine:
-            assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-            machine.wait_for_retry()
-            assert [line for line in machine.journal() if "hostrouting" in line] == []
+def test_a_start_that_passes_says_nothing(tmp_path: Path) -> None:
+    """The journal has no line of recovery from a boot to a later start, after which recovery
+    has ended.
+    """
+    with GatedMachine(tmp_path) as machine:
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+        machine.wait_for_retry()
+        assert [line for line in machine.journal() if "hostrouting" in line] == []
 
-    def test_a_refusal_is_told_once(self, tmp_path: Path) -> None:
-        """Recovery says once why units are held, and each refusal has a line, as an error."""
-        always = "[Service]\nRestart=always\nRestartSec=100ms"
-        unit = unit_of("always")
-        prepare = EARLY + more_machines(always=always) + SLOW_MARK
-        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 2.", unit=unit)
-            said = machine.journal(f"--unit={unit}", "--priority=err")
-            assert sum(map(bool, map(refusal(unit).fullmatch, said))) >= 2
-            assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
+
+def test_a_refusal_is_told_once(tmp_path: Path) -> None:
+    """Recovery says once why units are held, and each refusal has a line, as an error."""
+    always = "[Service]\nRestart=always\nRestartSec=100ms"
+    unit = unit_of("always")
+    prepare = EARLY + more_machines(always=always) + SLOW_MARK
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 2.", unit=unit)
+        said = machine.journal(f"--unit={unit}", "--priority=err")
+        assert sum(map(bool, map(refusal(unit).fullmatch, said))) >= 2
+        assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
