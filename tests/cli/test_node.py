@@ -17,7 +17,6 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 from support.patience import wait_until
-from support.run_nodes import SWEEP
 
 from hostrouting.testing import KernelNode
 
@@ -197,37 +196,10 @@ def config_of(folder: Path, **sections: object) -> str:
     return str(path)
 
 
-def leave_behind(node: KernelNode, count: int) -> list[str]:
-    """Rules of pods that are gone, as azure-vnet writes them."""
-    rules = [
-        f"-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.{number // 250}.{number % 250 + 1} "
-        "-j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
-        for number in range(count)
-    ]
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", "ebtables-nft-restore", "--noflush"]
-    subprocess.run(entering, input="\n".join(["*nat", *rules, "COMMIT", ""]), text=True, check=True)
-    return rules
-
-
 def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = (), **options: Any) -> Any:
     return subprocess.run(
         [*enter(node), *prefix, *COMMAND, *map(str, words)], check=False, text=True, **options
     )
-
-
-@needs("kernel", "ebtables-nft")
-def test_a_plan_has_a_line_for_each_of_several_that_are_alike(
-    node: KernelNode, tmp_path: Path
-) -> None:
-    """Three equal rules are three that go; and where all is well, `check` says so in words."""
-    path = config_of(tmp_path, **SWEEP)
-    assert run("check", path, inside=node).stdout == "no findings\n"
-    for _ in range(3):
-        leave_behind(node, 1)
-    assert len(run("plan", path, inside=node).stdout.splitlines()) == 3
-    # With --fail-on warning a warning is a bad answer.
-    assert run("check", path, inside=node).returncode == 0
-    assert run("check", "--fail-on", "warning", path, inside=node).returncode == 1
 
 
 @needs_kernel
@@ -251,33 +223,6 @@ def test_a_device_whose_name_is_no_text_is_told_all_the_same(
         assert told.returncode == (1 if command == "check" else 0), told.stderr
         assert "codec" not in told.stderr
         assert "ib\\udcff" in told.stdout
-
-
-@needs("kernel", "ebtables-nft")
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_watch_keeps_the_routes_until_a_signal(
-    node: KernelNode, tmp_path: Path, sign: signal.Signals
-) -> None:
-    """It says what it keeps; a deleted route comes back with a line; a signal ends the command with
-    exit status 0.
-    """
-    path = config_of(tmp_path, **ROUTES)
-    duties = "keeps static routes: 1, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events"
-    keeps = f"hostrouting: {duties}\n"
-    repaired = "hostrouting: repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
-    with subprocess.Popen(
-        [*enter(node), *installed(path), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True
-    ) as watching:
-        try:
-            assert watching.stderr is not None
-            assert (watching.stderr.readline(), watching.stderr.readline()) == (keeps, repaired)
-            for _ in range(3):
-                node.ip("route delete 172.16.8.0/22")
-                assert watching.stderr.readline() == repaired
-            watching.send_signal(sign)
-            assert (watching.communicate(timeout=60)[1], watching.returncode) == ("", 0)
-        finally:
-            watching.kill()
 
 
 @needs("kernel", "ebtables-nft")
@@ -318,16 +263,6 @@ _LEAVES = [
     '"$@"; echo $?; ip route show proto 142; find /run /etc -name "*aks*" -o -name "*overlap*"',
     "sh",
 ]
-
-
-@needs_kernel
-def test_a_watch_needs_an_installed_config(node: KernelNode, tmp_path: Path) -> None:
-    """Elsewhere it is refused with the next step, and leaves neither a route nor a marker."""
-    path = config_of(tmp_path, **ROUTES)
-    refused = within(node, "watch", path, prefix=_LEAVES, capture_output=True)
-    assert refused.stdout == "2\n"
-    assert "no config is installed" in refused.stderr
-    assert "apply it first" in refused.stderr
 
 
 @needs_kernel

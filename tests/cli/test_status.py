@@ -111,15 +111,6 @@ def test_a_node_that_is_right() -> None:
     ]
 
 
-def test_the_mode_is_edited_where_it_is_installed(host: FakeHost) -> None:
-    """The installed config has its mode written out, so that `sed s/WARN/STRICT/` changes it."""
-    on_stdin(gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}}), "apply")
-    for mode in "WARN", "STRICT":
-        assert json.loads(run_here("status", "--json").stdout)["mode"] == mode
-        installed = (host.files.read(INTENT_PATH) or b"").decode()
-        assert on_stdin(installed.replace("WARN", "STRICT"), "apply").returncode == 0
-
-
 def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) -> None:
     """A right node names what the advised apply repairs; that apply is the last change."""
     config = gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}})
@@ -150,17 +141,6 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     assert (applied.returncode, json.loads(applied.stdout)["ok"]) == (1, False)
     found = f"error: no-program: ip: {reason}; install the package iproute2"
     assert found in run_here("check").stdout.splitlines()
-
-
-def test_routes_of_both_families_are_left(host: FakeHost) -> None:
-    """Without a config, `status` counts the routes of IPv6 that an earlier one has left, too."""
-    for network, gateway in ("172.16.8.0/22", "10.224.0.1"), ("fd00:9::/64", "fe80::1"):
-        host.routes.add_route(network, gateway=gateway, dev="eth0", metric=1, protocol=OUR_PROTOCOL)
-    told = run_here("status")
-    assert (
-        "has left 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 metric 1 and 1 more"
-        in told.stderr
-    )
 
 
 @pytest.mark.parametrize(
