@@ -61,16 +61,6 @@ def test_a_workflow_is_pinned_and_bounded(workflow: Path) -> None:
     ] == []
 
 
-def test_all_workflows_use_the_same_commit_of_an_action() -> None:
-    """An action has one version in all of them."""
-    used = {
-        one
-        for path in WORKFLOWS
-        for one in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
-    }
-    assert len(used) == len({one.partition("@")[0] for one in used})
-
-
 def test_the_programs_and_targets_that_workflows_name_exist() -> None:
     """Each `make` names targets of the Makefile, and each script is there and can be run."""
     written = "\n".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)

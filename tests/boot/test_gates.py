@@ -105,16 +105,6 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
     assert host.files.tree.snapshot() == before
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["TimeoutStartSec=0", "TimeoutStartSec=infinity", "TimeoutStartSec=33s", "TimeoutSec=1min"],
-)
-def test_long_enough(host: FakeHost, ctx: Context, setting: str) -> None:
-    """A limit that leaves time for the check is no fault."""
-    configured(host, NSPAWN, f"[Service]\n{setting}")
-    assert faults(host, ctx) == []
-
-
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     """It is a finding if an active target wants it, and neither its gate nor a mask keeps it down."""
     configured(host, NSPAWN, "[Install]\nWantedBy=machines.target")

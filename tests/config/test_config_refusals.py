@@ -8,9 +8,6 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
 from hostrouting.config import (
     OWN_UNITS,
     HostRoutingConfig,
-    OverlapMode,
-    StaleCNIConfig,
-    StaticRoute,
     WatchConfig,
 )
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
@@ -36,19 +33,6 @@ def test_keys_that_are_no_strings(key: object, found: str) -> None:
     assert errors({key: {}, "gates": []}) == [
         ("hostRouting", f"expected strings as keys, found {found}")
     ]
-
-
-@pytest.mark.parametrize(
-    ("document", "found"),
-    [(None, "null"), (7, "the number 7"), ({1}, "a Python set")],
-)
-def test_configs_that_are_no_objects(document: object, found: str) -> None:
-    """A config is an object, at the top and under its key."""
-    assert errors(document) == [("hostRouting", f"expected an object, found {found}")]
-    if document is not None:
-        assert errors({"hostRouting": document}) == [
-            ("hostRouting", f"expected an object, found {found}")
-        ]
 
 
 @pytest.mark.parametrize(
@@ -140,19 +124,3 @@ def test_intervals_in_python_are_seconds(interval: Any) -> None:
     assert caught.value.errors[0].message.startswith(
         "expected a number of seconds from 1 to 86400, found "
     )
-
-
-def test_required_fields_are_required_of_each_value() -> None:
-    """Values read on their own report paths from themselves."""
-    with pytest.raises(InvalidConfigError) as caught:
-        StaticRoute.from_mapping({})
-    assert str(caught.value) == (
-        "destination: is required: the network that the route leads to, such as '172.16.0.0/16'"
-    )
-    with pytest.raises(InvalidConfigError) as caught:
-        StaleCNIConfig(enabled=True)
-    assert (
-        str(caught.value)
-        == "podCidrs: is required when enabled: the range that the removed CNI gave to pods"
-    )
-    assert OverlapMode("WARN") is OverlapMode.WARN

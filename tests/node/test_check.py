@@ -33,7 +33,7 @@ from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.node.fix import fixed
-from hostrouting.node.status import NodeStatus, node_status
+from hostrouting.node.status import node_status
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -81,24 +81,6 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
     assert report.lines() == ["172.16.8.0/22 leaves by eth0"]
     assert check(host, applied(host, **ROUTES)).lines() == ["no findings"]
     assert set(report.to_mapping()) == {"ok", "mode", "expected_devs", "cidrs"}
-
-
-def test_routes_alone_are_looked_at(host: FakeHost) -> None:
-    """Route, drop-in, boot script and link gone: each is an error, as in the plan."""
-    config = applied(host, **ROUTES)
-    lose_our_routes(host)
-    link = "/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
-    for path in (DROP_IN, SCRIPT, link):
-        host.files.remove(path)
-    host.services.daemon_reload(in_time())
-    report = check(host, config)
-    assert not report.ok
-    assert set(told(report)) == {
-        ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"),
-        ("error", "boot-file", SCRIPT),
-        ("error", "boot-file", link),
-        ("error", "boot-file", DROP_IN),
-    }
 
 
 #: The files of a generation; the last two are scripts.
@@ -438,20 +420,6 @@ def test_a_section_without_addresses_proves_nothing(
     assert check(host, config_of(routeOverlap={})).findings == ()
 
 
-def test_a_unit_that_failed(host: FakeHost) -> None:
-    """Its last run is the one that a gate would meet; the finding points to the journal."""
-    config = applied(host, **ROUTES)
-    host.services.failing.add("static-routes.service")
-    with pytest.raises(UnitError):
-        host.services.start(in_time(), "static-routes.service")
-    [finding] = check(host, config).findings
-    assert (finding.severity, finding.kind) == ("error", "failed-unit")
-    assert (
-        finding.sentence
-        == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
-    )
-
-
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
     """Findings that need no systemd, on routes and files, are reported, and each missing answer is
     listed once.
@@ -476,24 +444,12 @@ def test_a_status_that_has_no_time_left(
     an error.
     """
     applied(host, **ROUTES, **OVERLAP)
-    calls, begin = host.services.operations.calls, host.services._begin
-    clock, last = ManualClock(), 0
-
-    def late(ctx: Context, *call: str) -> None:
-        if len(calls) >= last:
-            clock.advance(1)
-        begin(ctx, *call)
-
-    def in_a_second(answers: int) -> NodeStatus:
-        nonlocal last
-        last = len(calls) + answers
-        return node_status(Context(timeout=1, clock=clock), host)
-
-    monkeypatch.setattr(host.services, "_begin", late)
-    for answers, gates in (3, "unknown: no time was left to look at held"), (99, "no gate is held"):
-        found = in_a_second(answers)
-        assert found.live["routes"] == "1 of 1 routes are in force"
-        assert (found.live["gates"], found.report.ok) == (gates, answers == 99)
+    clock = ManualClock()
+    host.services.operations.plan(4, lambda: clock.advance(1))
+    found = node_status(Context(timeout=1, clock=clock), host)
+    assert found.live["routes"] == "1 of 1 routes are in force"
+    assert found.live["gates"] == "unknown: no time was left to look at held"
+    assert not found.report.ok
     monkeypatch.setattr(
         "hostrouting.cli.commands._context", lambda _: nullcontext(Context(timeout=0, clock=clock))
     )

@@ -143,12 +143,6 @@ def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
     assert (report.ok, report.degraded, state(host)[0]) == (True, True, [])
 
 
-def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """Under WARN it is told, and the apply ends well."""
-    assert run(Configure(config(mode="WARN"), host=host), in_time()).ok
-    assert caplog.text.count("this leaves right without this config: 172.16.8.0/22: overlap") == 1
-
-
 def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """A route, a CIDR or a gate of the installed config that the new one does without is a warning."""
     wanted = HostRoutingConfig.from_mapping(
@@ -166,30 +160,6 @@ def test_a_node_that_stays_as_wrong_is_installed() -> None:
     for _ in range(2):
         assert run(Configure(config(), host=host), in_time()).status == "failed"
         assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
-
-
-def test_a_backend_that_decides_unlike_the_model_is_judged_after(
-    host: FakeHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What the plan could not foresee is found by the proof after the change, and undone; STRICT
-    then names it.
-    """
-    wanted = MORE
-    before = state(host)
-    plain = host.routes.lookup
-
-    def lookup(destinations: Sequence[int], **options: object) -> object:
-        answers = plain(destinations, **options)  # type: ignore[arg-type]
-        if any(route.destination == "172.16.16.0/24" for route in host.routes.routes()):
-            return [answer._replace(route=None, errno=101) for answer in answers]
-        return answers
-
-    host.routes.lookup = lookup  # type: ignore[method-assign, assignment]
-    with pytest.raises(TaskFailedError) as caught:
-        execute(Configure(wanted, host=host), in_time())
-    assert [type(failure) for failure in caught.value.failures] == [WorseRoutingError]
-    assert state(host) == before
-    assert UNDONE in caplog.messages
 
 
 def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(

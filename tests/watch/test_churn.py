@@ -18,7 +18,6 @@ from support.watched_nodes import (
     CONFIG,
     OURS,
     SECONDS,
-    Running,
     Watched,
     arrange,
     kernel_host,
@@ -63,40 +62,27 @@ def node() -> Iterator[KernelNode]:
 # --- beside runs
 
 
-class WatchedRuns:
-    """Runs beside a Watch, and what the kernel says about our routes after each."""
+def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watch) -> None:
+    """Apply a config; the watch then looks at all routes, and changes none."""
+    execute(Configure(config, host=host))
+    wanted = ours(host)
+    listener.take()
+    looks = Context(timeout=SECONDS)
+    done: list[bool] = []
 
-    def __init__(self, host: Host, listener: Listener) -> None:
-        self._host = host
-        self._listener = listener
+    def read() -> HostRoutingConfig:
+        # The task calls this in the round after the one that is under way.
+        done.append(True)
+        looks.notify()
+        return config
 
-    def apply(self, config: HostRoutingConfig, wanted: list[str], watch: Watch) -> None:
-        """Apply a config; the watch then looks at all routes, and changes none."""
-        execute(Configure(config, host=self._host))
-        assert ours(self._host) == wanted
-        self._listener.take()
-        looks = Context(timeout=SECONDS)
-        done: list[bool] = []
-
-        def read() -> HostRoutingConfig:
-            # The task calls this in the round after the one that is under way.
-            done.append(True)
-            looks.notify()
-            return config
-
-        for _ in range(2):
-            done.clear()
-            watch.reload(read)
-            assert looks.wait(lambda: bool(done), until=looks.deadline)
-        told = [event for event in self._listener.take() if isinstance(event, RouteEvent)]
-        assert [event for event in told if event.route.protocol == OUR_PROTOCOL] == []
-        assert ours(self._host) == wanted
-
-    def reset(self, it: Running) -> None:
-        """Reset the node: the watch ends, and no route is left."""
-        execute(Reset(HostRoutingConfig(), host=self._host))
-        assert it.ends()
-        assert ours(self._host) == []
+    for _ in range(2):
+        done.clear()
+        watch.reload(read)
+        assert looks.wait(lambda: bool(done), until=looks.deadline)
+    events = [event for event in listener.take() if isinstance(event, RouteEvent)]
+    assert [event for event in events if event.route.protocol == OUR_PROTOCOL] == []
+    assert ours(host) == wanted
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
@@ -106,14 +92,16 @@ def test_watch_beside_runs(node: KernelNode, rounds: int) -> None:
     """
     host = kernel_host(node)
     with host.events.listen(Context()) as listener:
-        runs = WatchedRuns(host, listener)
         for _ in range(rounds):
             watch = Watch(CONFIG, host=host)
             execute(Configure(CONFIG, host=host))
-            with running(watch) as it:
+            with running(watch) as running_watch:
                 for config, wanted in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
-                    runs.apply(config, wanted, watch)
-                runs.reset(it)
+                    apply(config, host, listener, watch)
+                    assert ours(host) == wanted
+                execute(Reset(HostRoutingConfig(), host=host))
+                assert running_watch.ends()
+            assert ours(host) == []
 
 
 # --- among changers

@@ -2,19 +2,16 @@
 config.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.in_process import run_here
 from support.intent_nodes import ROUTES, apply, config, in_time, node
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import HostRoutingConfig
-from hostrouting.host import IPV6, Host
+from hostrouting.host import IPV6
 from hostrouting.host.units import MASK
 from hostrouting.net.rules import Rule
 from hostrouting.node.boot_files import render_files
@@ -240,19 +237,6 @@ def test_the_file_that_says_so_is_named() -> None:
     )
     host.files.write(later, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     assert findings(host, **ROUTES) == []
-
-
-def test_plan_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a notice, beside the changes."""
-    host = managing(node())
-    monkeypatch.setattr(Host, "live", lambda: host)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"hostRouting": ROUTES}))
-    planned = run_here("plan", "--json", path)
-    assert planned.returncode == 0
-    assert any(
-        "systemd-networkd manages it" in notice for notice in json.loads(planned.stdout)["notices"]
-    )
 
 
 # --- the drop-in

@@ -205,17 +205,6 @@ class TestADamagedConfigAtTheStart:
         assert caplog.messages == [told_once, f"this is over: {trouble}"]
         assert told.heard == [{"READY": "1", "STATUS": told_once}]
 
-    def test_until_other_damage(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-        """Each trouble is told once, however long it lasts; the end of the context ends the wait."""
-        found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, b"{", mode=0o644))
-        assert found is None
-        assert [message.keys() for message in told.heard] == [
-            {"READY", "STATUS"},
-            {"READY", "STATUS"},
-            {"STOPPING"},
-        ]
-        assert len(caplog.messages) == 2
-
     def test_until_a_reset(self, host: FakeHost) -> None:
         """Then there is nothing to keep."""
         found, _ = self.waited(host, lambda: host.files.remove(INTENT_PATH))
