@@ -11,7 +11,7 @@ from support.documents import ROOT, blocks
 
 import hostrouting.exceptions
 import phases
-from hostrouting.host import RouteBackend
+from hostrouting import RouteBackend
 
 PAGE: Final = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
 PROGRAMS: Final = blocks("docs/agents.md")

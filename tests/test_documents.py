@@ -14,8 +14,7 @@ from importlinter.api import read_configuration
 from support.documents import ROOT, blocks, links
 from support.needs import needs
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.node.configure import Configure
+from hostrouting import Configure, HostRoutingConfig
 from hostrouting.testing import FakeHost
 
 

@@ -17,8 +17,7 @@ from support.gated_machine import KUBE, GatedMachine, require_nspawn
 from support.needs import require
 from support.program import install_command, require_program
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.host import Host
+from hostrouting import Configure, Host, HostRoutingConfig
 from phases import Context
 
 PAGE: Final = (ROOT / "docs/operators.md").read_text(encoding="utf-8")

@@ -14,10 +14,9 @@ from support.boot_units import (
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
 
+from hostrouting import Host, UnitError
 from hostrouting.base.findings import REFUSED
 from hostrouting.boot import Boot
-from hostrouting.exceptions import UnitError
-from hostrouting.host import Host
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context

@@ -13,12 +13,10 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 from support.boots import pids_of_machines
 
+from hostrouting import Configure, HostRoutingConfig, UnitError
 from hostrouting.boot import Boot, layout
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
 from hostrouting.boot.layout import GATING_PATH, read_asset
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import UnitError
-from hostrouting.node.configure import Configure
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
 from phases.testing import ManualClock

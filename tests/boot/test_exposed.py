@@ -11,10 +11,8 @@ import pytest
 from support.intent_nodes import ROUTES, apply, config, in_time, node
 from support.needs import needs
 
-from hostrouting.exceptions import HostFileError
+from hostrouting import Configure, HostFileError, Reset, check_node
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from phases import TaskFailedError, execute, plan
 

@@ -1,10 +1,10 @@
 import pytest
 from support.boot_units import NSPAWN, STATIC, stand_in
 
+from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import Boot
 from hostrouting.boot.gates import broken_glass, gate_faults, gates_down, is_unsuitable
-from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -4,10 +4,10 @@ import pytest
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 from support.needs import needs
 
+from hostrouting import HostFileError, UnitError
 from hostrouting.boot import Boot, layout
 from hostrouting.boot.gates import held_gates, release, release_ungated
 from hostrouting.boot.layout import WAKE, read_asset
-from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -21,15 +21,18 @@ from support.intent_nodes import (
     node,
 )
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting import (
+    CheckRouteOverlap,
+    Configure,
+    ConfigureProbeSNAT,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    InvalidConfigError,
+    Reset,
+    check_node,
+)
 from hostrouting.boot import INTENT_PATH, Boot, Intent, SectionTask, read_intent
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.boot_files import boot_parts, render_files
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure, Reset
-from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch

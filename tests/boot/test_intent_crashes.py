@@ -21,10 +21,9 @@ from support.intent_nodes import (
     node,
 )
 
+from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot import INTENT_PATH, read_intent
 from hostrouting.boot.generation import IDLE
-from hostrouting.config import HostRoutingConfig
-from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from phases import execute
 

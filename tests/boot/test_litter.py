@@ -10,8 +10,8 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.needs import needs
 
+from hostrouting import Host
 from hostrouting.boot import Boot
-from hostrouting.host import Host
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -18,18 +18,24 @@ from support.in_process import run_here
 from support.patience import in_time
 from support.static_route_nodes import made_host
 
+from hostrouting import (
+    Configure,
+    HostRoutingConfig,
+    HostRoutingError,
+    OverlapReport,
+    ProbeSNATConfig,
+    Reset,
+    RouteOverlapError,
+    UnitError,
+    WatchConfig,
+    check_node,
+    render_files,
+)
 from hostrouting.base.commands import BAD, FAILED, command_line
 from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.commands import status_after
 from hostrouting.cli.parser import parser
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig, WatchConfig
-from hostrouting.exceptions import HostRoutingError, RouteOverlapError, UnitError
-from hostrouting.host import OUR_PROTOCOL, RouteChange
-from hostrouting.net.addresses import IPV4
-from hostrouting.node.boot_files import render_files
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure, Reset
-from hostrouting.route_overlap import OverlapReport
+from hostrouting.host import IPV4, OUR_PROTOCOL, RouteChange
 from hostrouting.testing.strategies import configs
 from phases import Task, TaskFailedError, plan, run
 

@@ -22,9 +22,8 @@ from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
+from hostrouting import BackendError, Host, HostFileError, UnitError
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
-from hostrouting.exceptions import BackendError, HostFileError, UnitError
-from hostrouting.host import Host
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history

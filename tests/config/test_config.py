@@ -9,6 +9,7 @@ import attrs
 import pytest
 from support.config_json import FULL
 
+from hostrouting import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.config import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
@@ -23,7 +24,6 @@ from hostrouting.config import (
     WatchConfig,
 )
 from hostrouting.config.wire import WireValue, wire_fields
-from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.addresses import IPV4, IPV6
 
 

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from hostrouting.config import HostRoutingConfig, WatchConfig
-from hostrouting.exceptions import HostFileError, InvalidConfigError, UnreadableConfigError
+from hostrouting import (
+    HostFileError,
+    HostRoutingConfig,
+    InvalidConfigError,
+    UnreadableConfigError,
+    WatchConfig,
+)
 
 CONFIG = HostRoutingConfig(watch=WatchConfig(enabled=True))
 TEXT = '{"hostRouting": {"watch": {"enabled": true}}}'

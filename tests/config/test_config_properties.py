@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.config_json import JSON_VALUES, KEYS, SCALARS, places
 from support.config_schema import problems
 
+from hostrouting import InvalidConfigError
 from hostrouting.config import HostRoutingConfig, rules
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.testing.strategies import (
     addresses,

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from support.config_errors import GOOD, ROUTE, errors, errors_of_route
 
+from hostrouting import ConfigMistake, InvalidConfigError
 from hostrouting.config import (
     OWN_UNITS,
     HostRoutingConfig,
     WatchConfig,
 )
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 
 @pytest.mark.parametrize(

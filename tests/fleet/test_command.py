@@ -16,14 +16,13 @@ from support.fleets import FULL, fleet
 from support.in_process import Result, run_here
 from support.kernel import needs_kernel
 
+from hostrouting import OverlapMode, OverlapReport
 from hostrouting.base.commands import printable
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import OverlapMode
 from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import Summary
 from hostrouting.node.check import NodeReport
-from hostrouting.route_overlap import OverlapReport
 from hostrouting.testing import KernelNode
 
 STRICT = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}

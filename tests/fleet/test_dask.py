@@ -12,7 +12,7 @@ from support.command_line import CHECKED, MENDED, run
 from support.documents import ROOT
 from support.needs import needs
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.fleet import take_record
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context

@@ -16,10 +16,9 @@ from support.overlap_worlds import World
 from support.patience import in_time
 from support.told_alike import told_alike
 
+from hostrouting import Host, HostRoutingConfig
 from hostrouting.boot import Intent
-from hostrouting.config import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, prove_record, take_record
-from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.offline import absent
 from hostrouting.route_overlap.task import announced_fabric, prove_now

@@ -20,15 +20,11 @@ from support.kernel import connect
 from support.needs import needs
 from support.patience import in_time
 
-from hostrouting import __version__
+from hostrouting import Configure, HostRoutingConfig, OverlapMode, OverlapReport, __version__
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.fleet.metrics import exposition
-from hostrouting.host import Host, RouteChange
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.host import OUR_PROTOCOL, Host, RouteChange
 from hostrouting.node.check import NodeReport, check_node
-from hostrouting.node.configure import Configure
-from hostrouting.route_overlap import OverlapReport
 from hostrouting.testing import FakeHost, KernelNode
 from phases import execute
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from support.fleets import CONFIG, FULL, OURS, fleet
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, NodeVerdict, prove_record
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute

@@ -23,20 +23,25 @@ from support.run_nodes import (
     lose_the_default_route,
 )
 
+from hostrouting import (
+    BackendError,
+    Configure,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    PermissionDeniedError,
+    Reset,
+    UnitError,
+    node_status,
+)
 from hostrouting.cli import main
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError, PermissionDeniedError, UnitError
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import default_routes
 from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
-from hostrouting.node.configure import Configure, Reset
 from hostrouting.node.fix import fixed
-from hostrouting.node.status import node_status
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute, plan
 from phases.testing import ManualClock

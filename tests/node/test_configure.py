@@ -20,28 +20,28 @@ from support.run_nodes import (
     lose_the_default_route,
 )
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import (
+from hostrouting import (
     BackendError,
+    CheckRouteOverlap,
+    CleanStaleCNI,
+    Configure,
+    ConfigureProbeSNAT,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
     InvalidConfigError,
     LinkNotFoundError,
+    Reset,
     RouteOverlapError,
     RouteRejectedError,
     UnitError,
+    Watch,
+    check_node,
+    node_status,
+    render_files,
 )
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import default_routes
-from hostrouting.node.boot_files import render_files
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure, Reset
-from hostrouting.node.status import node_status
-from hostrouting.node.watch import Watch
-from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.testing.host_fakes import MemoryMetadata
+from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
 from phases import Context, Serial, TaskFailedError, execute, plan, run, undo, with_retry
 from phases.testing import ManualClock
 

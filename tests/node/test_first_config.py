@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.in_process import run_here
 
-from hostrouting.host import Host
+from hostrouting import Host
 from hostrouting.testing import FakeHost
 
 KUBELET = b"kind: KubeletConfiguration\nclusterDNS:\n- 10.96.0.10\nclusterDomain: cluster.local\n"

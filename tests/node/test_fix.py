@@ -15,13 +15,11 @@ from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import CIDRS, World, worlds
 from support.patience import in_time
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.task import announced_fabric, prove_config
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 
 

@@ -20,10 +20,9 @@ from support.kernel import host_of, kernel_of, uplink
 from support.needs import needs
 from support.static_route_worlds import impatient
 
-from hostrouting import Configure, HostRoutingConfig
+from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.node.check import check_node
 from hostrouting.route_overlap import render_script as render_check
 from hostrouting.testing import KernelNode
 from hostrouting.watch.duty import Duty

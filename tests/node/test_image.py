@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from support.in_process import run_here as run
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.node.boot_files import render_files
+from hostrouting import HostRoutingConfig, render_files
 
 UNITS = "etc/systemd/system"
 SECTIONS: dict[str, Any] = {

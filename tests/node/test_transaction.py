@@ -19,18 +19,25 @@ from support.patience import in_time
 from support.run_nodes import gpu_node, lose_the_default_route
 from support.small_world import DEVICES
 
+from hostrouting import (
+    CheckRouteOverlap,
+    Configure,
+    ConfigureStaticRoutes,
+    HostFileError,
+    HostRoutingConfig,
+    OverlapMode,
+    OverlapReport,
+    Reset,
+    RouteOverlapConfig,
+    UnitError,
+    WorseRoutingError,
+)
 from hostrouting.boot.layout import UNFINISHED
-from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
-from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
 from hostrouting.fib import Fib
-from hostrouting.host import Host, ObservedRoute, Route, RouteChange
+from hostrouting.host import Host, ObservedRoute, Route, RouteChange, Rule
 from hostrouting.net.addresses import IPV6, parse_ipv4
-from hostrouting.net.rules import Rule
-from hostrouting.node.configure import Configure, Reset
-from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import (

@@ -10,15 +10,18 @@ from support.kernel import connect, uplink
 from support.patience import in_time
 from support.tasks import FailingTask
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import HostFileError, UnitError
-from hostrouting.host import Route, RouteChange
-from hostrouting.net.addresses import IPV4
-from hostrouting.node.configure import Configure, Reset
-from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting import (
+    CheckRouteOverlap,
+    CleanStaleCNI,
+    Configure,
+    ConfigureProbeSNAT,
+    ConfigureStaticRoutes,
+    HostFileError,
+    HostRoutingConfig,
+    Reset,
+    UnitError,
+)
+from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Change, Context, Parallel, Report, Serial, Task, execute, run
 

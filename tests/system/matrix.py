@@ -21,13 +21,10 @@ from support.hurried import SCRIPT, hurried
 from support.program import PROGRAM, PYTHON, copy_program
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
-from hostrouting.boot import INTENT_PATH, Intent
-from hostrouting.boot.gates import held_gates
+from hostrouting import Configure, HostRoutingConfig, render_files
+from hostrouting.boot import INTENT_PATH, Intent, held_gates
 from hostrouting.boot.layout import drop_in_of
-from hostrouting.config import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL, Host
-from hostrouting.node.boot_files import render_files
-from hostrouting.node.configure import Configure
 from phases import Context
 
 Disk = dict[str, tuple[int, str | bytes]]

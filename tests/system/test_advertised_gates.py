@@ -16,9 +16,7 @@ from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine
 from support.program import PYTHON, install_command, require_program
 from support.systemd_box import BOX_ROOT
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import Host
-from hostrouting.node.configure import Configure
+from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context
 

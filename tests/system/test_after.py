@@ -18,11 +18,7 @@ from support.gated_machine import (
 )
 from support.hurried import hurried
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import Host
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure
-from hostrouting.node.status import node_status
+from hostrouting import Configure, Host, HostRoutingConfig, check_node, node_status
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, run
 

@@ -11,10 +11,7 @@ from support.gated_machine import GATES, KUBELET, GatedMachine
 from support.hurried import hurried
 from support.needs import require
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import Host
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure
+from hostrouting import Configure, Host, HostRoutingConfig, check_node
 from phases import Context
 
 #: A node in small whose fabric has devices and no addresses yet.

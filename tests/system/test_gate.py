@@ -16,12 +16,9 @@ from support.gated_machine import (
     refusal,
 )
 
-from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent
-from hostrouting.boot.gates import held_gates
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import UnitError
+from hostrouting import HostRoutingConfig, UnitError, check_node
+from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent, held_gates
 from hostrouting.host.units import instance_of
-from hostrouting.node.check import check_node
 from hostrouting.watch.unit import ConfigureWatch
 
 CHECK_UNIT = f"{CHECK}.service"

@@ -12,9 +12,9 @@ from support.gated_machine import (
     more_machines,
 )
 
+from hostrouting import UnitError
 from hostrouting.boot import Boot
 from hostrouting.boot.gates import gate_faults, is_unsuitable
-from hostrouting.exceptions import UnitError
 
 UNITS = "/etc/systemd/system"
 #: Settings of a service, and the fault that they make of it as a gate.

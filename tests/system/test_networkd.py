@@ -10,8 +10,7 @@ import pytest
 from support.program import install_command, require_program
 from support.systemd_box import SystemdBox
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.node.check import check_node
+from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.watch.networkd import DROP_IN_PATH
 from phases import Context, execute
 

@@ -9,11 +9,9 @@ from support.gated_machine import EARLY, GATES, KUBELET, GatedMachine
 from support.probe_listings import rules_in
 from support.probe_worlds import RULES
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig, ProbeSNATConfig
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH
 from hostrouting.boot.layout import gate_drop_in
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
-from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.nft import NftCommand
 from phases import Context

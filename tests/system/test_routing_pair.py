@@ -22,10 +22,9 @@ from support.gated_machine import (
 from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
 
+from hostrouting import Configure, HostRoutingConfig
 from hostrouting.base.commands import SHOW_HISTORY
 from hostrouting.boot import INTENT_PATH
-from hostrouting.config import HostRoutingConfig
-from hostrouting.node.configure import Configure
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up

@@ -12,9 +12,8 @@ from support.program import require_program
 from system.matrix import parsed
 from system.troubles import EARLIER, LINKS
 
+from hostrouting import Configure, Host
 from hostrouting.boot import UNIT_DIRECTORY
-from hostrouting.host import Host
-from hostrouting.node.configure import Configure
 from phases import Context, TaskFailedError
 
 UNITS = (f"{STATIC}.service", f"{CHECK}.service")

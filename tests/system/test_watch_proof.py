@@ -8,9 +8,8 @@ import attrs
 from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, applied
 from support.watched_nodes import running
 
-from hostrouting import HostRoutingConfig
+from hostrouting import HostRoutingConfig, Watch
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 
 OVERLAP = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}

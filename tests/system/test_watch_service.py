@@ -11,9 +11,7 @@ import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied
 from support.program import install_command, require_program
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import Host
-from hostrouting.node.configure import Reset
+from hostrouting import Host, HostRoutingConfig, Reset
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hostrouting.watch
-from hostrouting.node.watch import Watch
+from hostrouting import Watch
 
 ROOM = Path(hostrouting.watch.__file__).parent
 

@@ -26,10 +26,8 @@ from support.watched_nodes import (
     watching,
 )
 
-from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
-from hostrouting.node.watch import Watch
 from hostrouting.testing import KernelNode
 from phases import Context, execute
 

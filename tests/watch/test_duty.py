@@ -7,8 +7,8 @@ from math import inf
 
 import pytest
 
+from hostrouting import HostFileError
 from hostrouting.boot import Keeper
-from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent
 from hostrouting.watch.duty import Duty
 from phases import Context

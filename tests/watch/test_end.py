@@ -9,10 +9,8 @@ from collections.abc import Sequence
 import attrs
 from support.watched_nodes import CONFIG, OURS, arrange, ours
 
-from hostrouting.config import RouteOverlapConfig
-from hostrouting.host import ObservedRoute, Route, RouteChange
-from hostrouting.net.addresses import IPV4
-from hostrouting.node.watch import Watch
+from hostrouting import RouteOverlapConfig, Watch
+from hostrouting.host import IPV4, ObservedRoute, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context, cancel_on_signals
 

@@ -10,11 +10,8 @@ from support.kernel import needs_kernel
 from support.routers import Prefix, WiredNode
 from support.watched_nodes import Running, kernel_host, running
 
-from hostrouting import HostRoutingConfig
-from hostrouting.host import OUR_PROTOCOL
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import ObservedRoute
-from hostrouting.node.watch import Watch
+from hostrouting import HostRoutingConfig, Watch
+from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context

@@ -9,14 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.intent_nodes import ROUTES, apply, config, in_time, node
 
+from hostrouting import Configure, HostRoutingConfig, Reset, check_node, render_files
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import IPV6
+from hostrouting.host import IPV6, Rule
 from hostrouting.host.units import MASK
-from hostrouting.net.rules import Rule
-from hostrouting.node.boot_files import render_files
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import (
     DROP_IN_PATH,

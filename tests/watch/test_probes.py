@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from support.probe_nodes import FOREIGN, OFF, OURS, THEIRS, config, made_host
 
-from hostrouting import Reset
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, Reset
 from hostrouting.azure.probe_snat.keeper import ProbeKeeper
 from hostrouting.azure.probe_snat.ruleset import (
     RULESET_PATH,
@@ -17,7 +16,6 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.boot import INTENT_PATH
-from hostrouting.config import HostRoutingConfig
 from hostrouting.testing import FakeHost, strategies
 from hostrouting.watch.installed import InstalledConfig
 from phases import Context, execute

@@ -9,8 +9,7 @@ import attrs
 import pytest
 from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
-from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError, Configure, HostRoutingConfig, Reset
 from hostrouting.host import (
     AddressEvent,
     Device,

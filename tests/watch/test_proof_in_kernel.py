@@ -14,9 +14,7 @@ from support.kernel import needs_kernel
 from support.kernel_links import KernelLinks
 from support.watched_nodes import kernel_host, running
 
-from hostrouting import HostRoutingConfig
-from hostrouting.host import Host
-from hostrouting.node.watch import Watch
+from hostrouting import Host, HostRoutingConfig, Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
 

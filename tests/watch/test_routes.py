@@ -18,16 +18,17 @@ from support.kept_routes import (
     standing,
 )
 
-from hostrouting.config import StaticRoute
+from hostrouting import StaticRoute
 from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
+    Device,
+    DeviceAddress,
     DeviceEvent,
     NetworkEvent,
     Route,
     RouteEvent,
 )
-from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
 from phases import Context

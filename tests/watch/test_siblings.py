@@ -18,20 +18,21 @@ from support.stale_cni_sweeps import CONFLIST
 from support.stale_cni_worlds import POD_CIDRS, config_of
 from support.watched_nodes import SECONDS, ours, running
 
-from hostrouting import HostRoutingConfig, Watch
-from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
-from hostrouting.config import (
+from hostrouting import (
+    Host,
+    HostRoutingConfig,
     ProbeSNATConfig,
     StaleCNIConfig,
     StaticRoute,
     StaticRoutesConfig,
+    Watch,
     WatchConfig,
 )
-from hostrouting.host import Host
+from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
+from hostrouting.host import Neighbour
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.net.links import Neighbour
 from hostrouting.testing import FakeHost, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 

@@ -11,11 +11,9 @@ from collections.abc import Callable
 import pytest
 from support.patience import wait_until
 
-from hostrouting import HostRoutingConfig
+from hostrouting import HostRoutingConfig, InvalidConfigError, Watch
 from hostrouting.boot import INTENT_PATH, Intent
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Route
-from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock

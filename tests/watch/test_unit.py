@@ -15,11 +15,8 @@ from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
 from support.needs import needs
 
+from hostrouting import Configure, HostRoutingConfig, Reset, UnitError, check_node
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import UnitError
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties

@@ -22,13 +22,9 @@ from support.watched_nodes import (
     watching,
 )
 
-from hostrouting import Configure, HostRoutingConfig, Reset
+from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, StaticRoute, Watch
 from hostrouting.boot import INTENT_PATH, Intent
-from hostrouting.config import StaticRoute
-from hostrouting.exceptions import BackendError
-from hostrouting.host import OUR_PROTOCOL, NextHop, Route, RouteChange
-from hostrouting.net.addresses import Address
-from hostrouting.node.watch import Watch
+from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context, execute
 
