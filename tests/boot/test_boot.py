@@ -7,6 +7,7 @@ from support.boot_units import (
     CHECK,
     NSPAWN,
     STATIC,
+    UPSTREAM_LINKS,
     departure_of,
     install_upstream,
     stand_in,
@@ -53,9 +54,10 @@ def test_no_unit_is_stopped_while_a_machine_requires_one(host: FakeHost, ctx: Co
     install_upstream(host.files)
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     host.services.operations.calls.clear()
-    install(host, STATIC)
+    install(host, STATIC, CHECK)
     verbs = [call[0] for call in host.services.operations.calls]
     assert verbs.index("daemon_reload") < verbs.index("stop")
+    assert [host.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
     assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
 
 

@@ -426,6 +426,15 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
     assert "undone: " not in caplog.text
 
 
+def test_a_gateway_of_the_node_itself_is_refused_before_the_files(host: FakeHost) -> None:
+    """The kernel would take it, and deliver the packets to the node: nothing is installed."""
+    before = host.files.tree.snapshot()
+    route = {"destination": "172.20.0.0/16", "gateway": "10.224.0.4", "dev": "eth0"}
+    with pytest.raises(TaskFailedError, match="is an address of this node"):
+        execute(configure(host, staticRoutes={"enabled": True, "routes": [route]}), in_time())
+    assert host.files.tree.snapshot() == before
+
+
 TAKE_HOST = [
     *(Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT),
     partial(check_node, Context()),
