@@ -67,14 +67,6 @@ def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) ->
     assert [(fault.subject, fault.kind) for fault in faults(host, ctx)] == [(NSPAWN, "gate-open")]
 
 
-def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
-    """A masked gate is reported and not refused, as masking may be intended."""
-    host.files.tree.link(f"{UNITS}/{KUBELET}", "/dev/null")
-    [fault] = gate_faults(ctx, host.services, [KUBELET])
-    assert (fault.kind, fault.severity, is_unsuitable(fault)) == ("gate-masked", "note", False)
-    assert "run: systemctl unmask kubelet.service" in fault.step
-
-
 @pytest.mark.parametrize(
     ("section", "setting", "kind"),
     [

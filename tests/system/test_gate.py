@@ -10,6 +10,7 @@ from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.gated_machine import (
     GATES,
     KUBE,
+    KUBELET,
     STAND_INS,
     GatedMachine,
     more_machines,
@@ -107,9 +108,7 @@ UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
     ("lose", "file", "said"),
     [
         ("rm", "hostrouting-ask.sh", LOST.format(127)),
-        ("truncate -s 0", "hostrouting-ask.sh", LOST.format(127)),
         (f"{NULS} >", "hostrouting-ask.sh", LOST.format(126)),
-        ("rm", "hostrouting.units", UNLISTED),
         ("truncate -s 0", "hostrouting.units", UNLISTED),
         (f"{NULS} >", "hostrouting.units", UNLISTED),
     ],
@@ -365,6 +364,20 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
         machine.wait_until_up(after=cursor)
         machine.wait_for_retry()
         assert findings(machine) == []
+
+
+def test_a_unit_that_is_down_is_named(machine: GatedMachine) -> None:
+    """A stopped unit that a target wants is a warning, but not one whose conditions do not hold, or
+    that none wants.
+    """
+    machine.run("systemctl", "start", "systemd-nspawn@late.service")
+    machine.run("systemctl", "stop", KUBE, KUBELET, "systemd-nspawn@late.service")
+    assert findings(machine) == [("warning", "gate-down", KUBE), ("warning", "gate-down", KUBELET)]
+    path = f"{UNIT_DIRECTORY}/{KUBELET}.d/override.conf"
+    machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", KUBELET, KUBE)
+    assert findings(machine) == []
 
 
 def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:
