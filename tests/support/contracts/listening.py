@@ -16,10 +16,12 @@ from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent
 from hostrouting.net.rules import Rule
 from hostrouting.testing import Node
+from hostrouting.testing.contracts.routes import arrange
 from phases import CancelledError, Context
 
 #: Seconds after which an event of a slow machine counts as missed.
 PATIENCE = 30
+NINE = "9.0.0.0/8 dev ib0 scope link"
 _TO_A_FIRST_ADDRESS = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
 
 
@@ -74,8 +76,8 @@ class ListeningContract:
         """A listener has the changes since it listens, and each only once."""
         with events.listen(ctx) as listener:
             assert shown(listener.take()) == []
-            eth0.add_route("9.0.0.0/8", dev="ib0")
-            assert shown(listener.take()) == ["add 9.0.0.0/8 dev ib0 scope link"]
+            arrange(eth0, NINE)
+            assert shown(listener.take()) == [f"add {NINE}"]
             assert shown(listener.take()) == []
 
     def test_every_listener_is_told(
@@ -83,12 +85,8 @@ class ListeningContract:
     ) -> None:
         """One that takes takes nothing from another."""
         with events.listen(ctx) as second:
-            eth0.add_route("9.0.0.0/8", dev="ib0")
-            assert (
-                shown(second.take())
-                == shown(listener.take())
-                == ["add 9.0.0.0/8 dev ib0 scope link"]
-            )
+            arrange(eth0, NINE)
+            assert shown(second.take()) == shown(listener.take()) == [f"add {NINE}"]
 
     def test_one_family(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
@@ -97,18 +95,18 @@ class ListeningContract:
         told.
         """
         with events.listen(ctx, families=(IPV4,)) as second:
-            eth0.add_route("fd00:9::/64", dev="ib0")
+            arrange(eth0, "fd00:9::/64 dev ib0 metric 1")
             eth0.add_rule(Rule(100, table=88, family=IPV6))
             eth0.add_address("ib0", "fd00:8::4/64")
             assert not second.has_news
-            eth0.add_route("9.0.0.0/8", dev="ib0")
-            assert shown(second.take()) == ["add 9.0.0.0/8 dev ib0 scope link"]
+            arrange(eth0, NINE)
+            assert shown(second.take()) == [f"add {NINE}"]
             assert len(shown(listener.take())) > 3
 
     def test_another_node_is_not_heard(self, eth0: Node, other: Node, listener: Listener) -> None:
         """The events of other network namespaces are not told."""
         other.add_link("ib0")
-        other.add_route("9.0.0.0/8", dev="ib0")
+        arrange(other, NINE)
         other.add_rule(Rule(100, table=88))
         assert listener.take() == []
 
@@ -121,10 +119,10 @@ class ListeningContract:
             target=lambda: awake.append(ctx.wait(lambda: listener.has_news, until=until))
         )
         waiting.start()
-        eth0.add_route("9.0.0.0/8", dev="ib0")
+        arrange(eth0, NINE)
         waiting.join()
         assert awake == [True]
-        assert shown(listener.take()) == ["add 9.0.0.0/8 dev ib0 scope link"]
+        assert shown(listener.take()) == [f"add {NINE}"]
         assert not listener.has_news
 
     def test_it_ends_with_its_block(self, eth0: Node, events: NetworkEvents, ctx: Context) -> None:
@@ -148,8 +146,7 @@ class ListeningContract:
 
     def lose(self, node: Node, listener: Listener, most: int) -> None:
         """Let the listener lose the events of so many routes."""
-        for number in range(most):
-            node.add_route(f"9.{number // 256}.{number % 256}.0/24", dev="ib0")
+        arrange(node, *(f"9.0.{number}.0/24 dev ib0" for number in range(most)))
         assert listener.has_news
 
     def test_what_is_not_taken_in_time_is_lost(
@@ -157,9 +154,9 @@ class ListeningContract:
     ) -> None:
         """It is told once, and the events after it are told again."""
         self.lose(eth0, listener, most)
-        eth0.add_route("8.0.0.0/8", dev="ib0")
+        arrange(eth0, "8.0.0.0/8 dev ib0")
         with pytest.raises(EventsLostError, match="read everything anew"):
             listener.take()
-        eth0.add_route("7.0.0.0/8", dev="ib0")
-        assert shown(listener.take()) == ["add 7.0.0.0/8 dev ib0 scope link"]
+        arrange(eth0, NINE)
+        assert shown(listener.take()) == [f"add {NINE}"]
         assert listener.take() == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 from support.contracts.listening import PATIENCE, ListeningContract, shown
 
@@ -10,12 +11,13 @@ from hostrouting.host import Listener, RouteBackend
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device
-from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, Node
+from hostrouting.testing.contracts.routes import arrange, find, place, route
 from phases import Context
 
-GATEWAY = "10.224.0.1"
+#: By four gateways on the network of eth0.
+NINE, *OTHERS = (f"9.0.0.0/8 via 10.224.0.{last} dev eth0" for last in range(11, 15))
 
 
 class NetworkEventsContract(ListeningContract):
@@ -38,65 +40,52 @@ class NetworkEventsContract(ListeningContract):
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
-        for last, verb in enumerate(("add", "append", "prepend", "replace"), 1):
-            wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.1{last}", dev="eth0", protocol=3)
-            eth0.insert_route(wanted, verb=verb)
-            [event] = listener.take()
-            assert event == RouteEvent(verb, event[1])  # type: ignore[arg-type]
-            assert isinstance(event, RouteEvent)
-            assert event.route.fulfils(wanted)
-            assert event.route in backend.routes()
-        standing = [
-            str(route.gateway) for route in backend.routes() if route.destination == "9.0.0.0/8"
-        ]
-        assert standing == ["10.224.0.14", "10.224.0.11", "10.224.0.12"]
+        texts = NINE, *OTHERS
+        for text, verb in zip(texts, ("add", "append", "prepend", "replace"), strict=True):
+            eth0.insert_route(route(text), verb=verb)
+            new = find(backend, text)
+            assert listener.take() == [RouteEvent(verb, new)]  # type: ignore[arg-type]
+        assert place(backend) == [texts[3], *texts[:2]]
 
     @pytest.mark.parametrize("verb", ["prepend", "append", "replace"])
     def test_a_route_alone_in_its_place_is_added(
         self, eth0: Node, listener: Listener, verb: str
     ) -> None:
         """However another program asked for it; another metric is another place."""
-        eth0.insert_route(Route.parse("9.0.0.0/8", dev="ib0", metric=50), verb=verb)
-        eth0.insert_route(Route.parse("9.0.0.0/8", dev="ib0", metric=40), verb=verb)
+        for metric in 50, 40:
+            eth0.insert_route(route(f"{NINE} metric {metric}"), verb=verb)
         assert [event[0] for event in listener.take()] == ["add", "add"]
 
     def test_a_replacement_by_the_same_route_is_no_event(
         self, eth0: Node, listener: Listener
     ) -> None:
         """Nothing changes."""
-        route = Route.parse("9.0.0.0/8", dev="ib0")
         for _ in range(2):
-            eth0.insert_route(route, verb="replace")
-        assert shown(listener.take()) == [f"add {route}"]
+            eth0.insert_route(route(NINE), verb="replace")
+        assert shown(listener.take()) == [f"add {NINE}"]
 
     def test_a_deleted_route_is_told(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """In every detail, though the deletion named less."""
-        hidden = Route.parse("9.0.0.0/8", dev="ib0", metric=50, protocol=99, table=100)
-        eth0.insert_route(hidden)
+        arrange(eth0, "9.0.0.0/8 dev ib0 metric 50 proto 99 table 100")
         [added] = listener.take()
-        eth0.delete_route(Route.parse("9.0.0.0/8", dev="ib0", table=100, protocol=0))
+        eth0.delete_route(attrs.evolve(route("9.0.0.0/8 dev ib0 table 100"), protocol=0))
         assert listener.take() == [RouteEvent("remove", added[1])]  # type: ignore[arg-type]
 
     def test_a_batch_is_told_in_its_order(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """Also that of this process; a change in place is two events, and the place is never empty."""
-        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
-        [before] = [route for route in backend.routes() if route.destination == "9.0.0.0/8"]
-        after = Route.parse("9.0.0.0/8", gateway="10.224.0.2", dev="eth0")
-        backend.apply(
-            [
-                RouteChange.add(Route.parse("8.0.0.0/8", dev="ib0")),
-                RouteChange.replace(before, after),
-            ]
-        )
+        arrange(eth0, NINE)
+        first, second = "8.0.0.0/8 dev ib0 proto 142 scope link", f"{OTHERS[0]} proto 142"
+        replacement = RouteChange.replace(find(backend, NINE), route(second))
+        backend.apply([RouteChange.add(route(first)), replacement])
         assert shown(listener.take()) == [
-            "add 9.0.0.0/8 via 10.224.0.1 dev eth0",
-            "add 8.0.0.0/8 dev ib0 proto 142 scope link",
-            "prepend 9.0.0.0/8 via 10.224.0.2 dev eth0 proto 142",
-            "remove 9.0.0.0/8 via 10.224.0.1 dev eth0",
+            f"add {NINE}",
+            f"add {first}",
+            f"prepend {second}",
+            f"remove {NINE}",
         ]
 
     # --- devices and addresses
@@ -115,7 +104,7 @@ class NetworkEventsContract(ListeningContract):
     def test_rules_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
         """New and gone, as a reading shows them."""
         eth0.add_rule(Rule(100, table=88, mark=1, mark_mask=0xFF, protocol=99))
-        [rule] = [rule for rule in backend.rules() if rule.priority == 100]
+        _, rule, *_ = backend.rules()
         eth0.remove_rule(rule)
         assert listener.take() == [RuleEvent("add", rule), RuleEvent("remove", rule)]
 
@@ -127,7 +116,7 @@ class KernelEventsContract(NetworkEventsContract):
         self, eth0: Node, listener: Listener
     ) -> None:
         """No removal is told of any route; up again it tells the routes that the kernel adds anew."""
-        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        arrange(eth0, NINE)
         listener.take()
         eth0.set_up("eth0", up=False)
         told = listener.take()
@@ -143,7 +132,7 @@ class KernelEventsContract(NetworkEventsContract):
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """The routes that the kernel makes for it are told, and stand last in their places."""
-        eth0.add_route("172.16.0.0/16", gateway=GATEWAY, dev="eth0")
+        arrange(eth0, "172.16.0.0/16 via 10.224.0.1 dev eth0")
         eth0.add_address("ib0", "172.16.1.4/16")
         _, address, *routes = listener.take()
         [held] = [link.addresses for link in backend.links() if link.name == "ib0"]
@@ -158,7 +147,7 @@ class KernelEventsContract(NetworkEventsContract):
         self, eth0: Node, listener: Listener
     ) -> None:
         """The routes that the kernel had made for it are told, those by a gateway on its network are not."""
-        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        arrange(eth0, NINE)
         listener.take()
         eth0.remove_address("eth0", "10.224.0.4/16")
         address, *routes = shown(listener.take())
@@ -188,7 +177,7 @@ class KernelEventsContract(NetworkEventsContract):
     def test_a_removed_device_is_told_last(self, eth0: Node, listener: Listener) -> None:
         """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
         eth0.add_address("eth0", "10.224.0.5/16")
-        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        arrange(eth0, NINE)
         listener.take()
         eth0.remove_link("eth0")
         told = listener.take()
@@ -198,31 +187,24 @@ class KernelEventsContract(NetworkEventsContract):
             "remove 10.224.0.5/16 dev eth0",
         ]
         assert isinstance(told[-1], DeviceEvent)
-        assert (told[-1].verb, told[-1].device.name, told[-1].device.up) == (
-            "remove",
-            "eth0",
-            False,
-        )
+        device = told[-1].device
+        assert (told[-1].verb, device.name, device.up) == ("remove", "eth0", False)
 
     def test_a_renamed_device_keeps_its_index(
         self, eth0: Node, listener: Listener, backend: RouteBackend
     ) -> None:
         """All that is told of it from then on has the new name."""
-        [before] = [link for link in backend.links() if link.name == "eth0"]
-        eth0.add_route("9.0.0.0/8", dev="eth0")
-        eth0.delete_route(Route.parse("9.0.0.0/8", dev="eth0", protocol=3))
+        [index] = [link.ifindex for link in backend.links() if link.name == "eth0"]
+        arrange(eth0, NINE)
+        eth0.delete_route(route(NINE))
         eth0.set_up("eth0", up=False)
         listener.take()
         rename(eth0, "eth0", "fab0")
         [event, *_] = listener.take()
         assert isinstance(event, DeviceEvent)
-        assert (event.verb, event.device.name, event.device.ifindex) == (
-            "set",
-            "fab0",
-            before.ifindex,
-        )
+        assert (event.verb, event.device.name, event.device.ifindex) == ("set", "fab0", index)
         eth0.set_up("fab0")
-        eth0.add_route("9.0.0.0/8", dev="fab0")
+        arrange(eth0, "9.0.0.0/8 dev fab0")
         eth0.remove_address("fab0", "10.224.0.4/16")
         told = listener.take()
         assert "add 9.0.0.0/8 dev fab0 scope link" in shown(told)
@@ -238,7 +220,7 @@ class KernelEventsContract(NetworkEventsContract):
         self.lose(eth0, listener, most)
         with pytest.raises(EventsLostError):
             listener.take()
-        eth0.add_route("7.0.0.0/8", dev="fab0")
+        arrange(eth0, "7.0.0.0/8 dev fab0")
         assert shown(listener.take()) == ["add 7.0.0.0/8 dev fab0 scope link"]
 
     def test_a_device_is_told_as_it_is(
