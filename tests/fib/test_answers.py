@@ -2,22 +2,20 @@
 
 import attrs
 import pytest
+from support.kernel import connect
 
 from hostrouting.fib import Fib
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts.routes import arrange, route
 
 
 @pytest.fixture
 def node() -> MemoryBackend:
     node = MemoryBackend()
-    for dev, address in (("e0", "10.1.0.1/16"), ("e1", "192.168.7.1/24")):
-        node.add_link(dev)
-        node.add_address(dev, address)
-    node.add_route("default", gateway="10.1.0.9", dev="e0")
+    connect(node, e0="10.1.0.1/16", e1="192.168.7.1/24")
     return node
 
 
@@ -35,20 +33,17 @@ def device(fib: Fib, address: str, source: str | None = None) -> str | None:
 
 def test_a_rule_suppresses_prefixes_of_its_length_and_shorter_ones(node: MemoryBackend) -> None:
     """As `suppress_prefixlength 8` of ip-rule: a /8 is passed over, a /9 decides."""
-    node.add_route("9.0.0.0/8", dev="e0")
-    node.add_route("9.128.0.0/9", dev="e0")
-    node.add_route("9.0.0.0/8", dev="e1", table=88)
-    node.add_route("9.128.0.0/9", dev="e1", table=88)
-    rule = Rule(10, table=88, suppress_prefix_length=8)
-    assert device(model(node, rule), "9.1.1.1") == "e0"
-    assert device(model(node, rule), "9.129.1.1") == "e1"
+    arrange(node, "9.0.0.0/8 dev e0", "9.128.0.0/9 dev e0")
+    arrange(node, "9.0.0.0/8 dev e1 table 88", "9.128.0.0/9 dev e1 table 88")
+    fib = model(node, Rule(10, table=88, suppress_prefix_length=8))
+    assert [device(fib, address) for address in ("9.1.1.1", "9.129.1.1")] == ["e0", "e1"]
 
 
 def test_a_gateway_need_not_be_on_the_link_if_its_route_is_onlink(node: MemoryBackend) -> None:
     """Without `onlink` the kernel looks the gateway up."""
-    route = Route.parse("9.0.0.0/8", gateway="11.0.0.1", dev="e0")
-    assert not model(node).takes(route)
-    assert model(node).takes(attrs.evolve(route, onlink=True))
+    off_link = route("9.0.0.0/8 via 11.0.0.1 dev e0")
+    assert not model(node).takes(off_link)
+    assert model(node).takes(attrs.evolve(off_link, onlink=True))
 
 
 @pytest.mark.parametrize(("verb", "dev"), [("append", "e0"), ("prepend", "e1")])
@@ -56,8 +51,8 @@ def test_an_appended_route_is_the_last_of_its_place(
     node: MemoryBackend, verb: str, dev: str
 ) -> None:
     """The first one decides."""
-    node.add_route("9.0.0.0/8", dev="e0")
-    added = getattr(RouteChange, verb)(Route.parse("9.0.0.0/8", dev="e1"))
+    arrange(node, "9.0.0.0/8 dev e0")
+    added = getattr(RouteChange, verb)(route("9.0.0.0/8 dev e1 proto 142"))
     assert device(model(node).changed([added]), "9.1.1.1") == dev
 
 
@@ -65,13 +60,9 @@ def test_an_ipv6_default_route_for_one_source_leaves_the_others_alone(node: Memo
     """A longer prefix for one source would hide the rest; the default route does not."""
     for dev, address in (("e0", "fd00:1::1/64"), ("e1", "fd00:2::1/64")):
         node.add_address(dev, address)
-    plain = Route.parse("::/0", gateway="fd00:1::9", dev="e0", metric=1024)
-    by_source = attrs.evolve(
-        Route.parse("::/0", gateway="fd00:2::9", dev="e1", metric=1024),
-        from_prefix=Prefix.parse("fd00:2::/64"),
-    )
-    node.insert_route(plain)
-    node.insert_route(by_source)
+    arrange(node, "::/0 via fd00:1::9 dev e0 metric 1024")
+    by_source = "::/0 via fd00:2::9 dev e1 metric 1024"
+    node.insert_route(route(by_source, from_prefix=Prefix.parse("fd00:2::/64")))
     fib = model(node)
     assert device(fib, "2001:db8::1", "fd00:1::1") == "e0"
     assert device(fib, "2001:db8::1", "fd00:2::1") == "e1"

@@ -93,8 +93,14 @@ class TestFileLock(RunLockContract):
         """The lock of another run."""
         return FileLock(root=str(tmp_path))
 
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        """The file of the lock, in its folder."""
+        (tmp_path / "run").mkdir()
+        return tmp_path / "run/hostrouting.lock"
+
     def test_another_process_is_named(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, tmp_path: Path, lock: RunLock, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The error names the process and the file; the log has one line at the begin of the wait,
         not one each try.
@@ -103,7 +109,7 @@ class TestFileLock(RunLockContract):
             another_run(tmp_path) as holder,
             caplog.at_level("INFO"),
             pytest.raises(LockHeldError) as caught,
-            FileLock(root=str(tmp_path)).hold(in_time(10)),
+            lock.hold(in_time(10)),
         ):
             pytest.fail("two runs at a time")
         assert str(caught.value) == (
@@ -112,30 +118,21 @@ class TestFileLock(RunLockContract):
         )
         assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
 
-    def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path) -> None:
+    def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path, lock: RunLock) -> None:
         """A direct or indirect child of a run waits until its deadline, and its error names the
         holder.
         """
         child = HOLDER.replace("Context()", "Context(timeout=0.2)")
-        argv = [
-            "sh",
-            "-c",
-            'true; "$@"; exit $?',
-            "sh",
-            sys.executable,
-            "-I",
-            "-c",
-            child,
-            str(tmp_path),
-        ]
-        with FileLock(root=str(tmp_path)).hold(Context()):
+        indirectly = ["sh", "-c", 'true; "$@"; exit $?', "sh"]
+        argv = [*indirectly, sys.executable, "-I", "-c", child, str(tmp_path)]
+        with lock.hold(Context()):
             told = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (
             f"(process {os.getpid()}, which started this process and may wait for it) holds"
             in told.stderr
         )
 
-    def test_one_lock_by_two_names(self, tmp_path: Path) -> None:
+    def test_one_lock_by_two_names(self, tmp_path: Path, lock: RunLock, file: Path) -> None:
         """A context that holds the lock of an image holds it by each name of the folder, and no
         other image's.
         """
@@ -144,17 +141,17 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path / "image")).hold(Context()) as held:
             with FileLock(root=str(tmp_path / "link")).hold(held):
                 pass
-            with FileLock(root=str(tmp_path)).hold(held):
-                assert (tmp_path / "run/hostrouting.lock").exists()
+            with lock.hold(held):
+                assert file.exists()
 
-    def test_a_killed_run_holds_nothing(self, tmp_path: Path) -> None:
+    def test_a_killed_run_holds_nothing(self, tmp_path: Path, lock: RunLock, file: Path) -> None:
         """After kill -9 the file is still there, and the lock is free."""
         with another_run(tmp_path) as holder:
             holder.send_signal(signal.SIGKILL)
             holder.wait()
-        assert (tmp_path / "run/hostrouting.lock").read_text() == f"{holder.pid}\n"
-        with FileLock(root=str(tmp_path)).hold(in_time(1)):
-            assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
+        assert file.read_text() == f"{holder.pid}\n"
+        with lock.hold(in_time(1)):
+            assert file.read_text() == f"{os.getpid()}\n"
 
     @needs("root")
     def test_a_full_disk_does_not_prevent_locking(self, tmp_path: Path) -> None:
@@ -173,32 +170,30 @@ class TestFileLock(RunLockContract):
         )
         assert (told.returncode, told.stdout) == (0, "held\n"), told.stderr
 
-    def test_children_do_not_hold_it(self, tmp_path: Path) -> None:
+    def test_children_do_not_hold_it(self, lock: RunLock, other: RunLock) -> None:
         """A daemon that a run has started does not keep the next run waiting."""
-        with FileLock(root=str(tmp_path)).hold(Context()):
+        with lock.hold(Context()):
             daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
         try:
-            with FileLock(root=str(tmp_path)).hold(in_time(1)):
+            with other.hold(in_time(1)):
                 pass
         finally:
             daemon.kill()
             daemon.wait()
 
-    def test_only_we_can_open_it(self, tmp_path: Path) -> None:
+    def test_only_we_can_open_it(self, lock: RunLock, file: Path) -> None:
         """A process that can open a file can lock it, so only root can open it; nothing is left of
         it.
         """
-        with FileLock(root=str(tmp_path)).hold(Context()):
-            assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
-        assert list((tmp_path / "run").iterdir()) == []
+        with lock.hold(Context()):
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert list(file.parent.iterdir()) == []
 
-    def test_a_fifo_in_its_place_is_refused(self, tmp_path: Path) -> None:
+    def test_a_fifo_in_its_place_is_refused(self, lock: FileLock, file: Path) -> None:
         """A fifo in place of the lock file is an error with its path, and no run waits for its
         writer.
         """
-        (tmp_path / "run").mkdir()
-        os.mkfifo(tmp_path / "run/hostrouting.lock")
-        lock = FileLock(root=str(tmp_path))
+        os.mkfifo(file)
         with (
             pytest.raises(HostFileError, match=r"hostrouting\.lock: it is not a plain file"),
             lock.hold(Context(timeout=5)),
@@ -206,39 +201,38 @@ class TestFileLock(RunLockContract):
             raise AssertionError
         assert lock.holder_name() == "process unknown"
 
-    def test_an_interrupt_at_any_line_frees_it(self, tmp_path: Path) -> None:
+    def test_an_interrupt_at_any_line_frees_it(self, lock: RunLock) -> None:
         """A run that is interrupted while it takes the lock leaves it free, whichever line it has
         reached.
         """
         for line in count(1):
             with ExitStack() as held:
                 with _interrupted_at(line) as was_interrupted, suppress(KeyboardInterrupt):
-                    held.enter_context(FileLock(root=str(tmp_path)).hold(Context()))
+                    held.enter_context(lock.hold(Context()))
                 if not was_interrupted:
                     break
-            with FileLock(root=str(tmp_path)).hold(in_time(1)):
+            with lock.hold(in_time(1)):
                 pass
         assert line > 20
 
-    def test_another_program_may_remove_it(self, tmp_path: Path) -> None:
+    def test_another_program_may_remove_it(self, lock: RunLock, other: RunLock, file: Path) -> None:
         """If another program cleans up /run, the run still succeeds, and leaves the lock of another
         run alone.
         """
-        third = FileLock(root=str(tmp_path)).hold(in_time(1))
-        with FileLock(root=str(tmp_path)).hold(Context()):
-            (tmp_path / "run/hostrouting.lock").unlink()
-            second = FileLock(root=str(tmp_path)).hold(Context())
+        third = other.hold(in_time(1))
+        with lock.hold(Context()):
+            file.unlink()
+            second = other.hold(Context())
             second.__enter__()
         with pytest.raises(LockHeldError), third:
             pytest.fail("two runs at a time")
         second.__exit__(None, None, None)
 
-    def test_no_link_leads_it_astray(self, tmp_path: Path) -> None:
+    def test_no_link_leads_it_astray(self, tmp_path: Path, lock: RunLock, file: Path) -> None:
         """A symbolic link in place of the lock is refused, and its target stays as it is."""
-        (tmp_path / "run").mkdir()
         (tmp_path / "precious").write_text("precious")
-        (tmp_path / "run/hostrouting.lock").symlink_to(tmp_path / "precious")
-        with pytest.raises(HostFileError) as caught, FileLock(root=str(tmp_path)).hold(Context()):
+        file.symlink_to(tmp_path / "precious")
+        with pytest.raises(HostFileError) as caught, lock.hold(Context()):
             pytest.fail("that is no lock")
         assert (
             str(caught.value)
@@ -246,20 +240,20 @@ class TestFileLock(RunLockContract):
         )
         assert (tmp_path / "precious").read_text() == "precious"
 
+    def test_a_lock_without_a_name_is_tried_again_at_once(
+        self, lock: RunLock, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its holder ended between our opening and our locking: nobody holds it, so there is no
+        wait.
+        """
+        flock, tries = fcntl.flock, []
 
-def test_a_lock_without_a_name_is_tried_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its holder ended between our opening and our locking: nobody holds it, so there is no wait."""
-    (tmp_path / "run").mkdir()
-    flock, tries = fcntl.flock, []
+        def end_first(descriptor: int, operation: int) -> None:
+            flock(descriptor, operation)
+            tries.append(descriptor)
+            if len(tries) == 1:
+                file.unlink()
 
-    def end_first(descriptor: int, operation: int) -> None:
-        flock(descriptor, operation)
-        tries.append(descriptor)
-        if len(tries) == 1:
-            (tmp_path / "run" / "hostrouting.lock").unlink()
-
-    monkeypatch.setattr(fcntl, "flock", end_first)
-    with FileLock(root=str(tmp_path)).hold(Context(timeout=0.05)):
-        assert len(tries) == 2
+        monkeypatch.setattr(fcntl, "flock", end_first)
+        with lock.hold(Context(timeout=0.05)):
+            assert len(tries) == 2
