@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import small_world
+from support.kernel import connect
 from support.small_world import places
 
 from hostrouting.exceptions import RouteRejectedError
@@ -25,10 +26,8 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
     reading.
     """
     node = MemoryBackend()
-    for dev in small_world.DEVICES:
-        node.add_link(dev)
-    for dev, address in (("e0", "10.1.0.1/16"), ("e1", "192.168.7.1/24")):
-        node.add_address(dev, address)
+    connect(node, e0="10.1.0.1/16", e1="192.168.7.1/24")
+    node.add_link("e2")
     planned = before = fresh(node)
     routes, answers = before.routes(), before.lookup(places())
     for _ in range(data.draw(st.integers(1, 4))):

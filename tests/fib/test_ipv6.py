@@ -8,11 +8,12 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.links import Device
 from hostrouting.net.routes import NextHop, ObservedRoute
 from hostrouting.net.rules import FIRST_RULES, Rule
 from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange, route
 
 ETH0, IB0 = Device("eth0", 2, up=True), Device("ib0", 3, up=True, group=5)
 SOMEWHERE = Address.parse("2001:db8::1").number
@@ -93,13 +94,11 @@ def test_a_default_route_by_source_hides_no_other() -> None:
     with KernelNode.made() as node:
         for world in memory, node:
             world.add_link("e0")
-            for text in "::/0", "2001:db8::/32":
-                route = ObservedRoute.parse(
-                    text, "e0", metric=9, protocol=3, from_prefix="fd00:7::/64"
-                ).to_route()
-                world.insert_route(route)
-                world.add_route(text, dev="e0")
-            world.add_route("2001::/16", dev="e0")
+            for text in "::/0 dev e0 metric", "2001:db8::/32 dev e0 metric":
+                by_source = route(f"{text} 9", from_prefix=Prefix.parse("fd00:7::/64"))
+                world.insert_route(by_source)
+                arrange(world, f"{text} 1024")
+            arrange(world, "2001::/16 dev e0 metric 1024")
         answers = [
             world.lookup(asked, sources=source, family=IPV6) for world in (memory, kernel_of(node))
         ]

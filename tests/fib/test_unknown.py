@@ -6,6 +6,7 @@ import pytest
 from support.kernel import connect, kernel_of, needs_kernel, uplink
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.links import Device
 from hostrouting.net.routes import ObservedRoute
@@ -18,6 +19,10 @@ NINE, EIGHT = 9 << 24, 8 << 24
 #: Blocks the packets that it selects, so that a decision shows if it was applied.
 BLOCKING = Rule(100, action="blackhole", destination=(NINE, 8))
 SINGLE_PORT = ((28, b"\xff\xff"), (29, b"\xff\xff"))
+
+
+def model(backend: NetlinkBackend) -> Fib:
+    return Fib.of(backend.links(), backend.routes(), backend.rules())
 
 
 def fib(*rules: Rule) -> Fib:
@@ -122,8 +127,7 @@ def test_a_lookup_is_made_for_udp(protocol: int) -> None:
     with KernelNode.made() as kernel:
         backend = kernel_of(kernel)
         kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
-        node = Fib.of(backend.links(), backend.routes(), backend.rules())
-        assert node.lookup([NINE]) == backend.lookup([NINE])
+        assert model(backend).lookup([NINE]) == backend.lookup([NINE])
 
 
 @needs_kernel
@@ -143,15 +147,15 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
         [answer] = backend.lookup([10 << 24 | 1 << 16])
         assert answer.route is not None
         assert answer.route.destination == ("10.0.0.0/8" if was_changed else "10.1.0.0/16")
-        model = Fib.of(backend.links(), backend.routes(), backend.rules())
+        known = model(backend)
         with pytest.raises(
             UnknownDecisionError, match="the second decides if no rule was ever changed"
         ):
-            model.lookup([10 << 24 | 1 << 16])
+            known.lookup([10 << 24 | 1 << 16])
         others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
         shown = [
             [one.route and one.route.destination for one in asked.lookup(others)]
-            for asked in (model, backend)
+            for asked in (known, backend)
         ]
         assert shown[0] == shown[1]
 
@@ -165,11 +169,13 @@ def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
     with KernelNode.made() as node:
         uplink(node)
         backend = kernel_of(node)
-        model = Fib.of(backend.links(), backend.routes(), backend.rules())
         asked = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
         sources = [parse_ipv4(source) if source else None] * len(asked)
-        said, known = (each.lookup(asked, sources=sources) for each in (model, backend))
-        assert [answer.errno for answer in said] == [answer.errno for answer in known]
+        of_model, of_kernel = (
+            [answer.errno for answer in each.lookup(asked, sources=sources)]
+            for each in (model(backend), backend)
+        )
+        assert of_model == of_kernel
 
 
 @needs_kernel
@@ -181,21 +187,15 @@ def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
         node.add_link("e0")
         node.ip("route add 9.0.0.0/8 dev e0 scope host table local")
         kernel = kernel_of(node)
-
-        def model() -> Fib:
-            return Fib.of(kernel.links(), kernel.routes(), kernel.rules())
-
         [answer] = kernel.lookup([NINE | 1])
         assert answer.errno == errno.EINVAL
         with pytest.raises(UnknownDecisionError, match="scope host"):
-            model().lookup([NINE | 1])
+            model(kernel).lookup([NINE | 1])
         node.add_address("e0", "10.1.0.1/16")
         assert kernel.lookup([NINE | 1]) != [answer]
         with pytest.raises(UnknownDecisionError, match="scope host"):
-            model().lookup([NINE | 1])
-        own = parse_ipv4("10.1.0.1")
-        [bound] = kernel.lookup([NINE | 1], sources=[own])
-        [modelled] = model().lookup([NINE | 1], sources=[own])
-        assert bound.route
-        assert modelled.route
-        assert bound.route.dev == modelled.route.dev == "e0"
+            model(kernel).lookup([NINE | 1])
+        for each in kernel, model(kernel):
+            [bound] = each.lookup([NINE | 1], sources=[parse_ipv4("10.1.0.1")])
+            assert bound.route
+            assert bound.route.dev == "e0"

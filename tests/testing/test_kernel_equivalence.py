@@ -3,6 +3,9 @@
 Short lives are in tests/fib/test_short_histories.py.
 """
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 from support.examples import FEW
 from support.kernel import needs_kernel
@@ -10,9 +13,10 @@ from support.kernel_packets import decisions
 from support.two_worlds import TwoWorlds, decided
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import IPV6, parse_ipv4
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
+from hostrouting.testing.contracts.routes import arrange, deciding
 
 pytestmark = needs_kernel
 
@@ -30,43 +34,31 @@ TestTwoIpv6Worlds = TwoIpv6Worlds.TestCase
 TestTwoIpv6Worlds.settings = TestTwoWorlds.settings
 
 
-def test_an_inverted_l3mdev_rule_looks_up_main() -> None:
+@pytest.fixture
+def worlds() -> Iterator[TwoWorlds]:
+    worlds = TwoWorlds()
+    worlds.begin()
+    yield worlds
+    worlds.teardown()
+
+
+def test_an_inverted_l3mdev_rule_looks_up_main(worlds: TwoWorlds) -> None:
     """Without a VRF `l3mdev` selects no packet, so `not` selects all; the table that no VRF names
     is main.
     """
-    worlds = TwoWorlds()
-    worlds.begin()
-    try:
-        worlds.both(lambda world: world.insert_route(Route.parse("10.1.0.0/24", dev="e0")))
-        worlds.both(lambda world: world.add_rule(Rule(100, l3mdev=True, inverted=True)))
-        (main,) = (rule for rule in worlds.memory.rules() if rule.priority == 32766)
-        worlds.both(lambda world: world.remove_rule(main))
-        worlds.same_lookups()
-        (answer,) = worlds.kernel.lookup([parse_ipv4("10.1.0.1")])
-        assert answer.route is not None
-    finally:
-        worlds.teardown()
+    worlds.both(lambda world: arrange(world, "10.1.0.0/24 dev e0"))
+    worlds.both(lambda world: world.add_rule(Rule(100, l3mdev=True, inverted=True)))
+    _, _, main, _ = worlds.memory.rules()
+    worlds.both(lambda world: world.remove_rule(main))
+    worlds.same_lookups()
+    assert deciding(worlds.kernel, "10.1.0.1") == "10.1.0.0/24 dev e0 scope link"
 
 
-def test_a_packet_has_all_next_hops_of_its_route() -> None:
+def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:
     """The model names each next hop with its weight, as the kernel does."""
     hops = (NextHop(None, "e0", weight=2), NextHop(None, "e0", weight=3))
-    worlds = TwoWorlds()
-    worlds.begin()
-    try:
-        worlds.both(
-            lambda world: world.insert_route(
-                Route(network=0, prefix_length=0, protocol=3, nexthops=hops)
-            )
-        )
-        packet = Packet(
-            parse_ipv4("10.0.0.1"), ip_protocol=6, source_port=1000, destination_port=53
-        )
-        shown_by_kernel = decisions(worlds.node, [packet])
-        assert (
-            shown_by_kernel
-            == [decided(worlds.memory, packet)]
-            == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]
-        )
-    finally:
-        worlds.teardown()
+    several = Route(network=0, prefix_length=0, protocol=3, nexthops=hops)
+    worlds.both(lambda world: world.insert_route(several))
+    packet = Packet(10 << 24 | 1, ip_protocol=6, source_port=1000, destination_port=53)
+    of_kernel, of_memory = decisions(worlds.node, [packet]), [decided(worlds.memory, packet)]
+    assert of_kernel == of_memory == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]
