@@ -5,10 +5,12 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from fuzz.loopback import LoopbackService
 from support.imds import FakeIMDS, IMDSAnswer, network_interface
+from support.patience import ActingClock
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.imds import InstanceMetadataClient
@@ -26,22 +28,6 @@ def hurried(timeout: float | None = None) -> tuple[Context, ManualClock]:
     """Return a context whose pauses take no time, and the clock that counts them."""
     clock = ManualClock(auto=True)
     return Context(timeout=timeout, clock=clock), clock
-
-
-class ClockThatActs(ManualClock):
-    """A clock that calls a function at the `number`-th pause."""
-
-    def __init__(self, number: int, action: object) -> None:
-        super().__init__(auto=True)
-        self.left = number
-        self.action = action
-
-    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
-        self.left -= 1
-        if self.left == 0:
-            assert callable(self.action)
-            self.action()
-        super().wait(doorbell, until)
 
 
 def saying(said: bytes) -> str:
@@ -146,8 +132,14 @@ class TestTriesAgain:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         client = InstanceMetadataClient(f"http://127.0.0.1:{port}")
+        clock = ActingClock()
         with ExitStack() as stack:
-            clock = ClockThatActs(3, lambda: stack.enter_context(FakeIMDS(WITHOUT, port=port)))
+
+            def come_up() -> None:
+                if clock.monotonic() == 3.5:
+                    stack.enter_context(FakeIMDS(WITHOUT, port=port))
+
+            clock.on_wait = come_up
             assert client.network_interfaces(Context(clock=clock)) == WITHOUT
         assert clock.monotonic() == 3.5
 
@@ -243,8 +235,8 @@ class TestTime:
 
     def test_cancelling_ends_a_pause(self) -> None:
         """Cancelling ends the pause between two tries."""
-        clock = ClockThatActs(1, lambda: ctx.cancel("maintenance"))
-        ctx: Context = Context(clock=clock)
+        ctx = Context(clock=(clock := ActingClock()))
+        clock.on_wait = partial(ctx.cancel, "maintenance")
         with (
             FakeIMDS(IMDSAnswer(status=500)) as imds,
             pytest.raises(CancelledError, match="maintenance"),

@@ -2,6 +2,7 @@
 that hangs.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -11,6 +12,19 @@ from phases.testing import ManualClock
 
 _LONGEST: Final = 300.0
 _PAUSE: Final = 0.02
+
+
+class ActingClock(ManualClock):
+    """A clock that jumps to the end of each wait, and then calls `on_wait`."""
+
+    def __init__(self) -> None:
+        super().__init__(auto=True)
+        self.on_wait: Callable[[], object] = lambda: None
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        """See `phases.Clock`."""
+        super().wait(doorbell, until)
+        self.on_wait()
 
 
 def wait_until(is_met: Callable[[], object], missing: str) -> None:

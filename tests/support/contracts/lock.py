@@ -1,30 +1,15 @@
 """The promises of `RunLock`, as tests."""
 
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
 import pytest
+from support.patience import ActingClock
 
 from hostrouting.exceptions import LockHeldError
 from hostrouting.host import RunLock
 from phases import CancelledError, Context
-from phases.testing import ManualClock
-
-
-class _Clock(ManualClock):
-    """A clock that jumps to the end of each wait, and then calls `on_wait`."""
-
-    def __init__(self) -> None:
-        super().__init__(auto=True)
-        self.on_wait: Callable[[], object] = lambda: None
-
-    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
-        """See `phases.Clock`."""
-        super().wait(doorbell, until)
-        self.on_wait()
 
 
 class RunLockContract:
@@ -34,7 +19,7 @@ class RunLockContract:
 
     def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
         """No run waits, and after the block the lock is free again."""
-        clock = _Clock()
+        clock = ActingClock()
         for _ in range(3):
             with lock.hold(Context(clock=clock)):
                 pass
@@ -42,7 +27,7 @@ class RunLockContract:
 
     def test_a_second_run_waits_as_long_as_it_may(self, lock: RunLock, other: RunLock) -> None:
         """At its deadline it gives up, and the error names the process that holds the lock."""
-        clock = _Clock()
+        clock = ActingClock()
         with (
             lock.hold(Context()),
             pytest.raises(
@@ -56,7 +41,7 @@ class RunLockContract:
 
     def test_a_cancelled_run_does_not_wait(self, lock: RunLock, other: RunLock) -> None:
         """A run that is cancelled while it waits ends as cancelled, not as late."""
-        clock = _Clock()
+        clock = ActingClock()
         ctx = Context(timeout=30, clock=clock)
         clock.on_wait = partial(ctx.cancel, "enough")
         with lock.hold(Context()), pytest.raises(CancelledError, match="enough"), other.hold(ctx):
@@ -73,12 +58,12 @@ class RunLockContract:
         """However the block ends, the next run gets the lock, and the error passes through."""
         with pytest.raises(KeyError, match="lost"), lock.hold(Context()):
             raise KeyError("lost")
-        with other.hold(Context(clock=_Clock(), timeout=1)):
+        with other.hold(Context(clock=ActingClock(), timeout=1)):
             pass
 
     def test_who_waits_gets_it_next(self, lock: RunLock, other: RunLock) -> None:
         """A run that waits goes on when the one before it ends."""
-        clock = _Clock()
+        clock = ActingClock()
         first = ExitStack()
         first.enter_context(lock.hold(Context()))
         clock.on_wait = first.close
@@ -87,7 +72,7 @@ class RunLockContract:
 
     def test_it_ends_without_a_deadline(self, lock: RunLock, other: RunLock) -> None:
         """A run without a deadline does not wait for ever: its holder may be waiting for it."""
-        clock = _Clock()
+        clock = ActingClock()
         # A loaded machine: each wait takes two seconds longer.
         clock.on_wait = lambda: clock.advance(2)
         with lock.hold(Context()), pytest.raises(LockHeldError), other.hold(Context(clock=clock)):
@@ -98,7 +83,7 @@ class RunLockContract:
         """The returned context, and all derived from it, hold the lock: `hold` does not wait, at
         any depth.
         """
-        clock = _Clock()
+        clock = ActingClock()
         with (
             lock.hold(Context(clock=clock)) as held,
             other.hold(held.child(timeout=5)) as inner,
@@ -112,7 +97,7 @@ class RunLockContract:
         """Of two tasks of a run that holds the lock, the second waits for the first, until its
         deadline.
         """
-        clock = _Clock()
+        clock = ActingClock()
         with (
             lock.hold(Context(clock=clock)) as held,
             lock.hold(held),
@@ -129,7 +114,7 @@ class RunLockContract:
         def work(mine: RunLock) -> list[int]:
             most = []
             for _ in range(20):
-                with mine.hold(Context(clock=_Clock())):
+                with mine.hold(Context(clock=ActingClock())):
                     inside.append(mine)
                     most.append(len(inside))
                     inside.pop()
