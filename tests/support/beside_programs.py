@@ -89,10 +89,36 @@ class Program:
         return self.route.replace("@", gateway)
 
 
-def _bird(metric: int) -> Program:
+def _program(
+    unit: str,
+    metric: int | None,
+    prepare: str,
+    route: str,
+    *,
+    adds_exclusively: bool = False,
+    **disturbances: str,
+) -> Program:
+    """Describe a program that can be restarted, with its metric if that can be chosen."""
     return Program(
-        name=f"bird with metric {metric}",
-        prepare=f"""{_ADDRESS}
+        name=unit if metric is None else f"{unit} with metric {metric}",
+        prepare=prepare,
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto {route}"
+        + (f" metric {metric}" if metric else ""),
+        disturbances={
+            **disturbances,
+            "restart": f"systemctl restart {unit}",
+            "flap": "ip link set eth0 down; ip link set eth0 up",
+        },
+        is_in_place=not metric,
+        adds_exclusively=adds_exclusively,
+    )
+
+
+def _bird(metric: int) -> Program:
+    return _program(
+        "bird",
+        metric,
+        f"""{_ADDRESS}
 cat > /etc/bird/bird.conf <<'END'
 log stderr all;
 router id 10.224.0.4;
@@ -102,22 +128,17 @@ protocol static {{ ipv4; route {PLACE} via 10.224.0.9; }}
 END
 enable /lib/systemd/system/bird.service
 """,
-        route=f"{PLACE} via 10.224.0.@ dev eth0 proto bird"
-        + (f" metric {metric}" if metric else ""),
-        disturbances={
-            "reload": f"sed -i 's#{PLACE} via [^;]*#{PLACE} via 10.224.0.@#' /etc/bird/bird.conf; "
-            "systemctl reload bird",
-            "restart": "systemctl restart bird",
-            "flap": "ip link set eth0 down; ip link set eth0 up",
-        },
-        is_in_place=not metric,
+        "bird",
         adds_exclusively=not metric,
+        reload=f"sed -i 's#{PLACE} via [^;]*#{PLACE} via 10.224.0.@#' /etc/bird/bird.conf; "
+        "systemctl reload bird",
     )
 
 
-_KEEPALIVED = Program(
-    name="keepalived",
-    prepare=f"""{_ADDRESS}
+_KEEPALIVED = _program(
+    "keepalived",
+    None,
+    f"""{_ADDRESS}
 cat > /etc/keepalived/keepalived.conf <<'END'
 global_defs {{
     vrrp_version 3
@@ -136,43 +157,34 @@ vrrp_instance one {{
 END
 enable /lib/systemd/system/keepalived.service
 """,
-    route=f"{PLACE} via 10.224.0.@ dev eth0 proto keepalived",
-    disturbances={
-        "reload": f"sed -i 's#{PLACE} via .* dev#{PLACE} via 10.224.0.@ dev#' /etc/keepalived/keepalived.conf; "
-        "systemctl reload keepalived",
-        "restart": "systemctl restart keepalived",
-        "flap": "ip link set eth0 down; ip link set eth0 up",
-    },
-    is_in_place=True,
+    "keepalived",
+    reload=f"sed -i 's#{PLACE} via .* dev#{PLACE} via 10.224.0.@ dev#' /etc/keepalived/keepalived.conf; "
+    "systemctl reload keepalived",
 )
 
 
 def _dhcpcd(metric: int) -> Program:
-    return Program(
-        name=f"dhcpcd with metric {metric}",
-        prepare=f"""{_DHCP_SERVER}
+    return _program(
+        "dhcpcd",
+        metric,
+        f"""{_DHCP_SERVER}
 cat > /etc/systemd/system/dhcpcd.service <<'END'
 [Service]
 ExecStart=/sbin/dhcpcd --nobackground --ipv4only --noarp --nohook resolv.conf --metric {metric} eth0
 END
 enable /etc/systemd/system/dhcpcd.service
 """,
-        route=f"{PLACE} via 10.224.0.@ dev eth0 proto dhcp src 10.224.0.4"
-        + (f" metric {metric}" if metric else ""),
-        disturbances={
-            "renewal": "sed -i 's/22,10.*/22,10.224.0.@/' /etc/dhcp-server.conf; systemctl restart dhcp-server; "
-            "dhcpcd --ipv4only --rebind eth0",
-            "restart": "systemctl restart dhcpcd",
-            "flap": "ip link set eth0 down; ip link set eth0 up",
-        },
-        is_in_place=not metric,
+        "dhcp src 10.224.0.4",
+        renewal="sed -i 's/22,10.*/22,10.224.0.@/' /etc/dhcp-server.conf; systemctl restart dhcp-server; "
+        "dhcpcd --ipv4only --rebind eth0",
     )
 
 
 def _network_manager(metric: int) -> Program:
-    return Program(
-        name=f"NetworkManager with metric {metric}",
-        prepare=f"""
+    return _program(
+        "NetworkManager",
+        metric,
+        f"""
 cat > /etc/NetworkManager/NetworkManager.conf <<'END'
 [main]
 plugins=keyfile
@@ -193,16 +205,10 @@ END
 chmod 600 /etc/NetworkManager/system-connections/*
 enable /lib/systemd/system/NetworkManager.service
 """,
-        route=f"{PLACE} via 10.224.0.@ dev eth0 proto static"
-        + (f" metric {metric}" if metric else ""),
-        disturbances={
-            "reload": f"nmcli connection modify eth0 ipv4.routes '{PLACE} 10.224.0.@ {metric}'; "
-            "nmcli device reapply eth0",
-            "renewal": "nmcli connection up eth0",
-            "restart": "systemctl restart NetworkManager",
-            "flap": "ip link set eth0 down; ip link set eth0 up",
-        },
-        is_in_place=not metric,
+        "static",
+        reload=f"nmcli connection modify eth0 ipv4.routes '{PLACE} 10.224.0.@ {metric}'; "
+        "nmcli device reapply eth0",
+        renewal="nmcli connection up eth0",
     )
 
 

@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from support import bpf
@@ -36,12 +35,7 @@ class KernelLinks:
     def __enter__(self) -> KernelLinks:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def add_device(

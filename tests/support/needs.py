@@ -67,13 +67,14 @@ def _kernel() -> str | None:
     # The root of a container may lack the right to make one, or the kernel a type of device. This
     # is the essence of `KernelNode.made` and `add_link`.
     trial = "ip link add trial type ifb; echo 0 > /proc/sys/net/ipv4/conf/all/promote_secondaries"
+    return _failure("network namespaces cannot be made here", trial)
+
+
+def _failure(sentence: str, trial: str) -> str | None:
+    """Return the sentence and the words of a failure of bash in a new namespace, or None."""
     words = ["unshare", "--net", "--mount", "bash", "-ec", trial]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
-    return (
-        f"network namespaces cannot be made here: {done.stderr.strip()}"
-        if done.returncode
-        else None
-    )
+    return f"{sentence}: {done.stderr.strip()}" if done.returncode else None
 
 
 def _systemd() -> str | None:
@@ -85,27 +86,8 @@ def _systemd() -> str | None:
 
 def _device(kind: str) -> str | None:
     """Return why there can be no device of a type that not every kernel has."""
-    done = subprocess.run(
-        [
-            "unshare",
-            "--net",
-            "ip",
-            "link",
-            "add",
-            "trial",
-            "type",
-            kind,
-            *(["table", "9"] if kind == "vrf" else []),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    return (
-        f"needs a kernel with devices of type {kind}: {done.stderr.strip()}"
-        if done.returncode
-        else None
-    )
+    trial = f"ip link add trial type {kind} {'table 9' if kind == 'vrf' else ''}"
+    return _failure(f"needs a kernel with devices of type {kind}", trial)
 
 
 def _nspawn() -> str | None:

@@ -19,15 +19,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from socket import AF_INET6, inet_pton
 from typing import Final, NamedTuple
 
+from support.kernel import host_of, kernel_of
+
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.node import KernelNode
 from phases import Context
 
@@ -88,15 +88,8 @@ class ProbeWorld:
         """The node; its files and systemd are in memory."""
         from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 
-        files = MemoryFiles()
-        return Host(
-            routes=NetlinkBackend(netns=self.node.name),
-            link_layer=NetlinkLinkLayer(netns=self.node.name),
-            nftables=self.nft,
-            files=files,
-            services=MemoryServices(files.tree),
-            lock=MemoryLock(),
-        )
+        layer = NetlinkLinkLayer(netns=self.node.name)
+        return host_of(kernel_of(self.node), link_layer=layer, nftables=self.nft)
 
     def apply(self) -> None:
         """Run the task; it finds the device by itself."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -64,12 +64,7 @@ class World:
     reused address.
     """
 
-    def __init__(
-        self,
-        nodes: tuple[KernelNode, KernelNode, KernelNode, KernelNode],
-        root: Path,
-        backend: str = "nft",
-    ) -> None:
+    def __init__(self, nodes: Sequence[KernelNode], root: Path, backend: str = "nft") -> None:
         #: Which ebtables the rules are of.
         self.backend = backend
         self.fabric, self.node, self.live, self.other = nodes
@@ -81,13 +76,8 @@ class World:
     @classmethod
     @contextmanager
     def made(cls, root: Path, backend: str = "nft") -> Iterator[World]:
-        with (
-            KernelNode.made() as fabric,
-            KernelNode.made() as node,
-            KernelNode.made() as live,
-            KernelNode.made() as other,
-        ):
-            world = cls((fabric, node, live, other), root, backend)
+        with ExitStack() as stack:
+            world = cls([stack.enter_context(KernelNode.made()) for _ in range(4)], root, backend)
             with world.stack:
                 world._wire()
                 world._leave_behind()
@@ -176,24 +166,14 @@ class World:
     def _wire(self) -> None:
         for node in (self.fabric, self.node, self.live, self.other):
             # Addresses are good at once, and routes do not change by themselves.
-            node.run(
-                "sysctl",
-                "-qw",
-                "net.ipv6.conf.default.accept_dad=0",
-                "net.ipv6.conf.all.accept_dad=0",
-            )
-        add_link(self.node, "eth0", NODE_MAC, there=self.fabric, peer="wire", peer_mac=CLIENT_MAC)
-        add_link(
-            self.node, "azv1", "fe:00:00:00:00:10", there=self.live, peer="eth0", peer_mac=LIVE_MAC
-        )
-        add_link(
-            self.node,
-            "lxc1",
-            "fe:00:00:00:00:09",
-            there=self.other,
-            peer="eth0",
-            peer_mac="0a:00:00:00:00:09",
-        )
+            for which in "default", "all":
+                node.run("sysctl", "-qw", f"net.ipv6.conf.{which}.accept_dad=0")
+        for dev, mac, there, peer, peer_mac in (
+            ("eth0", NODE_MAC, self.fabric, "wire", CLIENT_MAC),
+            ("azv1", "fe:00:00:00:00:10", self.live, "eth0", LIVE_MAC),
+            ("lxc1", "fe:00:00:00:00:09", self.other, "eth0", "0a:00:00:00:00:09"),
+        ):
+            add_link(self.node, dev, mac, there=there, peer=peer, peer_mac=peer_mac)
         ip = self.node.ip
         # As azure-vnet does it: the bridge takes over address and hardware address of eth0.
         ip(f"link add azure0 address {NODE_MAC} type bridge")

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from threading import Thread
 
 import attrs
-from support.kernel import kernel_of
+from support.kernel import connect, host_of, kernel_of
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.node.watch import Watch
-from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.testing import KernelNode
 from hostrouting.testing.node import Node
 from phases import Context
 
@@ -121,18 +121,9 @@ def watching(host: Host, node: Node, config: HostRoutingConfig = CONFIG) -> Iter
 
 
 def arrange(node: Node) -> None:
-    for name, address in ("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"):
-        node.add_link(name)
-        node.add_address(name, address)
+    connect(node, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
 
 
 def kernel_host(node: KernelNode) -> Host:
     """Return a host with the routes and events of a namespace, and a disk in memory."""
-    fake = FakeHost()
-    return Host(
-        routes=kernel_of(node),
-        events=NetlinkEvents(netns=node.name),
-        files=fake.files,
-        lock=fake.lock,
-        services=fake.services,
-    )
+    return host_of(kernel_of(node), events=NetlinkEvents(netns=node.name))
