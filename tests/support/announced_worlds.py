@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import small_world
+from support.draws import pick
 from support.kernel import kernel_of
 from support.overlap_worlds import ScriptRun, World, run_script, worlds
 
@@ -132,21 +133,19 @@ announcements = st.builds(Announced, _addresses, st.just(()), st.booleans()) | s
 @st.composite
 def _rules(draw: st.DrawFn) -> Rule:
     """A rule that suppresses routes, goes on elsewhere, does nothing, or selects one of the places."""
-    action = draw(st.sampled_from(["lookup"] * 5 + ["goto", "nop"]))
+    action = pick(draw, *["lookup"] * 5, "goto", "nop")
     places = st.sampled_from([*small_world.DESTINATIONS, "10.1.0.64/26", "10.1.255.255/32"]).map(
         parse_cidr
     )
     is_lookup = action == "lookup"
     return Rule(
-        priority=draw(st.sampled_from([1, 50, 100, 32765, 32766, 32767, 40000])),
+        priority=pick(draw, 1, 50, 100, 32765, 32766, 32767, 40000),
         action=action,
-        table=draw(st.sampled_from([254, 254, 254, 255, 100, 1000])) if is_lookup else 0,
-        source=parse_cidr(
-            draw(st.sampled_from(["0.0.0.0/0", "0.0.0.0/0", "10.1.0.0/16", "10.1.0.1/32"]))
-        ),
+        table=pick(draw, 254, 254, 254, 255, 100, 1000) if is_lookup else 0,
+        source=parse_cidr(pick(draw, "0.0.0.0/0", "0.0.0.0/0", "10.1.0.0/16", "10.1.0.1/32")),
         destination=draw(st.just((0, 0)) | places),
-        inverted=draw(st.sampled_from([False, False, False, True])),
-        goto=draw(st.sampled_from([32766, 32767, 40000, 50000])) if action == "goto" else None,
+        inverted=pick(draw, False, False, False, True),
+        goto=pick(draw, 32766, 32767, 40000, 50000) if action == "goto" else None,
         suppress_prefix_length=draw(st.none() | st.sampled_from([0, 8, 15, 16, 24]))
         if is_lookup
         else None,
@@ -157,16 +156,16 @@ def _rules(draw: st.DrawFn) -> Rule:
 def _equal_routes(draw: st.DrawFn) -> Route:
     """A route to a network that may be announced."""
     network, length = parse_cidr(draw(_cidrs))
-    kind = draw(st.sampled_from(["unicast"] * 5 + ["throw", "blackhole", "unreachable"]))
+    kind = pick(draw, *["unicast"] * 5, "throw", "blackhole", "unreachable")
     return Route(
         network=network,
         prefix_length=length,
         dev=draw(small_world.devices()) if kind == "unicast" else None,
-        metric=draw(st.sampled_from([0, 0, 100])),
-        table=draw(st.sampled_from([254, 254, 254, 100])),
+        metric=pick(draw, 0, 0, 100),
+        table=pick(draw, 254, 254, 254, 100),
         protocol=3,
         kind=kind,
-        tos=draw(st.sampled_from([0, 0, 0, 8])),
+        tos=pick(draw, 0, 0, 0, 8),
     )
 
 
@@ -176,7 +175,7 @@ def announced_worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
     return world._replace(
         routes=[*world.routes, *draw(st.lists(_equal_routes(), max_size=3))],
         rules=[*world.rules, *draw(st.lists(_rules() | small_world.selecting_rules(), max_size=3))],
-        allowed=draw(st.sampled_from([world.allowed, world.allowed, ("?o*",)])),
+        allowed=pick(draw, world.allowed, world.allowed, ("?o*",)),
     )
 
 

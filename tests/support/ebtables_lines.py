@@ -5,10 +5,9 @@ rule_lines    those, and other rules of every sort
 """
 
 import ipaddress
-from collections.abc import Callable
-from typing import Any
 
 from hypothesis import strategies as st
+from support.draws import pick
 
 _CHAINS = st.sampled_from(["PREROUTING", "OUTPUT", "POSTROUTING"])
 _DEVICES = st.sampled_from(["eth0", "azv0a1b2c3+", "br-0", "a.100"])
@@ -74,13 +73,11 @@ def rule_lines(backend: str = "nft") -> st.SearchStrategy[str]:
 
 
 @st.composite
-def _other_lines(draw: Callable[[st.SearchStrategy[Any]], Any], backend: str) -> str:
+def _other_lines(draw: st.DrawFn, backend: str) -> str:
     chain = draw(_CHAINS)
     macs = _macs(backend)
     words = ["-A", chain]
-    protocol = draw(
-        st.sampled_from(["", "ARP", "IPv4", "IPv6", "802_1Q", "LLDP", "0x1234", "Length"])
-    )
+    protocol = pick(draw, "", "ARP", "IPv4", "IPv6", "802_1Q", "LLDP", "0x1234", "Length")
     words += ["-p", *_maybe_not(draw), protocol] if protocol else []
     inverted = words[-2:-1] == ["!"]
     if draw(st.booleans()):
@@ -102,12 +99,12 @@ def _other_lines(draw: Callable[[st.SearchStrategy[Any]], Any], backend: str) ->
         "--limit 3/min --limit-burst 5",
         f'--log-prefix "{draw(_PREFIXES)}"',
     ]
-    extra = draw(st.sampled_from(extras))
+    extra = pick(draw, *extras)
     words += ["--log-level", "info", extra] if extra.startswith("--log") else extra.split()
     return " ".join([*words, "-j", draw(_targets(chain, macs))])
 
 
-def _maybe_not(draw: Callable[[st.SearchStrategy[Any]], Any]) -> list[str]:
+def _maybe_not(draw: st.DrawFn) -> list[str]:
     return ["!"] if draw(st.booleans()) else []
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 from support import overlap_worlds
 from support.carriers import unplug
+from support.draws import pick
 from support.egress_oracle import batch
 from support.routers import PREFERENCES, ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
@@ -157,15 +158,12 @@ def _words(*words: str) -> str:
 @st.composite
 def _hops(draw: st.DrawFn) -> str:
     """A next hop: a gateway on the link, one that the kernel is to take as such, or the link alone."""
-    gateway = draw(st.sampled_from(GATEWAYS))
-    return draw(
-        st.sampled_from(
-            [
-                f"via {draw(st.sampled_from([ROUTER, SECOND_ROUTER]))} dev {draw(devices())}",
-                f"via {gateway} dev {draw(devices())} onlink",
-                f"dev {draw(devices())}",
-            ]
-        )
+    gateway = pick(draw, *GATEWAYS)
+    return pick(
+        draw,
+        f"via {pick(draw, ROUTER, SECOND_ROUTER)} dev {draw(devices())}",
+        f"via {gateway} dev {draw(devices())} onlink",
+        f"dev {draw(devices())}",
     )
 
 
@@ -177,11 +175,9 @@ def _paths(draw: st.DrawFn) -> str:
     weights = st.sampled_from(["", "", "weight 3"])
     several = " ".join(_words("nexthop", leg, draw(weights)) for leg in legs)
     single = draw(_hops())
-    unbound = (
-        f"via {draw(st.sampled_from([gateway for gateway in GATEWAYS if gateway[:2] != 'fe']))}"
-    )
+    unbound = f"via {pick(draw, *[gateway for gateway in GATEWAYS if gateway[:2] != 'fe'])}"
     nhid = f"nhid {draw(st.integers(11, 14))}"
-    return draw(st.sampled_from([single] * 6 + [several] * 2 + [unbound, nhid]))
+    return pick(draw, *[single] * 6, *[several] * 2, unbound, nhid)
 
 
 def _inside(prefix: str) -> st.SearchStrategy[str]:
@@ -209,24 +205,18 @@ def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
     """`ip route` of any kind. The kernel takes a destination with bits behind its prefix, and
     clears them.
     """
-    kind = draw(
-        st.sampled_from(["unicast"] * 8 + ["from", "from", *_REFUSING, "throw", "local", "anycast"])
-    )
-    verb = draw(st.sampled_from(["append", "append", "append", "prepend", "add", "replace"]))
-    table = draw(st.sampled_from(_TABLES))
+    kind = pick(draw, *["unicast"] * 8, "from", "from", *_REFUSING, "throw", "local", "anycast")
+    verb = pick(draw, "append", "append", "append", "prepend", "add", "replace")
+    table = pick(draw, *_TABLES)
     words = [draw(_destinations())]
     if kind == "from":
         words += [
             "from",
-            draw(
-                st.sampled_from(
-                    ["2001:db8:1::/64", "fd00:1::/64", "2001:db8:1::2/128", "2001::/16"]
-                )
-            ),
+            pick(draw, "2001:db8:1::/64", "fd00:1::/64", "2001:db8:1::2/128", "2001::/16"),
         ]
     if kind in {"local", "anycast"}:
-        words += ["dev", draw(st.sampled_from([*DEVICES, "lo"]))]
-        table = draw(st.sampled_from(["local", "local", "main", "100"]))
+        words += ["dev", pick(draw, *DEVICES, "lo")]
+        table = pick(draw, "local", "local", "main", "100")
     elif kind in {"unicast", "from"}:
         words += [
             draw(_paths()),
@@ -235,22 +225,22 @@ def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
     words += [
         "table",
         table,
-        draw(st.sampled_from(_METRICS)),
+        pick(draw, *_METRICS),
         "proto",
-        draw(st.sampled_from(["static", "ra", "boot"])),
+        pick(draw, "static", "ra", "boot"),
     ]
-    words += [draw(st.sampled_from(["", "", "", *(f"pref {name}" for name in PREFERENCES)]))]
+    words += [pick(draw, "", "", "", *(f"pref {name}" for name in PREFERENCES))]
     return _words("route", verb, "" if kind in {"unicast", "from"} else kind, *words)
 
 
 @st.composite
 def _defaults(draw: st.DrawFn) -> list[str]:
     """The ways out: what a person, the daemons of routers' advertisements, or nobody made."""
-    single = f"route append default via {ROUTER} dev e0 proto ra metric {draw(st.sampled_from([100, 512, 1024]))}"
-    shape = draw(
-        st.sampled_from(
-            ["single"] * 6 + ["merged", "objects", "links", "order", "refused", "ours", "none"]
-        )
+    single = (
+        f"route append default via {ROUTER} dev e0 proto ra metric {pick(draw, 100, 512, 1024)}"
+    )
+    shape = pick(
+        draw, *["single"] * 6, "merged", "objects", "links", "order", "refused", "ours", "none"
     )
     return {
         "single": [single],
@@ -277,33 +267,29 @@ def _defaults(draw: st.DrawFn) -> list[str]:
 @st.composite
 def _rules(draw: st.DrawFn) -> str:
     """`ip rule add` by source or destination; some go elsewhere, and some suppress what they find."""
-    action = draw(st.sampled_from(["lookup"] * 6 + ["goto", *_REFUSING]))
+    action = pick(draw, *["lookup"] * 6, "goto", *_REFUSING)
     words = [
         "rule add priority",
-        draw(st.sampled_from(["1", "50", "100", "100", "32765", "32766", "32767", "40000"])),
+        pick(draw, "1", "50", "100", "100", "32765", "32766", "32767", "40000"),
     ]
     sources = ["", "2001:db8:1::1/128", "2001:db8:1::/64", "fd00:1::/64", "2001::/16"]
     source = draw(st.just("") | st.sampled_from(sources))
     destination = draw(st.just("") | st.sampled_from(PREFIXES) | _inside("2001:db8:1::/64"))
     if action in _REFUSING and not (source or destination):
-        destination = draw(st.sampled_from(PREFIXES))
+        destination = pick(draw, *PREFIXES)
     words.insert(0, "")
     words += [f"from {source}"] if source else []
     words += [f"to {destination}"] if destination else []
     if action == "lookup":
-        words += [f"lookup {draw(st.sampled_from(['main', 'main', 'local', '100', '1000']))}"]
+        words += [f"lookup {pick(draw, 'main', 'main', 'local', '100', '1000')}"]
         words += [
-            draw(
-                st.sampled_from(
-                    ["", "", "", *(f"suppress_prefixlength {n}" for n in (0, 32, 48, 63, 127))]
-                )
-            )
+            pick(draw, "", "", "", *(f"suppress_prefixlength {n}" for n in (0, 32, 48, 63, 127)))
         ]
     elif action == "goto":
-        words += [f"goto {draw(st.sampled_from([100, 32765, 32766, 40000, 50000]))}"]
+        words += [f"goto {pick(draw, 100, 32765, 32766, 40000, 50000)}"]
     else:
         words += [f"type {action}"]
-    inverted = draw(st.sampled_from([False, False, False, True])) and (source or destination)
+    inverted = pick(draw, False, False, False, True) and (source or destination)
     return _words(*words).replace("rule add", "rule add not" if inverted else "rule add")
 
 
@@ -321,8 +307,8 @@ def _advertisements(draw: st.DrawFn) -> tuple[str, str, str, list[Prefix | Route
     )
     return (
         draw(devices()),
-        draw(st.sampled_from([ROUTER, SECOND_ROUTER])),
-        draw(st.sampled_from(list(PREFERENCES))),
+        pick(draw, ROUTER, SECOND_ROUTER),
+        pick(draw, *list(PREFERENCES)),
         list(draw(options)),
     )
 
@@ -354,13 +340,13 @@ def ipv6_worlds(draw: st.DrawFn, *, silent: bool = False, unplugged: bool = Fals
         *draw(_defaults()),
         *ways,
         *rules,
-        *draw(st.sampled_from([[]] * 9 + [late_local])),
+        *pick(draw, *[[]] * 9, late_local),
     ]
     return IPv6World(
         commands=commands,
         advertised=draw(st.lists(_advertisements(), max_size=2)),
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
-        allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
+        allowed=pick(draw, (), (), ("e1",), ("e[12]",)),
         forwarding=forwarding,
         down=draw(st.none() | st.none() | st.none() | devices()),
         unplugged=draw(st.none() | st.tuples(devices(), st.booleans())) if unplugged else None,

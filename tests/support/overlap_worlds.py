@@ -14,6 +14,7 @@ import attrs
 from hypothesis import strategies as st
 from support import small_world
 from support.carriers import add_pair, unplug
+from support.draws import pick
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
@@ -101,20 +102,16 @@ class World(NamedTuple):
 @st.composite
 def _inner_routes(draw: st.DrawFn) -> Route:
     """A route that begins and ends inside one of the CIDRs."""
-    network, length = parse_cidr(draw(st.sampled_from(_INSIDE)))
+    network, length = parse_cidr(pick(draw, *_INSIDE))
     length = draw(st.integers(length, 32))
     address = network + draw(st.integers(0, 255)) & netmask(length)
-    kind = draw(
-        st.sampled_from(
-            ["unicast"] * 4 + ["blackhole", "unreachable", "prohibit", "throw", "local"]
-        )
-    )
+    kind = pick(draw, *["unicast"] * 4, "blackhole", "unreachable", "prohibit", "throw", "local")
     return Route(
         network=address,
         prefix_length=length,
         dev=draw(small_world.devices()) if kind in {"unicast", "local"} else None,
-        metric=draw(st.sampled_from([0, 0, 100])),
-        table=255 if kind == "local" else draw(st.sampled_from([254, 254, 100])),
+        metric=pick(draw, 0, 0, 100),
+        table=255 if kind == "local" else pick(draw, 254, 254, 100),
         protocol=3,
         kind=kind,
     )
@@ -135,10 +132,10 @@ def _rare_routes(draw: st.DrawFn) -> Route:
 def _rare_defaults(draw: st.DrawFn) -> list[Route]:
     """Default routes with an IPv6 gateway, alone and beside another next hop."""
     single = Route(network=0, prefix_length=0, gateway=_UNNUMBERED, dev="e0", protocol=16)
-    legs = (NextHop(_UNNUMBERED, "e0"), NextHop(draw(st.sampled_from([_UNNUMBERED, None])), "e1"))
+    legs = (NextHop(_UNNUMBERED, "e0"), NextHop(pick(draw, _UNNUMBERED, None), "e1"))
     several = Route(network=0, prefix_length=0, nexthops=legs, protocol=3)
     behind = Route(network=0, prefix_length=0, dev="e1", metric=100, protocol=3)
-    return draw(st.sampled_from([[single], [several], [single, behind], [several, behind]]))
+    return pick(draw, [single], [several], [single, behind], [several, behind])
 
 
 @st.composite
@@ -146,10 +143,8 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
     gateway = Address.parse("10.1.0.200")
     legs = (NextHop(gateway, "e0"), NextHop(Address.parse("192.168.7.254"), "e1", weight=2))
     single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
-    shape = draw(
-        st.sampled_from(
-            ["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"]
-        )
+    shape = pick(
+        draw, *["single"] * 6, "metric", "multipath", "multipath", "link", "ours", "refused", "none"
     )
     return {
         "single": [single],
@@ -197,7 +192,7 @@ def worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
         ],
         rules=rules,
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
-        allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
+        allowed=pick(draw, (), (), ("e1",), ("e[12]",)),
         down=draw(st.none() | st.none() | st.none() | small_world.devices()),
         unplugged=draw(st.none() | st.tuples(small_world.devices(), st.booleans()))
         if rare

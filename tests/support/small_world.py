@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import attrs
 from hypothesis import strategies as st
+from support.draws import pick
 
 from hostrouting.fib import Packet
 from hostrouting.net.addresses import (
@@ -135,15 +136,13 @@ def _next_hops(family: int) -> st.SearchStrategy[tuple[NextHop, ...]]:
 @st.composite
 def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = IPV4) -> Route:
     """A desired route of the small world; the kernel may refuse it."""
-    network, length = _cidr(draw(st.sampled_from(DESTINATIONS)), family)
+    network, length = _cidr(pick(draw, *DESTINATIONS), family)
     is_ipv6 = family == IPV6
     gateway = draw(_gateways(family))
-    shape = draw(
-        st.sampled_from(
-            ["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]
-        )
+    shape = pick(
+        draw, "gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"
     )
-    kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(
+    kind = {"nowhere": pick(draw, *sorted(DEVICELESS_KINDS)), "local": "local"}.get(
         shape, "unicast"
     )
     return Route(
@@ -151,13 +150,11 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
         prefix_length=length,
         gateway=gateway if shape == "gateway" else None,
         dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
-        metric=draw(
-            st.sampled_from(
-                [1, 50, 256, 1024, 1024, 4294967295] if is_ipv6 else [0, 0, 0, 50, 4294967295]
-            )
+        metric=pick(
+            draw, *([1, 50, 256, 1024, 1024, 4294967295] if is_ipv6 else [0, 0, 0, 50, 4294967295])
         ),
-        table=draw(st.sampled_from(_TABLES)),
-        protocol=draw(st.sampled_from(protocols)),
+        table=pick(draw, *_TABLES),
+        protocol=pick(draw, *protocols),
         kind=kind,
         source=draw(st.none() | _own_addresses(family)) if shape != "nowhere" else None,
         nexthops=draw(_next_hops(family)) if shape == "multipath" else (),
@@ -165,7 +162,7 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
         onlink=shape == "gateway"
         and (not is_ipv6 or gateway.is_link_local)
         and draw(st.booleans()),
-        tos=0 if is_ipv6 else draw(st.sampled_from([0, 0, 0, 8])),
+        tos=0 if is_ipv6 else pick(draw, 0, 0, 0, 8),
         from_prefix=draw(_sources()) if is_ipv6 else None,
         family=family,
     )
@@ -211,14 +208,14 @@ def _in_place_of(old: ObservedRoute, new: Route) -> Route:
 @st.composite
 def rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
     """A policy rule of the small world, by source or destination."""
-    action = draw(st.sampled_from(["lookup"] * 4 + ["blackhole", "unreachable", "prohibit"]))
+    action = pick(draw, *["lookup"] * 4, "blackhole", "unreachable", "prohibit")
     lookup = action == "lookup"
     destinations = st.sampled_from(DESTINATIONS).map(lambda text: _cidr(text, family))
     return Rule(
         family=family,
-        priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
+        priority=pick(draw, *([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
         action=action,
-        table=draw(st.sampled_from(_TABLES)) if lookup else 0,
+        table=pick(draw, *_TABLES) if lookup else 0,
         source=draw(
             st.just((0, 0))
             | _own_addresses(family).map(lambda address: (address, address_bits(family)))
@@ -226,7 +223,7 @@ def rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
         if lookup
         else (0, 0),
         destination=draw((st.just((0, 0)) if lookup else st.nothing()) | destinations),
-        inverted=draw(st.sampled_from([False, False, False, True])) if lookup else False,
+        inverted=pick(draw, False, False, False, True) if lookup else False,
     )
 
 
@@ -275,7 +272,7 @@ def selecting_rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
         for name in draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True))
     }
     if "mark" in chosen:
-        chosen["mark_mask"] = draw(st.sampled_from([1, 3, 0xFFFFFFFF]))
+        chosen["mark_mask"] = pick(draw, 1, 3, 0xFFFFFFFF)
     is_nop = chosen.pop("nop", False)
     action = "goto" if "goto" in chosen else "nop" if is_nop else rule.action
     if action != "lookup":
@@ -291,16 +288,16 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
     in by a device.
     """
     fields: dict[str, Any] = {
-        "tos": draw(st.sampled_from([0, 0, 8, 16])),
-        "mark": draw(st.sampled_from([0, 1, 2, 3])),
-        "ip_protocol": draw(st.sampled_from([6, 17])),
-        "source_port": draw(st.sampled_from([1000, 1500, 3000])),
-        "destination_port": draw(st.sampled_from([53, 443])),
+        "tos": pick(draw, 0, 0, 8, 16),
+        "mark": pick(draw, 0, 1, 2, 3),
+        "ip_protocol": pick(draw, 6, 17),
+        "source_port": pick(draw, 1000, 1500, 3000),
+        "destination_port": pick(draw, 53, 443),
     }
     if draw(st.booleans()):
-        fields["source"] = draw(st.sampled_from([0, *sources]))
-        fields["oif"] = draw(st.sampled_from(["", "", *DEVICES]))
-        fields["uid"] = draw(st.sampled_from([0, 1000, 65534]))
+        fields["source"] = pick(draw, 0, *sources)
+        fields["oif"] = pick(draw, "", "", *DEVICES)
+        fields["uid"] = pick(draw, 0, 1000, 65534)
     else:
         fields["source"] = _cidr("198.51.100.9/32", family)[0]
         fields["iif"] = draw(devices())
@@ -309,4 +306,4 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
         fields["uid"] = -1 if family == IPV6 else 0
     # Of IPv6 multicast that comes in the kernel does not tell the route.
     asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]
-    return Packet(draw(st.sampled_from(asked)), **fields, family=family)
+    return Packet(pick(draw, *asked), **fields, family=family)

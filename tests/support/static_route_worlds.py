@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from support import small_world
+from support.draws import pick
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.exceptions import BackendError
@@ -63,7 +64,7 @@ def default_routes(draw: DrawFn) -> Route:
         prefix_length=0,
         gateway=route.gateway,
         dev=route.dev,
-        metric=draw(st.sampled_from([0, 50, 100])),
+        metric=pick(draw, 0, 50, 100),
         protocol=route.protocol,
         nexthops=route.nexthops,
         tos=route.tos,
