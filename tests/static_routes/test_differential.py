@@ -15,8 +15,9 @@ from support import small_world
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
+from support.overlap_worlds import World
 from support.patience import in_time
-from support.static_route_worlds import World, config_of, configs, impatient, worlds
+from support.static_route_worlds import config_of, configs, impatient, worlds
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
@@ -93,8 +94,8 @@ def check_both(
     """Run both on one node each; assert that routes and refusals are the same."""
     with ExitStack() as stack:
         booted, configured = (stack.enter_context(made()) for _ in range(2))
-        world.make(booted)
-        world.make(configured)
+        world.arrange(booted)
+        world.arrange(configured)
         before = fib(configured)
         assert fib(booted) == before
         error = run_task(configured, config)

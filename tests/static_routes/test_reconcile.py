@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from support.kernel import connect
-from support.static_route_worlds import World, configs, worlds
+from support.overlap_worlds import World
+from support.static_route_worlds import configs, worlds
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError
@@ -194,7 +195,7 @@ class TestAnyWorld:
         """
         node = MemoryBackend()
         try:
-            world.make(node)
+            world.arrange(node)
         except UnknownDecisionError:
             # A next hop that dies is left to the kernel.
             reject()

@@ -64,9 +64,12 @@ class World(NamedTuple):
 
     addresses: list[tuple[str, tuple[str, str | None]]]
     routes: list[Route]
-    rules: list[Rule]
-    cidrs: list[str]
-    allowed: tuple[str, ...]
+    rules: Sequence[Rule] = ()
+    #: To be proven, and the devices by which they may leave.
+    cidrs: Sequence[str] = ()
+    allowed: tuple[str, ...] = ()
+    #: A bit for each route that may stand behind another one of its place.
+    repeated: int = -1
     #: A device that goes down when all else is done.
     down: str | None = None
     #: A device without carrier, and whether it has one until all else is done (in a kernel only).
@@ -87,9 +90,9 @@ class World(NamedTuple):
         for dev, (address, peer) in self.addresses:
             with suppress(BackendError):
                 node.add_address(dev, address, peer=peer)
-        for route in self.routes:
+        for number, route in enumerate(self.routes):
             with suppress(BackendError, ValueError):
-                node.insert_route(route, verb="append")
+                node.insert_route(route, verb="append" if self.repeated >> number & 1 else "add")
         for rule in self.rules:
             with suppress(BackendError):
                 node.add_rule(rule)

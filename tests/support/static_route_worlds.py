@@ -5,20 +5,18 @@ for them.
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from support import small_world
 from support.draws import pick
+from support.overlap_worlds import World
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.exceptions import BackendError
 from hostrouting.host import Route
 from hostrouting.static_routes import render_script
-from hostrouting.testing import KernelNode, Node
+from hostrouting.testing import KernelNode
 
 _DESTINATIONS = (
     "10.0.0.0/8",
@@ -29,28 +27,6 @@ _DESTINATIONS = (
     "172.16.0.0/12",
 )
 _GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")
-
-
-class World(NamedTuple):
-    """A node: its devices, its foreign routes, and routes of earlier configs."""
-
-    down: str | None
-    addresses: list[tuple[str, tuple[str, str | None]]]
-    routes: list[Route]
-    repeated: list[bool]
-
-    def make(self, node: Node) -> None:
-        """Make the node; ignore refusals of the kernel."""
-        for dev in small_world.DEVICES:
-            node.add_link(dev)
-        for dev, (address, peer) in self.addresses:
-            with suppress(BackendError):
-                node.add_address(dev, address, peer=peer)
-        for route, append in zip(self.routes, self.repeated, strict=True):
-            with suppress(BackendError, ValueError):
-                node.insert_route(route, verb="append" if append else "add")
-        if self.down:
-            node.set_up(self.down, up=False)
 
 
 @st.composite
@@ -76,16 +52,12 @@ def default_routes(draw: DrawFn) -> Route:
 def worlds(draw: DrawFn) -> World:
     """A node on which much stands in each other's way."""
     foreign = small_world.routes(protocols=(3, 4, 16, 142, 142))
-    routes = draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8))
+    pairs = st.tuples(small_world.devices(), small_world.addresses())
     return World(
+        addresses=draw(st.lists(pairs, min_size=1, max_size=4)),
+        routes=draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8)),
+        repeated=draw(st.integers(0, 0x7FF)),
         down=draw(st.none() | st.none() | small_world.devices()),
-        addresses=draw(
-            st.lists(
-                st.tuples(small_world.devices(), small_world.addresses()), min_size=1, max_size=4
-            )
-        ),
-        routes=routes,
-        repeated=draw(st.lists(st.booleans(), min_size=len(routes), max_size=len(routes))),
     )
 
 

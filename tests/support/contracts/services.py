@@ -1,6 +1,5 @@
 """The promises of `ServiceManager`, as tests."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -18,14 +17,14 @@ class Units:
 
     def __init__(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         self.files = files
-        self.reload: Callable[[], None] = partial(services.daemon_reload, ctx)
-        self.start: Callable[[str], None] = partial(services.start, ctx)
-        self.start_soon: Callable[[str], None] = partial(services.start, ctx, wait=False)
-        self.stop: Callable[[str], None] = partial(services.stop, ctx)
-        self.state: Callable[[str], UnitState] = partial(services.state, ctx)
-        self.loaded: Callable[[str], list[UnitState]] = partial(services.loaded, ctx)
-        self.ordered_before: Callable[[str], frozenset[str]] = partial(services.ordered_before, ctx)
-        self.settings: Callable[..., dict[str, str]] = partial(services.settings, ctx)
+        self.reload = partial(services.daemon_reload, ctx)
+        self.start = partial(services.start, ctx)
+        self.start_soon = partial(services.start, ctx, wait=False)
+        self.stop = partial(services.stop, ctx)
+        self.state = partial(services.state, ctx)
+        self.loaded = partial(services.loaded, ctx)
+        self.ordered_before = partial(services.ordered_before, ctx)
+        self.settings = partial(services.settings, ctx)
 
     def running(self, name: str) -> list[UnitState]:
         """Return those that are loaded and run."""
