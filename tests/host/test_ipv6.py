@@ -24,9 +24,13 @@ from hostrouting.host.netlink.route_codec import pack_route, parse_ipv6_routes
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import DEVICELESS_KINDS, KINDS, Lookup, ObservedRoute, Route
+from hostrouting.net.routes import DEVICELESS_KINDS, KINDS, Lookup, ObservedRoute
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import find, route, shown
 from phases import Context
+
+#: Its gateway is on no link, so its addition is refused.
+BEYOND = route("fd00:f::/64 via fd00:99::1 dev eth0 metric 1 proto 142")
 
 # --- only the kernel
 
@@ -60,10 +64,10 @@ def asked(backend: NetlinkBackend, *addresses: str, resolve: bool = False) -> li
     )
 
 
-def _words(route: ObservedRoute) -> tuple[object, ...]:
-    source = None if route.source is None else str(Address(IPV6, route.source))
-    fields = route.metric, route.table, route.protocol, route.kind, source
-    return Prefix.parse(route.destination), route.dev, *fields
+def _words(one: ObservedRoute) -> tuple[object, ...]:
+    source = None if one.source is None else str(Address(IPV6, one.source))
+    fields = one.metric, one.table, one.protocol, one.kind, source
+    return Prefix.parse(one.destination), one.dev, *fields
 
 
 def variety(node: KernelLinks) -> None:
@@ -82,7 +86,7 @@ def variety(node: KernelLinks) -> None:
         "default via fe80::1 dev eth0 metric 100 proto ra",
         "fd00:b::/64 encap seg6 mode encap segs fd00:1::77 dev eth0",
     ):
-        ip_route(node, "add", *words.split())
+        ip_route(node, "add", words)
 
 
 @needs_kernel
@@ -97,7 +101,7 @@ class TestOnTheKernel:
         packet has them.
         """
         node.kernel.ip("nexthop add id 7 via fe80::1 dev ib0")
-        ip_route(node, "add", "fd00:7::/64", "nhid", "7")
+        ip_route(node, "add fd00:7::/64 nhid 7")
         node.kernel.run("sysctl", "-qw", f"net.ipv4.nexthop_compat_mode={shown}")
         [decided], [path] = asked(backend, "fd00:7::9"), asked(backend, "fd00:7::9", resolve=True)
         assert decided.route is not None
@@ -106,33 +110,27 @@ class TestOnTheKernel:
         assert (path.route.dev, str(path.route.gateway)) == ("ib0", "fe80::1")
 
     def test_a_rollback_never_makes_one_route_of_two(
-        self, node: KernelLinks, backend: NetlinkBackend
+        self, node: KernelLinks, backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """If another program takes the place of a removed route, that does not come back, and the
         error says so.
         """
-        ours = Route.parse("fd00:7::/64", gateway="fd00:1::7", dev="eth0", metric=1)
-        backend.apply([RouteChange.add(ours)])
-        [alone] = backend.routes_of(142, IPV6)
+        backend.apply([RouteChange.add(route("fd00:7::/64 via fd00:1::7 dev eth0 metric 1"))])
+        alone = find(backend, "fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
         theirs = "fd00:7::/64 via fd00:a::7 dev ib0 metric 1"
-        meddling = NetlinkBackend(netns=node.name)
-        beyond = Route.parse("fd00:8::/64", gateway="fd00:99::7", dev="eth0", metric=1)
-        with pytest.MonkeyPatch.context() as patch:
-            deliver = Conversation.deliver
+        deliver = Conversation.deliver
 
-            def deliver_and_meddle(conversation: Conversation, batches: Any, count: int) -> Any:
-                answer = deliver(conversation, batches, count)
-                if theirs not in map(str, meddling.routes(IPV6)):
-                    ip_route(node, "add", *theirs.split())
-                return answer
+        def deliver_and_meddle(conversation: Conversation, batches: Any, count: int) -> Any:
+            answer = deliver(conversation, batches, count)
+            if theirs not in node.kernel.ip("-6 route"):
+                ip_route(node, "add", theirs)
+            return answer
 
-            patch.setattr(Conversation, "deliver", deliver_and_meddle)
-            with pytest.raises(RouteRejectedError) as caught:
-                backend.apply([RouteChange.remove(alone), RouteChange.add(beyond)])
+        monkeypatch.setattr(Conversation, "deliver", deliver_and_meddle)
+        with pytest.raises(RouteRejectedError) as caught:
+            backend.apply([RouteChange.remove(alone), RouteChange.add(BEYOND)])
         assert caught.value.left_behind == [f"missing: {alone}"]
-        assert [
-            str(one) for one in backend.routes(IPV6) if one.prefix_length == 64 and one.metric == 1
-        ] == [theirs]
+        assert shown(backend, family=IPV6, metric=1) == [theirs]
 
     def test_all_details_come_back(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """`ip -6 -d route` prints the same lines after a rollback: several next hops, tunnels,
@@ -142,16 +140,15 @@ class TestOnTheKernel:
         before = node.listed("-6", "-d", "route", "show", "table", "all")
         foreign = [one for one in backend.routes(IPV6) if one.table != 255 and one.protocol != 2]
         assert len(foreign) >= 11
-        beyond = Route.parse("fd00:f::/64", gateway="fd00:99::1", dev="eth0", metric=1)
         with pytest.raises(RouteRejectedError) as caught:
-            backend.apply([*map(RouteChange.remove, foreign), RouteChange.add(beyond)])
+            backend.apply([*map(RouteChange.remove, foreign), RouteChange.add(BEYOND)])
         assert caught.value.left_behind == []
         assert node.listed("-6", "-d", "route", "show", "table", "all") == before
 
     def test_routes_are_those_of_ip(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """Routes of every kind are read from all tables."""
         variety(node)
-        shown = []
+        printed = []
         for one in node.shown("-6", "-d", "-N", "route", "show", "table", "all"):
             kind = KINDS[int(one["type"])]
             destination = "::/0" if one["dst"] == "default" else one["dst"]
@@ -163,29 +160,23 @@ class TestOnTheKernel:
                 one.get("prefsrc"),
             )
             dev = None if kind in DEVICELESS_KINDS else one.get("dev")
-            shown.append(
-                (
-                    Prefix.parse(destination if "/" in destination else f"{destination}/128"),
-                    dev,
-                    *fields,
-                )
-            )
-        assert sorted(shown, key=repr) == sorted(map(_words, backend.routes(IPV6)), key=repr)
-        assert len(shown) >= 11
+            prefix = Prefix.parse(destination if "/" in destination else f"{destination}/128")
+            printed.append((prefix, dev, *fields))
+        assert sorted(printed, key=repr) == sorted(map(_words, backend.routes(IPV6)), key=repr)
+        assert len(printed) >= 11
 
     def test_a_route_that_ends_is_not_made_immortal(
         self, node: KernelLinks, backend: NetlinkBackend
     ) -> None:
         """A rollback restores a route with its remaining lifetime."""
-        ip_route(node, "add", "fd00:c::/64", "dev", "eth0", "expires", "500")
-        [ending] = [one for one in backend.routes(IPV6) if one.destination == "fd00:c::/64"]
+        ip_route(node, "add fd00:c::/64 dev eth0 expires 500")
+        ending = find(backend, "fd00:c::/64 dev eth0 metric 1024")
         assert 490 < ending.expires <= 500
         with pytest.raises(RouteRejectedError):
             backend.apply([RouteChange.remove(ending), RouteChange.remove(ending)])
-        beyond = Route.parse("fd00:f::/64", gateway="fd00:99::1", dev="eth0", metric=1)
         with pytest.raises(RouteRejectedError):
-            backend.apply([RouteChange.remove(ending), RouteChange.add(beyond)])
-        [again] = [one for one in backend.routes(IPV6) if one.destination == "fd00:c::/64"]
+            backend.apply([RouteChange.remove(ending), RouteChange.add(BEYOND)])
+        again = find(backend, str(ending))
         assert again.fulfils(ending)
         assert 490 < again.expires <= ending.expires
 
@@ -204,13 +195,11 @@ class TestOnTheKernel:
     def test_events_of_ipv6_are_told(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """Routes, addresses and rules; a next hop that is added to a route is told with the others."""
         with NetlinkEvents(netns=node.name).listen(Context()) as listener:
-            ip_route(node, "add", "fd00:7::/64", "via", "fd00:1::7", "dev", "eth0", "metric", "1")
-            ip_route(node, "append", "fd00:7::/64", "via", "fd00:a::7", "dev", "ib0", "metric", "1")
+            ip_route(node, "add fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
+            ip_route(node, "append fd00:7::/64 via fd00:a::7 dev ib0 metric 1")
             [merged] = [one for one in backend.routes(IPV6) if one.destination == "fd00:7::/64"]
-            ip_route(
-                node, "replace", "fd00:7::/64", "via", "fd00:1::8", "dev", "eth0", "metric", "1"
-            )
-            ip_route(node, "delete", "fd00:7::/64", "metric", "1")
+            ip_route(node, "replace fd00:7::/64 via fd00:1::8 dev eth0 metric 1")
+            ip_route(node, "delete fd00:7::/64 metric 1")
             told = [event for event in listener.take() if isinstance(event, RouteEvent)]
             assert [event.verb for event in told] == ["add", "append", "replace", "remove"]
             assert told[1].route == merged
@@ -226,18 +215,6 @@ class TestOnTheKernel:
             assert "fd00:1::/64" in {
                 event.route.destination for event in gone if isinstance(event, RouteEvent)
             }
-
-    @needs("bpf")
-    def test_the_name_is_that_of_the_attachment(
-        self, node: KernelLinks, layer: NetlinkLinkLayer
-    ) -> None:
-        """The name is not that under which the program was loaded, which tc shows after it."""
-        node.attach("eth0", "in", "ipv6_hp_ingress")
-        node.attach("eth0", "in", "ipv6_hp.o:[classifier]")
-        assert layer.classifiers("eth0") == ("ipv6_hp.o:[classifier]", "ipv6_hp_ingress")
-        said = node.kernel.run("tc", "filter", "show", "dev", "eth0", "ingress")
-        assert "handle 0x1 ipv6_hp_ingress " in said
-        assert "name loaded_as" in said
 
     @needs("bpf")
     def test_programs_of_tcx_are_named(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
@@ -259,28 +236,27 @@ class TestOnTheKernel:
         )
         assert node.kernel.run(*powerless(), sys.executable, "-c", program) == "('by_tc',)\n"
 
-    @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
-    def test_a_kernel_without_tcx_has_no_programs(
-        self, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch, number: int
-    ) -> None:
-        """Before 6.6 bpf(2) refuses the query, and a sandbox may forbid the call: no names, and no
-        error.
-        """
-
-        def refuse(*_: object) -> int:
-            raise OSError(number, "refused")
-
-        monkeypatch.setattr("hostrouting.host.netlink.classifiers._bpf", refuse)
-        assert layer.classifiers("eth0") == ()
-
-    def test_programs_that_may_not_be_read_are_logged(
+    @pytest.mark.parametrize(
+        ("number", "said"),
+        [
+            (errno.EINVAL, []),
+            (errno.ENOSYS, []),
+            (
+                errno.EPERM,
+                ["which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"],
+            ),
+        ],
+    )
+    def test_a_query_of_tcx_that_is_refused_names_no_programs(
         self,
         layer: NetlinkLinkLayer,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
+        number: int,
+        said: list[str],
     ) -> None:
-        """Without privilege the programs of tcx are unknown, as the log says once; any other
-        failure is an error.
+        """Before 6.6 bpf(2) refuses it, and a sandbox may forbid the call. Without privilege the
+        programs are unknown, as the log says once; any other failure is an error.
         """
         caplog.set_level("INFO")
 
@@ -288,11 +264,8 @@ class TestOnTheKernel:
             raise OSError(number, "refused")
 
         monkeypatch.setattr("hostrouting.host.netlink.classifiers._bpf", refuse)
-        number = errno.EPERM
         assert [layer.classifiers("eth0") for _ in range(2)] == [(), ()]
-        assert caplog.messages == [
-            "which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"
-        ]
+        assert caplog.messages == said
         number = errno.EIO
         with pytest.raises(BackendError, match="bpf: refused"):
             layer.classifiers("eth0")

@@ -13,9 +13,11 @@ from functools import partial
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.contracts.link_layer import ASKED as THERE
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.patience import wait_until
+from support.probe_worlds import ICMPV6, checksum_is_right, packet
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import probes
@@ -28,9 +30,7 @@ from phases import Context, DeadlineExceededError
 MAC, OTHER_MAC = bytes.fromhex("020000000a01"), bytes.fromhex("123456789abc")
 ETH_P_ALL = 3
 
-macs = st.binary(min_size=6, max_size=6)
-ipv4s = st.binary(min_size=4, max_size=4)
-ipv6s = st.binary(min_size=16, max_size=16)
+macs, ipv4s, ipv6s = (st.binary(min_size=size, max_size=size) for size in (6, 4, 16))
 options = st.lists(
     st.tuples(st.integers(0, 255), st.integers(1, 3)).map(
         lambda one: bytes([*one]) + bytes(one[1] * 8 - 2)
@@ -48,17 +48,9 @@ def reply(address: bytes, mac: bytes = OTHER_MAC) -> bytes:
 def advertisement(address: bytes, options: bytes = b"\2\1" + OTHER_MAC) -> bytes:
     """A neighbour advertisement to all nodes."""
     body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + address + options
-    to = bytes.fromhex("ff020000000000000000000000000001")
-    total = sum(
-        struct.unpack(
-            f"!{(len(body) + 40) // 2}H", address + to + struct.pack("!II", len(body), 58) + body
-        )
-    )
-    while total > 0xFFFF:
-        total = (total & 0xFFFF) + (total >> 16)
-    body = body[:2] + struct.pack("!H", 0xFFFF - total) + body[4:]
-    ipv6 = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + address + to
-    return b"\x33\x33\0\0\0\1" + OTHER_MAC + b"\x86\xdd" + ipv6 + body
+    target = socket.inet_ntop(socket.AF_INET6, address)
+    answer = packet(target, "ff02::1", ICMPV6, body, hop_limit=255)
+    return b"\x33\x33\0\0\0\1" + OTHER_MAC + b"\x86\xdd" + answer
 
 
 # --- packets
@@ -95,10 +87,9 @@ def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
 @example(bytes(6), bytes(16))
 def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None:
     """The words of the packet and its pseudo header add up to 0xffff."""
-    packet = question(mac, address)[14:]
-    total = sum(struct.unpack("!36H", packet[8:] + struct.pack("!II", 32, 58)))
-    assert total % 0xFFFF == 0
-    assert packet[42:44] != b"\0\0"
+    asked = question(mac, address)[14:]
+    assert checksum_is_right(asked)
+    assert asked[42:44] != b"\0\0"
 
 
 @given(ipv4s, st.binary(max_size=20))
@@ -181,12 +172,6 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
 
 
 NOISE = re.compile(" NOARP|^fe80::380:c2ff:fe00:1 .* lladdr 01:80:c2:00:00:01 ")
-THERE = [
-    ("azv1", "10.240.0.9"),
-    ("azv2", "10.240.0.10"),
-    ("azv1", "fd00:1::9"),
-    ("azv2", "fd00:1::10"),
-]
 
 
 @needs_kernel
@@ -195,19 +180,14 @@ class TestOnTheKernel:
 
     def shown(self, node: KernelLinks) -> list[list[str]]:
         """The neighbours, addresses and routes of the node and of its pods."""
-        listings = (
-            ("neigh", "show", "nud", "all"),
-            ("-o", "address"),
-            ("-4", "route"),
-            ("-6", "route"),
-        )
+        listings = "neigh show nud all", "-o address", "-4 route", "-6 route"
         return [
             # NOARP are the multicast groups to which the kernel reports when it likes; it may take
             # a second to notice that a link has come up. And a pod remembers the sender of a
             # question.
             sorted(
                 line.replace("linkdown", "")
-                for line in one.ip(*words).splitlines()
+                for line in one.ip(words).splitlines()
                 if not NOISE.search(line)
             )
             for one in (node.kernel, *node.pods.values())
@@ -237,12 +217,8 @@ class TestOnTheKernel:
         device.
         """
         node.kernel.ip("link set azure0 type bridge mcast_snooping 1 mcast_querier 1")
-        node.kernel.run(
-            "sysctl",
-            "-qw",
-            "net.ipv6.conf.azv1.disable_ipv6=1",
-            "net.ipv6.conf.azv2.disable_ipv6=1",
-        )
+        for dev in "azv1", "azv2":
+            node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.disable_ipv6=1")
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
 
     def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
@@ -284,12 +260,8 @@ class TestOnTheKernel:
 
     def test_a_silent_pod_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A silent pod is asked a second time, as a frame may be lost; a pod that answered is not."""
-        asked = [
-            ("azv2", "10.240.0.10"),
-            ("azv2", "10.240.0.77"),
-            ("azv2", "fd00:1::77"),
-            ("azv2", "fd00:1::10"),
-        ]
+        addresses = "10.240.0.10", "10.240.0.77", "fd00:1::77", "fd00:1::10"
+        asked = [("azv2", address) for address in addresses]
         with tap(node.pods["azv2"]) as heard:
             layer.answering(Context(), asked)
             heard.setblocking(False)
@@ -299,7 +271,7 @@ class TestOnTheKernel:
                 if kind != socket.PACKET_OUTGOING
             ]
         (mac,) = {frame[6:12] for frame in frames}
-        for (_, address), times in zip(asked, (1, 2, 2, 1), strict=True):
+        for address, times in zip(addresses, (1, 2, 2, 1), strict=True):
             assert frames.count(question(mac, pack_address(address))) == times
 
     def test_a_device_that_takes_nothing_is_an_error(
