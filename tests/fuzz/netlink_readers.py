@@ -3,7 +3,8 @@ answer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from fuzz.netlink_mutator import messages_of
 from support import played_kernel
@@ -21,76 +22,63 @@ _IPV6_ROUTE = Route.parse("fd00:77::/64", dev="e0", metric=1024, protocol=3)
 _ROUTE = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
 
 
-def _backend(ask: Callable[[NetlinkBackend], object]) -> Callable[[], object]:
-    return lambda: ask(NetlinkBackend())
+_BACKEND, _LAYER = NetlinkBackend(), NetlinkLinkLayer()
 
-
-def _layer(ask: Callable[[NetlinkLinkLayer], object]) -> Callable[[], object]:
-    return lambda: ask(NetlinkLinkLayer())
-
-
-def _shown(things: Sequence[object]) -> list[str]:
-    """Print the values that were read, too."""
-    return list(map(str, things))
-
-
-_links = _backend(lambda backend: _shown(backend.links()))
-_lookup = _backend(
-    lambda backend: _shown([each.route for each in backend.lookup([parse_ipv4("172.16.0.1")])])
-)
-_ipv6_lookup = _backend(
-    lambda backend: _shown([each.route for each in backend.lookup([5], family=IPV6)])
-)
-_apply_route = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
-_apply_ipv6 = _backend(lambda backend: backend.apply([RouteChange(None, _IPV6_ROUTE)]))
-_apply_neighbour = _layer(lambda layer: layer.add_neighbours([_NEIGHBOUR]))
-
-#: The public methods, by the type of the request that they send.
-_ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
-    "links": ((played_kernel.LINKS,), (_links,)),
-    "addresses": (
-        (played_kernel.ADDRESSES,),
-        (_links, _layer(lambda layer: layer.newest_address("e0"))),
-    ),
+#: By the sort of messages: the type of the request for them, and the public methods that send it,
+#: by the command that their error names.
+ASKED: Final[dict[str, tuple[int, dict[str, Callable[[], Any]]]]] = {
+    "links": (played_kernel.LINKS, {"ip -d link": _BACKEND.links}),
+    "names": (played_kernel.LINKS, {"ip -d link": _BACKEND.routes}),
+    "addresses": (played_kernel.ADDRESSES, {"ip address": _BACKEND.links}),
     "neighbours": (
-        (played_kernel.NEIGHBOURS,),
-        (
-            _links,
-            _layer(lambda layer: _shown(layer.neighbours())),
-            _layer(lambda layer: layer.stations("br0")),
-        ),
+        played_kernel.NEIGHBOURS,
+        {"ip neighbour": _LAYER.neighbours, "bridge fdb": partial(_LAYER.stations, "br0")},
     ),
     "rules": (
-        (played_kernel.RULES,),
-        (_backend(lambda backend: backend.rules()), _backend(lambda backend: backend.rules(IPV6))),
+        played_kernel.RULES,
+        {"ip -4 rule": _BACKEND.rules, "ip -6 rule": partial(_BACKEND.rules, IPV6)},
     ),
     "routes": (
-        (played_kernel.ROUTES,),
-        (
-            _backend(lambda backend: _shown(backend.routes())),
-            _backend(lambda backend: _shown(backend.routes(IPV6))),
-        ),
+        played_kernel.ROUTES,
+        {
+            "ip -4 route show table all": _BACKEND.routes,
+            "ip -6 route show table all": partial(_BACKEND.routes, IPV6),
+        },
     ),
-    # Read before a change, and after it.
-    "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_ipv6)),
-    "lookups": ((played_kernel.ROUTES,), (_lookup, _ipv6_lookup)),
-    "filters": ((played_kernel.FILTERS,), (_layer(lambda layer: layer.classifiers("e0")),)),
-    "acks": (
-        (played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR),
-        (_apply_route, _apply_ipv6, _apply_neighbour),
+    "filters": (
+        played_kernel.FILTERS,
+        {"tc filter show dev e0 ingress": partial(_LAYER.classifiers, "e0")},
+    ),
+    "lookups": (
+        played_kernel.ROUTES,
+        {
+            "ip -4 route get": partial(_BACKEND.lookup, [parse_ipv4("172.16.0.1")]),
+            "ip -6 route get": partial(_BACKEND.lookup, [5], family=IPV6),
+        },
     ),
 }
+#: Methods that read such messages beside their own.
+_BESIDE: Final[dict[str, list[Callable[[], Any]]]] = {
+    "addresses": [partial(_LAYER.newest_address, "e0")],
+    "neighbours": [_BACKEND.links],
+}
+_ADDITIONS = [partial(_BACKEND.apply, [RouteChange(None, each)]) for each in (_ROUTE, _IPV6_ROUTE)]
+
+
+def _shown(answer: Any) -> Any:
+    """Print the values that were read, too."""
+    return list(map(str, answer)) if isinstance(answer, list) else answer
 
 
 def _reader(requests: Sequence[int], ask: Callable[[], object]) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
         with played(dict.fromkeys(requests, data)):
-            return ask()
+            return _shown(ask())
 
     return read
 
 
-def _events(data: bytes) -> list[str]:
+def _events(data: bytes) -> object:
     with played({}):
         listener = listener_of(PlayedKernel({}, announced=messages_of(data)))
         try:
@@ -101,10 +89,17 @@ def _events(data: bytes) -> list[str]:
 
 
 #: The readers of each sort of answer, and of announcements.
-READERS = {
+READERS: Final[dict[str, list[Callable[[bytes], object]]]] = {
     **{
-        name: tuple(_reader(requests, ask) for ask in asked)
-        for name, (requests, asked) in _ASKED.items()
+        name: [_reader([request], ask) for ask in (*asked.values(), *_BESIDE.get(name, []))]
+        for name, (request, asked) in ASKED.items()
+        if name != "names"
     },
-    "events": (_events,),
+    # Read before a change, and after it.
+    "read-backs": [_reader([played_kernel.ROUTES], ask) for ask in _ADDITIONS],
+    "acks": [
+        _reader([played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR], ask)
+        for ask in (*_ADDITIONS, partial(_LAYER.add_neighbours, [_NEIGHBOUR]))
+    ],
+    "events": [_events],
 }

@@ -3,13 +3,11 @@
 import errno
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fuzz.netlink_readers import READERS
+from fuzz.netlink_readers import ASKED, READERS
 from hypothesis import given
 from hypothesis import strategies as st
 from support import played_kernel
@@ -20,8 +18,6 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import Adapter, Conversation
 from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, word
-from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.addresses import IPV6
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 #: The fixed part of each kind of message.
@@ -45,60 +41,25 @@ def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
     return fixed, fields
 
 
-def asked(kind: str) -> dict[str, Callable[[], object]]:
-    """The public methods that ask for such messages, by the command that their error names."""
-    backend, layer = NetlinkBackend(), NetlinkLinkLayer()
-    methods: dict[str, dict[str, Callable[[], object]]] = {
-        "links": {"ip -d link": backend.links},
-        "names": {"ip -d link": backend.routes},
-        "addresses": {"ip address": backend.links},
-        "neighbours": {
-            "ip neighbour": layer.neighbours,
-            "bridge fdb": lambda: layer.stations("br0"),
-        },
-        "rules": {"ip -4 rule": backend.rules, "ip -6 rule": lambda: backend.rules(IPV6)},
-        "routes": {
-            "ip -4 route show table all": backend.routes,
-            "ip -6 route show table all": lambda: backend.routes(IPV6),
-        },
-        "filters": {"tc filter show dev e0 ingress": lambda: layer.classifiers("e0")},
-        "lookups": {
-            "ip -4 route get": lambda: backend.lookup([1]),
-            "ip -6 route get": lambda: backend.lookup([1], family=IPV6),
-        },
-    }
-    return methods[kind]
-
-
-REQUESTS = {
-    "links": played_kernel.LINKS,
-    "names": played_kernel.LINKS,
-    "addresses": played_kernel.ADDRESSES,
-    "neighbours": played_kernel.NEIGHBOURS,
-    "rules": played_kernel.RULES,
-    "routes": played_kernel.ROUTES,
-    "filters": played_kernel.FILTERS,
-    "lookups": played_kernel.ROUTES,
-}
-
-
 @pytest.mark.parametrize("lie", ["longer than all", "no length", "cut", "another kind"])
 @pytest.mark.parametrize(
-    ("kind", "command"), [(kind, command) for kind in REQUESTS for command in asked(kind)]
+    ("kind", "command"),
+    [(kind, command) for kind, (_, asked) in ASKED.items() for command in asked],
 )
 def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
     """A wrong length is an error that names the request and a next step, also 0, which could make a
     reader loop.
     """
-    answer_kind = REQUESTS[kind] - 2
+    request, asked = ASKED[kind]
+    answer_kind = request - 2
     answer = {
         "longer than all": struct.pack("=IHHII", 4000, answer_kind, 2, 1, 0) + bytes(40),
         "no length": struct.pack("=IHHII", 0, answer_kind, 2, 1, 0) + bytes(40),
         "cut": message(answer_kind, 2, bytes(20))[:6],
         "another kind": message(99, 2, bytes(40)),
     }[lie]
-    with played({REQUESTS[kind]: answer}), pytest.raises(BackendError) as raised:
-        asked(kind)[command]()
+    with played({request: answer}), pytest.raises(BackendError) as raised:
+        asked[command]()
     assert (
         f"rtnetlink: the kernel's answer to the request that `{command}` sends cannot be read: "
         in str(raised.value)
@@ -124,9 +85,9 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     kind: str, case: str, command: str, numbers: set[int]
 ) -> None:
     """An address of three bytes was read as one of four, and one of sixteen by its first four."""
-    recorded = said(kind, case)
-    with played({REQUESTS[kind]: b"".join(recorded)}):
-        asked(kind)[command]()
+    recorded, (request, asked) = said(kind, case), ASKED[kind]
+    with played({request: b"".join(recorded)}):
+        asked[command]()
     tried = set()
     for one in recorded:
         if "-6" in command and one[16] != socket.AF_INET6:
@@ -143,10 +104,10 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
                     answer_kind, flags, fixed + b"".join(attribute(*field) for field in changed)
                 )
                 with (
-                    played({REQUESTS[kind]: packed}),
+                    played({request: packed}),
                     pytest.raises(BackendError, match="cannot be read"),
                 ):
-                    asked(kind)[command]()
+                    asked[command]()
     assert tried == numbers
 
 
@@ -169,12 +130,13 @@ def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(
     new = [(200, b""), (0x3FFF, b"1"), (0x80C9, b"four"), (0x8FFF, bytes(23))]
     carried = ((200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23)))
     more = b"".join(attribute(*one) for one in new)
-    with played({REQUESTS[kind]: b"".join(said(kind, case))}):
-        before: Any = asked(kind)[command]()
+    request, asked = ASKED[kind]
+    with played({request: b"".join(said(kind, case))}):
+        before = asked[command]()
     heads = [(*struct.unpack_from("=HH", one, 4), one) for one in said(kind, case)]
     longer = [message(number, flags, one[16:] + more) for number, flags, one in heads]
-    with played({REQUESTS[kind]: b"".join(longer)}):
-        after = asked(kind)[command]()
+    with played({request: b"".join(longer)}):
+        after = asked[command]()
     assert after == (
         [one._replace(extra=one.extra + carried) for one in before] if kind == "routes" else before
     )
@@ -195,14 +157,13 @@ def test_a_prefix_longer_than_an_address_is_noticed(
     """The length of a prefix is one byte, which may hold up to 255."""
     [one, *_] = (bytearray(one) for one in said(kind, case))
     one[16 + byte] = most + 1
-    commands = [command for command in asked(kind) if ("-6" in command) == (most == 128)]
-    for command in commands:
-        with (
-            played({REQUESTS[kind]: bytes(one)}),
-            pytest.raises(BackendError, match=f"{most + 1} bits long"),
-        ):
-            asked(kind)[command]()
-    assert commands
+    request, asked = ASKED[kind]
+    [ask] = [asked[command] for command in asked if ("-6" in command) == (most == 128)]
+    with (
+        played({request: bytes(one)}),
+        pytest.raises(BackendError, match=f"{most + 1} bits long"),
+    ):
+        ask()
 
 
 @pytest.mark.parametrize("length", [0, 7, 9, 200])
