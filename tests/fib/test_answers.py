@@ -5,9 +5,8 @@ import pytest
 from support.kernel import connect
 
 from hostrouting.fib import Fib
-from hostrouting.net.addresses import IPV6, Address, Prefix
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.rules import Rule
+from hostrouting.host import IPV6, Address, RouteChange, Rule
+from hostrouting.net.addresses import Prefix
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, route
 

@@ -8,10 +8,9 @@ from support import small_world
 from support.kernel import connect
 from support.small_world import places
 
-from hostrouting.exceptions import RouteRejectedError
+from hostrouting import RouteRejectedError
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import ObservedRoute
+from hostrouting.host import ObservedRoute, RouteChange
 from hostrouting.testing import MemoryBackend
 
 

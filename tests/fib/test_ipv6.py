@@ -8,10 +8,9 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.net.addresses import IPV6, Address, Prefix
-from hostrouting.net.links import Device
-from hostrouting.net.routes import NextHop, ObservedRoute
-from hostrouting.net.rules import FIRST_RULES, Rule
+from hostrouting.host import IPV6, Address, Device, NextHop, ObservedRoute, Rule
+from hostrouting.net.addresses import Prefix
+from hostrouting.net.rules import FIRST_RULES
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, route
 

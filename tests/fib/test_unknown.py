@@ -6,11 +6,10 @@ import pytest
 from support.kernel import connect, kernel_of, needs_kernel, uplink
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
+from hostrouting.host import Device, ObservedRoute, Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.net.links import Device
-from hostrouting.net.routes import ObservedRoute
-from hostrouting.net.rules import FIRST_RULES, Range, Rule
+from hostrouting.net.rules import FIRST_RULES, Range
 from hostrouting.testing import KernelNode
 
 DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")

@@ -2,12 +2,11 @@
 
 import pytest
 
+from hostrouting import prove_egress
 from hostrouting.fib import Fib
 from hostrouting.fib.model import source_by
+from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
-from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import NextHop, ObservedRoute
-from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 
 

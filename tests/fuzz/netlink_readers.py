@@ -10,12 +10,10 @@ from fuzz.netlink_mutator import messages_of
 from support import played_kernel
 from support.played_kernel import PlayedKernel, listener_of, played
 
+from hostrouting.host import IPV6, Neighbour, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.addresses import IPV6, parse_ipv4
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import Route
+from hostrouting.net.addresses import parse_ipv4
 
 _NEIGHBOUR = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
 _IPV6_ROUTE = Route.parse("fd00:77::/64", dev="e0", metric=1024, protocol=3)

@@ -15,15 +15,14 @@ import attrs
 from fuzz import netlink_readers
 from fuzz.loopback import LoopbackService
 
-from hostrouting import HostRoutingConfig
+from hostrouting import BackendError, HostRoutingConfig, InvalidConfigError, UnitError
 from hostrouting.azure.probe_snat.detect import describes_ipv6
 from hostrouting.azure.probe_snat.ruleset import parse
 from hostrouting.azure.stale_cni import azure_vnet
 from hostrouting.azure.stale_cni.journal import Sweeps, from_json, to_json
 from hostrouting.boot.gates import broken_glass, gate_faults
-from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.fleet.stream import verdict_on
-from hostrouting.host import units
+from hostrouting.host import Neighbour, units
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
 from hostrouting.host.packets import ebtables_rules, nft
@@ -31,7 +30,6 @@ from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.net import addresses, links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
-from hostrouting.net.links import Neighbour
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import foreign_routes, networkd_texts

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.ebtables_lines import cni_lines, rule_lines
 
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError
 from hostrouting.host.packets.ebtables import insertions
 from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,

@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from support import small_world
 from support.played_kernel import PlayedKernel, listener_of, played
 
-from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting import BackendError, EventsLostError
+from hostrouting.host import IPV4, IPV6, NetworkEvent, Route, RouteEvent
 from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.events import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rule
-from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.events import NetworkEvent, RouteEvent
-from hostrouting.net.routes import Route
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 INDEXES = {"lo": 1, "e0": 2, "e1": 3, "e2": 70000}

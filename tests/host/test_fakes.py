@@ -9,10 +9,8 @@ from support.contracts.services import LiveServiceManagerContract, ServiceManage
 
 from hostrouting import HostRoutingConfig, render_files
 from hostrouting.host import FileStore, RunLock, ServiceManager
-from hostrouting.testing import FakeHost
-from hostrouting.testing.host_fakes import MemoryLock
-from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
-from hostrouting.testing.memory_services import MemoryServices
+from hostrouting.testing import FakeHost, MemoryFiles, MemoryLock, MemoryServices
+from hostrouting.testing.memory_files import MemoryTree
 
 
 class TestMemoryFiles(FileStoreContract):

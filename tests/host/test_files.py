@@ -19,7 +19,7 @@ from support.needs import needs, require
 
 import hostrouting.host.files.rooted
 import hostrouting.host.files.store
-from hostrouting.exceptions import HostFileError
+from hostrouting import HostFileError
 from hostrouting.host import FileStore
 from hostrouting.host.files.store import RootedFiles
 

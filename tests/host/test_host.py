@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.unmeasured import unmeasured
 
-from hostrouting.exceptions import BackendError, HostFileError
-from hostrouting.host import Host, Route, RouteChange
+from hostrouting import BackendError, Host, HostFileError
+from hostrouting.host import Route, RouteChange
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl

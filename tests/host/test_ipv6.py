@@ -12,7 +12,17 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.needs import needs
 
-from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting import BackendError, RouteRejectedError
+from hostrouting.host import (
+    IPV6,
+    Address,
+    AddressEvent,
+    Lookup,
+    ObservedRoute,
+    RouteChange,
+    RouteEvent,
+    RuleEvent,
+)
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.classifiers import parse_bpf_names
 from hostrouting.host.netlink.conversation import Conversation
@@ -21,10 +31,8 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.netlink.frames import attribute, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.route_codec import pack_route, parse_ipv6_routes
-from hostrouting.net.addresses import IPV6, Address, Prefix
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import DEVICELESS_KINDS, KINDS, Lookup, ObservedRoute
+from hostrouting.net.addresses import Prefix
+from hostrouting.net.routes import DEVICELESS_KINDS, KINDS
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import find, route, shown
 from phases import Context

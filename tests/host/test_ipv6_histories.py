@@ -9,11 +9,9 @@ from random import Random
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting import BackendError, RouteRejectedError
+from hostrouting.host import IPV6, OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import OUR_PROTOCOL, NextHop, ObservedRoute, Route
 from hostrouting.testing import KernelNode
 
 HISTORIES = 25

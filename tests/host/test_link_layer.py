@@ -15,14 +15,12 @@ from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import NeighbourRejectedError
-from hostrouting.host import LinkLayer, RouteBackend
+from hostrouting.host import LinkLayer, Neighbour, RouteBackend, Station
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.device_codec import parse_stations
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.links import Neighbour, Station
-from hostrouting.testing import KernelNode
-from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+from hostrouting.testing import KernelNode, MemoryLinkLayer
 
 POD_MAC = "12:34:56:78:9a:bc"
 

@@ -5,10 +5,10 @@ import errno
 import pytest
 
 from hostrouting.exceptions import NeighbourRejectedError
+from hostrouting.host import Neighbour
 from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.neighbours import check_changes
-from hostrouting.net.links import Neighbour
-from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+from hostrouting.testing import MemoryLinkLayer
 
 POD = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
 PODS = [POD._replace(address=f"10.240.0.{last}") for last in (7, 8, 9)]

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostrouting.host import Neighbour
 from hostrouting.host.netlink.device_codec import pack_neighbour, parse_neighbours
 from hostrouting.net.addresses import parse_address
-from hostrouting.net.links import Neighbour
 
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
 

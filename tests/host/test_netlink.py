@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from support.kernel import connect, kernel_of, needs_kernel, powerless
 
-from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting import BackendError, RouteRejectedError
+from hostrouting.host import Address, NextHop, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.net.addresses import Address, parse_ipv4
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

@@ -15,14 +15,22 @@ import pytest
 from support.contracts.network_events import KernelEventsContract, NetworkEventsContract
 from support.kernel import connect, kernel_of, needs_kernel, powerless
 
-from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host import NetworkEvents, RouteBackend
+from hostrouting import BackendError, EventsLostError
+from hostrouting.host import (
+    Address,
+    DeviceEvent,
+    NetworkEvent,
+    NetworkEvents,
+    NexthopEvent,
+    ObservedRoute,
+    Route,
+    RouteBackend,
+    RouteChange,
+    RouteEvent,
+)
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
-from hostrouting.net.addresses import Address
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import DeviceEvent, NetworkEvent, NexthopEvent, RouteEvent
-from hostrouting.net.routes import ObservedRoute, Route, place
+from hostrouting.net.routes import place
 from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
 from phases import Context
 

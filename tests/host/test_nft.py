@@ -13,11 +13,10 @@ from support.needs import needs
 from support.probe_worlds import owned_table
 from support.tool_versions import version_of
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Nftables
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.testing import KernelNode
-from hostrouting.testing.memory_packets import MemoryNftables
+from hostrouting.testing import KernelNode, MemoryNftables
 from phases import Context
 
 

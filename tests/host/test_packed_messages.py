@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from support import small_world
 
+from hostrouting.host import IPV4, Address, ObservedRoute, Route
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.bulk import RouteReader, RouteWriter, dump_request, strike_seen
 from hostrouting.host.netlink.commit import Step
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
-from hostrouting.net.addresses import IPV4, Address
-from hostrouting.net.routes import ObservedRoute, Route
 
 INDEXES = {"e0": 3, "e1": 4, "e2": 70000}
 NAMES = {index: name for name, index in INDEXES.items()}

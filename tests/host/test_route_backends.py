@@ -8,7 +8,7 @@ from support.contracts.kernel_routes import KernelRoutesContract
 from support.kernel import DummyNode, needs_kernel
 from support.needs import needs
 
-from hostrouting.host import RouteBackend
+from hostrouting import RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.testing import KernelNode, MemoryBackend

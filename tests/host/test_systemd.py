@@ -6,7 +6,7 @@ from support.contracts.services import LiveServiceManagerContract, ServiceManage
 from support.needs import needs, require
 from support.systemd_box import SystemdBox, require_systemd_box
 
-from hostrouting.exceptions import UnitError
+from hostrouting import UnitError
 from hostrouting.host import FileStore, ServiceManager
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl

@@ -7,9 +7,8 @@ import attrs
 import pytest
 from support.kernel import connect
 
-from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import Route
+from hostrouting import PermissionDeniedError, RouteRejectedError
+from hostrouting.host import Route, RouteChange
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, find, shown
 

@@ -16,8 +16,7 @@ from support.overlap_worlds import run_script
 from support.patience import wait_until
 from support.static_route_worlds import boot
 
-from hostrouting.config import HostRoutingConfig, StaticRoute
-from hostrouting.route_overlap import OverlapReport, prove_egress
+from hostrouting import HostRoutingConfig, OverlapReport, StaticRoute, prove_egress
 from hostrouting.static_routes import resolve
 from hostrouting.testing import KernelNode
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.azure.stale_cni.journal import object_to_mapping
+from hostrouting.host import IPV4, IPV6, Address, ObservedRoute
 from hostrouting.host.netlink.bulk import RouteWriter
 from hostrouting.host.netlink.route_codec import pack_route
-from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.mappings import FORMS
-from hostrouting.net.routes import KINDS, ObservedRoute
+from hostrouting.net.routes import KINDS
 
 NUMBERS = st.integers(-2, 1 << 33) | st.sampled_from([0, 1, 255, 256])
 BYTES = st.integers(-1, 256)

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from support import small_world
 
-from hostrouting.net.addresses import Address
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import NextHop, ObservedRoute, Route
+from hostrouting.host import Address, NextHop, ObservedRoute, Route, RouteChange
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
 

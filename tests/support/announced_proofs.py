@@ -11,8 +11,8 @@ from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import kernel_of
 from support.overlap_worlds import World, claimed
 
+from hostrouting import prove_egress
 from hostrouting.net.addresses import format_ipv4
-from hostrouting.route_overlap import prove_egress
 from hostrouting.testing import KernelNode
 
 

@@ -15,12 +15,10 @@ from support.draws import pick
 from support.kernel import kernel_of
 from support.overlap_worlds import ScriptRun, World, run_script, worlds
 
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError, OverlapReport, prove_egress
+from hostrouting.host import Route, Rule
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.net.routes import Route
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
 from hostrouting.testing import KernelNode, MemoryBackend
 

@@ -12,8 +12,7 @@ from support.patience import wait_until
 from support.program import install_command
 from support.systemd_box import SystemdBox
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.node.configure import Reset
+from hostrouting import Configure, HostRoutingConfig, Reset
 from phases import Context, execute
 
 PACKAGES = (

@@ -7,8 +7,7 @@ from typing import Any, Final
 import pytest
 from support.config_schema import is_valid
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError
+from hostrouting import HostRoutingConfig, InvalidConfigError
 
 GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode
 
 _MODULES: Final = Path("/proc/modules")
 #: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge

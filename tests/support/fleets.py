@@ -10,13 +10,21 @@ import attrs
 from hypothesis import strategies as st
 from support import small_world
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.fleet import NodeRecord
 from hostrouting.fleet.record import Line
-from hostrouting.net.addresses import IPV4, IPV6, Address
-from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import KINDS, Encapsulation, NextHop, ObservedRoute
-from hostrouting.net.rules import Range, Rule
+from hostrouting.host import (
+    IPV4,
+    IPV6,
+    Address,
+    Device,
+    DeviceAddress,
+    NextHop,
+    ObservedRoute,
+    Rule,
+)
+from hostrouting.net.routes import KINDS, Encapsulation
+from hostrouting.net.rules import Range
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.testing import strategies
 

@@ -11,13 +11,12 @@ from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.needs import require
 from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
+from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import Host, UnitState
+from hostrouting.host import UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
-from hostrouting.node.configure import Configure
 from phases import Context
 
 Machine = TypeVar("Machine", bound="GatedMachine")

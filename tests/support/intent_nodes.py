@@ -4,8 +4,7 @@ from typing import Any
 
 from support.kernel import uplink
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.node.configure import Configure
+from hostrouting import Configure, HostRoutingConfig
 from hostrouting.testing import FakeHost
 from phases import Context, execute
 from phases.testing import ManualClock

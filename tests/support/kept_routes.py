@@ -6,9 +6,8 @@ from typing import TypeAlias
 
 import attrs
 
-from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.host import OUR_PROTOCOL, Listener, ObservedRoute, Route
-from hostrouting.net.addresses import IPV4, Address
+from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.host import IPV4, OUR_PROTOCOL, Address, Listener, ObservedRoute, Route
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper

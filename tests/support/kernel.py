@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from hostrouting.host import Host, RouteBackend
+from hostrouting import Host, RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.testing import FakeHost, KernelNode
-from hostrouting.testing.node import Node
+from hostrouting.testing import FakeHost, KernelNode, Node
 
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
 

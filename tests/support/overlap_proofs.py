@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hostrouting.net.routes import NextHop, Route
+from hostrouting.host import NextHop, Route
 from hostrouting.route_overlap import CidrReport, prove_egress
 from hostrouting.testing import MemoryBackend
 

@@ -16,20 +16,12 @@ from support import small_world
 from support.carriers import add_pair, unplug
 from support.draws import pick
 
-from hostrouting import HostRoutingConfig
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError, HostRoutingConfig, OverlapReport
+from hostrouting.host import Address, NextHop, Route, Rule
 from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import (
-    LOCAL_TABLE,
-    MAIN_TABLE,
-    SCOPE_HOST,
-    SCOPE_UNIVERSE,
-    NextHop,
-    Route,
-)
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import OverlapReport, render_script
+from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_UNIVERSE
+from hostrouting.route_overlap import render_script
 from hostrouting.route_overlap.parts import Part, looked_up
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode, MemoryBackend

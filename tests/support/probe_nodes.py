@@ -5,9 +5,8 @@ from typing import Any, Final
 import pytest
 from support.imds import network_interface
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
-from hostrouting.net.addresses import IPV6
+from hostrouting import ConfigureProbeSNAT, HostRoutingConfig, ProbeSNATConfig
+from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.testing import FakeHost
 from phases import Context

@@ -21,14 +21,12 @@ from typing import Final, NamedTuple
 
 from support.kernel import host_of, kernel_of
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig, ProbeSNATConfig
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
-from hostrouting.host import Host
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode
 from phases import Context
 
 PROBE: Final = "fe80::1234:5678:9abc"

@@ -2,9 +2,8 @@
 
 from support.kernel import uplink
 
-from hostrouting.exceptions import ToolNotFoundError
-from hostrouting.host import RouteChange
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting import ToolNotFoundError
+from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.testing import FakeHost
 
 PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}

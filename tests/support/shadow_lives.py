@@ -25,10 +25,7 @@ from support.shadow_worlds import (
 from support.tasks import FailingTask
 from support.watched_nodes import kernel_host
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.config import StaticRoute
-from hostrouting.host import Host
-from hostrouting.node.configure import Reset
+from hostrouting import Configure, Host, HostRoutingConfig, Reset, StaticRoute
 from phases import Context, Serial, TaskFailedError, execute, run, task
 
 #: What another program may notice of ours, by the letters of the list in docs/limits.md.

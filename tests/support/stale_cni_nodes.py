@@ -13,15 +13,14 @@ from pathlib import Path
 from support.ebtables_backends import in_full, shown
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
 
-from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.host import Ebtables, Host
+from hostrouting import CleanStaleCNI, Host
+from hostrouting.host import Ebtables
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode, MemoryFiles, MemoryLock, MemoryServices
 from phases import Context
 
 NODE, NODE_MAC = "10.240.0.4", "00:0d:3a:00:00:04"

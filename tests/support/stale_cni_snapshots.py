@@ -7,8 +7,7 @@ from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_repl
 from hostrouting.azure.stale_cni.journal import Restorable
 from hostrouting.azure.stale_cni.leftovers import Snapshot
 from hostrouting.azure.stale_cni.verdicts import judge
-from hostrouting.host import Device, Neighbour, ObservedRoute
-from hostrouting.net.links import DeviceAddress
+from hostrouting.host import Device, DeviceAddress, Neighbour, ObservedRoute
 
 POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"

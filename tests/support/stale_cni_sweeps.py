@@ -5,10 +5,7 @@ from collections.abc import Callable
 import pytest
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of
 
-from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import HostRoutingError, StaleCNIError
-from hostrouting.host import Host
+from hostrouting import CleanStaleCNI, Host, HostRoutingConfig, HostRoutingError, StaleCNIError
 from hostrouting.testing import FakeHost
 from phases import Change, Context, run, task
 

@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hostrouting import HostRoutingConfig, StaleCNIConfig
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
-from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-from hostrouting.host import EbtablesRule
-from hostrouting.net.addresses import IPV6
+from hostrouting.host import IPV6, EbtablesRule
 from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from support.kernel import connect
 from support.static_route_worlds import config_of
 
-from hostrouting.config import HostRoutingConfig, StaticRoute
+from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Change, Context

@@ -13,7 +13,7 @@ from support import small_world
 from support.draws import pick
 from support.overlap_worlds import World
 
-from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import Route
 from hostrouting.static_routes import render_script
 from hostrouting.testing import KernelNode

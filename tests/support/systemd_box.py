@@ -21,7 +21,7 @@ from typing import Final
 
 from support.needs import require
 
-from hostrouting.host import Host
+from hostrouting import Host
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from hostrouting.net.addresses import Address
+from hostrouting.host import Address
 from hostrouting.route_overlap.report import CidrReport, Finding
 
 

@@ -16,26 +16,28 @@ from support import small_world
 from support.kernel_packets import decisions, let_packets_in
 from support.small_world import packets, places, selecting_rules
 
-from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet, UnknownDecisionError
-from hostrouting.host import NetworkEvents
+from hostrouting.host import (
+    IPV4,
+    IPV6,
+    AddressEvent,
+    Device,
+    DeviceEvent,
+    Lookup,
+    NetworkEvent,
+    NetworkEvents,
+    ObservedRoute,
+    Route,
+    RouteChange,
+    RouteEvent,
+    Rule,
+    RuleEvent,
+)
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.net.addresses import IPV4, IPV6, format_address, format_ipv4, mask_of
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
-from hostrouting.net.links import Device
-from hostrouting.net.routes import (
-    LOCAL_TABLE,
-    SCOPE_LINK,
-    Lookup,
-    ObservedRoute,
-    Place,
-    Route,
-    place,
-    resting,
-)
-from hostrouting.net.rules import Rule
+from hostrouting.net.addresses import format_address, format_ipv4, mask_of
+from hostrouting.net.routes import LOCAL_TABLE, SCOPE_LINK, Place, place, resting
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context
 

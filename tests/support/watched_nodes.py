@@ -7,12 +7,10 @@ from threading import Thread
 import attrs
 from support.kernel import connect, host_of, kernel_of
 
-from hostrouting import HostRoutingConfig
-from hostrouting.host import OUR_PROTOCOL, Host
+from hostrouting import Host, HostRoutingConfig, Watch
+from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.node.watch import Watch
-from hostrouting.testing import KernelNode
-from hostrouting.testing.node import Node
+from hostrouting.testing import KernelNode, Node
 from phases import Context
 
 CONFIG = HostRoutingConfig.from_mapping(

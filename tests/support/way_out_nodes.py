@@ -9,9 +9,8 @@ from pathlib import Path
 from support.overlap_worlds import ScriptRun, run_script
 
 from hostrouting import HostRoutingConfig
+from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import Address
-from hostrouting.net.routes import NextHop, Route
 from hostrouting.route_overlap import OverlapReport, check_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context

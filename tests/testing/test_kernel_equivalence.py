@@ -13,9 +13,7 @@ from support.kernel_packets import decisions
 from support.two_worlds import TwoWorlds, decided
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import NextHop, Route
-from hostrouting.net.rules import Rule
+from hostrouting.host import IPV6, NextHop, Route, Rule
 from hostrouting.testing.contracts.routes import arrange, deciding
 
 pytestmark = needs_kernel

@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting.exceptions import BackendError, Refusal, RouteRejectedError
-from hostrouting.host import RouteBackend, RouteChange
+from hostrouting import BackendError, Refusal, RouteRejectedError
+from hostrouting.host import IPV4, IPV6, RouteBackend, RouteChange, Rule
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import place
-from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts import RouteBackendContract
 from hostrouting.testing.contracts.routes import MULTIPATH

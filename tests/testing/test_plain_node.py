@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from support.kernel import connect
 
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.net.addresses import IPV4
+from hostrouting.host import IPV4
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import MULTIPATH, arrange, place, route
 

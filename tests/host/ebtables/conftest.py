@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode
 from phases import Context
 
 

@@ -9,9 +9,9 @@ from support.contracts.ebtables import DNAT, ONE, SNAT, THREE, TWO, arp_rule
 from support.ebtables_nodes import LACKS_CARE, load, run, saved
 from support.needs import needs
 
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode
 from phases import CancelledError, Context
 
 

@@ -10,12 +10,11 @@ from support.ebtables_lines import cni_lines, rule_lines
 from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, load, saved, write_tool
 from support.needs import needs
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Ebtables
 from hostrouting.host.packets.ebtables import EbtablesCommand, legacy_may_have_rules
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
-from hostrouting.testing.memory_packets import MemoryEbtables
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode, MemoryEbtables
 from phases import Context
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from hostrouting.exceptions import BackendError
-from hostrouting.host import Ebtables
-from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting import BackendError
+from hostrouting.host import Ebtables, EbtablesRule
 from phases import CancelledError, Context
 
 

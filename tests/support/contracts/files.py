@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from hostrouting.exceptions import HostFileError
+from hostrouting import HostFileError
 from hostrouting.host import FileStore
 
 

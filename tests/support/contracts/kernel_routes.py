@@ -5,12 +5,9 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import RouteBackend
-from hostrouting.net.addresses import IPV6, Address, parse_ipv4
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import NextHop, Route
-from hostrouting.net.rules import Rule
+from hostrouting import RouteRejectedError
+from hostrouting.host import IPV6, Address, NextHop, Route, RouteBackend, RouteChange, Rule
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import Node
 from hostrouting.testing.contracts.route_changes import (
     ABSENT,

@@ -10,8 +10,7 @@ import pytest
 from support.contracts.link_layer import NTF_ROUTER, POD_MAC, LinkNode, LinkReadingContract
 
 from hostrouting.exceptions import NeighbourRejectedError
-from hostrouting.host import LinkLayer
-from hostrouting.net.links import Neighbour
+from hostrouting.host import LinkLayer, Neighbour
 
 POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
 NEW_MAC = "02:00:00:00:00:09"

@@ -6,10 +6,9 @@ from typing import TypeAlias
 import pytest
 from support.kernel_links import KernelLinks
 
-from hostrouting.exceptions import BackendError
-from hostrouting.host import LinkLayer, RouteBackend
-from hostrouting.net.links import Neighbour, Station
-from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+from hostrouting import BackendError
+from hostrouting.host import LinkLayer, Neighbour, RouteBackend, Station
+from hostrouting.testing import MemoryLinkLayer
 from phases import CancelledError, Context
 
 POD_MAC = "12:34:56:78:9a:bc"

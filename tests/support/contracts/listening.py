@@ -10,11 +10,17 @@ from contextlib import ExitStack
 import pytest
 from support.kernel import connect
 
-from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host import Listener, NetworkEvents
-from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent
-from hostrouting.net.rules import Rule
+from hostrouting import BackendError, EventsLostError
+from hostrouting.host import (
+    IPV4,
+    IPV6,
+    AddressEvent,
+    DeviceEvent,
+    Listener,
+    NetworkEvent,
+    NetworkEvents,
+    Rule,
+)
 from hostrouting.testing import Node
 from hostrouting.testing.contracts.routes import arrange
 from phases import CancelledError, Context

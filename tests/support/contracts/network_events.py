@@ -6,12 +6,18 @@ import attrs
 import pytest
 from support.contracts.listening import PATIENCE, ListeningContract, shown
 
-from hostrouting.exceptions import EventsLostError
-from hostrouting.host import Listener, RouteBackend
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
-from hostrouting.net.links import Device
-from hostrouting.net.rules import Rule
+from hostrouting import EventsLostError
+from hostrouting.host import (
+    AddressEvent,
+    Device,
+    DeviceEvent,
+    Listener,
+    RouteBackend,
+    RouteChange,
+    RouteEvent,
+    Rule,
+    RuleEvent,
+)
 from hostrouting.testing import KernelNode, Node
 from hostrouting.testing.contracts.routes import arrange, find, place, route
 from phases import Context

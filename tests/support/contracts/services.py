@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from hostrouting.exceptions import UnitError
+from hostrouting import UnitError
 from hostrouting.host import FileStore, ServiceManager, UnitState
 from hostrouting.host.units import seconds
 from phases import CancelledError, Context
