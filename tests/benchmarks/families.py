@@ -1,14 +1,13 @@
 """The boot check of IPv6, and of both families, beside that of as much IPv4."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarks import world
 from benchmarks.cases import Result, Setting
 from benchmarks.fabric import MARKERS, all_is_well
-from benchmarks.measure import Contender, Sample, contest, process
+from benchmarks.measure import Contender, Sample, contest, printed, process
 
 from hostrouting import route_overlap
 from hostrouting.config import HostRoutingConfig
@@ -58,10 +57,10 @@ def _contender(setting: Setting, name: str) -> Contender:
     def run() -> Sample:
         shutil.rmtree(MARKERS, ignore_errors=True)
         for family in "-4", "-6":
-            _ip(family, "route", "flush", "proto", "142")
+            _ip(f"{family} route flush proto 142")
         for route in routes:
             gateway = IPV6_GATEWAY if ":" in route else world.GATEWAY
-            _ip("route", "add", route, "via", gateway, "dev", world.DEVICE, "proto", "142")
+            _ip(f"route add {route} via {gateway} dev {world.DEVICE} proto 142")
         return process(["bash", str(script)])
 
     return Contender(name, run)
@@ -76,17 +75,17 @@ def _of(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
 @contextmanager
 def _defaults() -> Iterator[None]:
     ways = [("-4", world.GATEWAY), ("-6", IPV6_GATEWAY)]
-    _ip("-6", "address", "add", _ADDRESS, "dev", world.DEVICE, "nodad")
+    _ip(f"-6 address add {_ADDRESS} dev {world.DEVICE} nodad")
     for family, gateway in ways:
-        _ip(family, "route", "add", "default", "via", gateway, "dev", world.DEVICE)
+        _ip(f"{family} route add default via {gateway} dev {world.DEVICE}")
     try:
         yield
     finally:
         for family, _ in ways:
-            _ip(family, "route", "flush", "proto", "142")
-            _ip(family, "route", "delete", "default", "dev", world.DEVICE)
-        _ip("-6", "address", "delete", _ADDRESS, "dev", world.DEVICE)
+            _ip(f"{family} route flush proto 142")
+            _ip(f"{family} route delete default dev {world.DEVICE}")
+        _ip(f"-6 address delete {_ADDRESS} dev {world.DEVICE}")
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(words: str) -> None:
+    printed("ip", *words.split())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 from benchmarks.cases import OURS, Result, Setting
-from benchmarks.measure import Contest, Sample
+from benchmarks.measure import Contest, Sample, printed
 
 #: By family, with the limit as a multiple of the parser alone.
 LIMITS = {"fleet, IPv4": 17, "fleet, both families": 22}

@@ -1,14 +1,13 @@
 """The most memory that the library takes."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import world
-from benchmarks.measure import BenchmarkError, environment
+from benchmarks.measure import environment, printed
 
 from hostrouting.net.addresses import parse_ipv4
 
@@ -32,11 +31,7 @@ def memory(items: int) -> Memory:
     world.clean()
     words = [world.DEVICE, items, world.FIRST, world.STEP, world.LENGTH, parse_ipv4(world.GATEWAY)]
     argv = [sys.executable, str(_MEMORY_CHILD), *map(str, words)]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, env=environment())
-    if done.returncode:
-        raise BenchmarkError(
-            f"applying {items} routes in a fresh process failed: {done.stderr.strip()[-500:]}"
-        )
+    peaks = json.loads(printed(*argv, env=environment()))
     world.check_installed(items)
     world.clean()
-    return Memory(items, json.loads(done.stdout))
+    return Memory(items, peaks)

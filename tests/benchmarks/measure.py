@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from statistics import median, quantiles
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class BenchmarkError(Exception):
@@ -122,27 +122,25 @@ def in_process(
     return run
 
 
+def ran(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; it must succeed."""
+    done = subprocess.run(argv, check=False, stderr=subprocess.PIPE, text=True, **options)
+    if done.returncode:
+        raise BenchmarkError(
+            f"{' '.join(argv)} failed ({done.returncode}): {done.stderr.strip()[-500:]}"
+        )
+    return done
+
+
 def process(
     argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
 ) -> Sample:
     """Time a whole process, its start included; its output goes nowhere."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall = time.perf_counter()
-    done = subprocess.run(
-        argv,
-        check=False,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=env,
-        cwd=cwd,
-    )
+    ran(argv, stdout=subprocess.DEVNULL, env=env, cwd=cwd)
     wall = time.perf_counter() - wall
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise BenchmarkError(
-            f"{' '.join(argv)} failed ({done.returncode}): {done.stderr.strip()[-500:]}"
-        )
     return Sample(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
@@ -156,13 +154,15 @@ def program(name: str, *words: str) -> Contender:
 
 def self_timed(argv: Sequence[str], *, expected: int) -> Sample:
     """Run a program that times itself and prints `WALL CPU DONE REFUSED`."""
-    done = subprocess.run(argv, check=False, capture_output=True, text=True)
-    words = done.stdout.split()
-    if done.returncode or words[2:] != [str(expected), "0"]:
-        raise BenchmarkError(
-            f"{' '.join(argv)} did not do all of {expected}: {done.stdout}{done.stderr.strip()[-500:]}"
-        )
-    return Sample(float(words[0]), float(words[1]))
+    wall, cpu, *counts = printed(*argv).split()
+    if counts != [str(expected), "0"]:
+        raise BenchmarkError(f"{' '.join(argv)} did not do all of {expected}: {counts}")
+    return Sample(float(wall), float(cpu))
+
+
+def printed(*argv: str, **options: Any) -> str:
+    """Return what a program prints."""
+    return ran(argv, stdout=subprocess.PIPE, **options).stdout
 
 
 def fastest(

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import Result
 from benchmarks.footprint import Memory
-from benchmarks.measure import Contest
+from benchmarks.measure import Contest, printed
 from benchmarks.targets import Target
 
 _LEGEND = """\
@@ -59,9 +58,7 @@ def machine() -> dict[str, Any]:
 
 
 def _first_line(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.partition("\n")[
-        0
-    ]
+    return printed(*argv).partition("\n")[0]
 
 
 def as_text(findings: Findings) -> Iterator[str]:

@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from benchmarks import (
     watch,
     world,
 )
-from benchmarks.measure import BenchmarkError
+from benchmarks.measure import BenchmarkError, printed
 from benchmarks.targets import targets
 
 _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
@@ -166,9 +165,5 @@ def _compiled(folder: Path) -> Path | None:
     if shutil.which("cc") is None:
         return None
     program = folder / "yardstick"
-    done = subprocess.run(
-        ["cc", "-O2", "-o", str(program), str(_SOURCE)], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise BenchmarkError(f"cc cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
+    printed("cc", "-O2", "-o", str(program), str(_SOURCE))
     return program

@@ -109,11 +109,7 @@ def _measured(setting: Setting, kind: str, count: int, seconds: float) -> _Figur
                 seconds,
             )
     finally:
-        subprocess.run(
-            ["ip", "route", "flush", "table", "main", "proto", _PROTOCOL],
-            check=True,
-            capture_output=True,
-        )
+        world.flush("table", "main", "proto", _PROTOCOL)
 
 
 def _storm(process: int, marker: Path, first: str, seconds: float) -> _Figures:

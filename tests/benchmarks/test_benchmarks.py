@@ -17,10 +17,7 @@ pytestmark = pytest.mark.slow
 #: A command prefix: a machine whose /run is empty, and the file that lists the content of /run
 #: afterwards.
 EMPTY_RUN = [
-    "unshare",
-    "--mount",
-    "sh",
-    "-c",
+    *("unshare", "--mount", "sh", "-c"),
     'mount -t tmpfs none /run || exit; left=$0; "$@" && ls -A /run > "$left"',
 ]
 
@@ -41,9 +38,8 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """
     file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
     (page := file.with_name("page.md")).write_text("Above\n```text\nold\n```\nBelow\n")
-    done = run(
-        "--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file), "--page", str(page)
-    )
+    options = ["--quick", "--rounds", "1", "--sizes", "10", "30", "--json"]
+    done = run(*options, str(file), "--page", str(page))
     assert done.returncode == 0, done.stderr
     written: dict[str, Any] = json.loads(file.read_text())
     return {**written, "text": done.stdout, "page": page.read_text()}
@@ -90,16 +86,8 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
     are left out.
     """
     left = tmp_path / "left"
-    done = run(
-        "--quick",
-        "--rounds",
-        "1",
-        "--sizes",
-        "10",
-        "--only",
-        "pair",
-        within=[*EMPTY_RUN, str(left)],
-    )
+    options = ["--quick", "--rounds", "1", "--sizes", "10", "--only", "pair"]
+    done = run(*options, within=[*EMPTY_RUN, str(left)])
     assert done.returncode == 0, done.stderr
     assert "aks-flex-node" not in left.read_text()
     assert "milliseconds of the whole work" in done.stdout

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from benchmarks.measure import BenchmarkError
+from benchmarks.measure import BenchmarkError, printed
 
 from hostrouting.net.addresses import Address, netmask, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
@@ -126,7 +126,7 @@ def sweep() -> None:
 
 def flush(*selection: str) -> None:
     """Remove the selected routes, and let the kernel free them."""
-    subprocess.run(["ip", "-4", "route", "flush", *selection], check=True, capture_output=True)
+    printed("ip", "-4", "route", "flush", *selection)
     time.sleep(0.02)
 
 
@@ -145,21 +145,11 @@ def fill(routes: Iterable[Route]) -> None:
 
 def ip_batch(lines: Iterable[str]) -> None:
     """Run many `ip` commands in one process."""
-    done = subprocess.run(
-        ["ip", "-batch", "-"],
-        check=False,
-        capture_output=True,
-        text=True,
-        input="".join(f"{one}\n" for one in lines),
-    )
-    if done.returncode:
-        raise BenchmarkError(f"ip -batch: {done.stderr.strip()[-500:]}")
+    printed("ip", "-batch", "-", input="".join(f"{one}\n" for one in lines))
 
 
 def _shown(*selection: str) -> str:
-    return subprocess.run(
-        ["ip", "-4", "route", "show", *selection], check=True, capture_output=True, text=True
-    ).stdout
+    return printed("ip", "-4", "route", "show", *selection)
 
 
 def uniform(count: int) -> list[Route]:

@@ -4,7 +4,7 @@ answer.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from fuzz.netlink_mutator import messages_of
 from support import played_kernel
@@ -24,7 +24,7 @@ _BACKEND, _LAYER = NetlinkBackend(), NetlinkLinkLayer()
 
 #: By the sort of messages: the type of the request for them, and the public methods that send it,
 #: by the command that their error names.
-ASKED: Final[dict[str, tuple[int, dict[str, Callable[[], Any]]]]] = {
+ASKED: dict[str, tuple[int, dict[str, Callable[[], Any]]]] = {
     "links": (played_kernel.LINKS, {"ip -d link": _BACKEND.links}),
     "names": (played_kernel.LINKS, {"ip -d link": _BACKEND.routes}),
     "addresses": (played_kernel.ADDRESSES, {"ip address": _BACKEND.links}),
@@ -56,7 +56,7 @@ ASKED: Final[dict[str, tuple[int, dict[str, Callable[[], Any]]]]] = {
     ),
 }
 #: Methods that read such messages beside their own.
-_BESIDE: Final[dict[str, list[Callable[[], Any]]]] = {
+_BESIDE: dict[str, list[Callable[[], Any]]] = {
     "addresses": [partial(_LAYER.newest_address, "e0")],
     "neighbours": [_BACKEND.links],
 }
@@ -87,7 +87,7 @@ def _events(data: bytes) -> object:
 
 
 #: The readers of each sort of answer, and of announcements.
-READERS: Final[dict[str, list[Callable[[bytes], object]]]] = {
+READERS: dict[str, list[Callable[[bytes], object]]] = {
     **{
         name: [_reader([request], ask) for ask in (*asked.values(), *_BESIDE.get(name, []))]
         for name, (request, asked) in ASKED.items()

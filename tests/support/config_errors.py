@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from support.config_schema import is_valid
@@ -13,7 +13,7 @@ GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"
 #: The refusals that no JSON Schema of ours expresses: conditions between fields, and arithmetic
 #: with addresses.
-_BEYOND_A_SCHEMA: Final = re.compile(
+_BEYOND_A_SCHEMA = re.compile(
     "host bits|lies in|is the broadcast address|repeats|contradicts|is IPv4, and|is not an IPv6 address"
     "|is not true, but|required when enabled"
     "|would wait for itself|counts only if|is installed by|number 1.0|given more than once|expected a duration from|is not a link-local"

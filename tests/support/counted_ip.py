@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ class Counts(NamedTuple):
     lines: int
 
 
-IP: Final = shutil.which("ip")
+IP = shutil.which("ip")
 
 
 def another_ip(folder: Path, program: str) -> dict[str, str]:

@@ -2,20 +2,19 @@
 
 import re
 from pathlib import Path
-from typing import Final
 
 from hostrouting.testing import KernelNode
 
-_MODULES: Final = Path("/proc/modules")
+_MODULES = Path("/proc/modules")
 #: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge
 #: of the machine.
-BACKENDS: Final = (
+BACKENDS = (
     ("nft", "legacy") if _MODULES.exists() and "ebtable_nat " in _MODULES.read_text() else ("nft",)
 )
 
-_MAC: Final = re.compile(r"\b[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}\b")
+_MAC = re.compile(r"\b[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}\b")
 #: Words that the legacy tool adds to a rule, and ebtables-nft leaves out.
-_IMPLIED: Final = (" --arpreply-target DROP",)
+_IMPLIED = (" --arpreply-target DROP",)
 
 
 def in_full(line: str) -> str:

@@ -10,12 +10,12 @@ import itertools
 import json
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from hostrouting.testing import KernelNode
 
 #: So many flows meet a next hop of weight 1 among seven for all but one in 10^6 destinations.
-_FLOWS: Final = 90
+_FLOWS = 90
 
 
 class Answer(NamedTuple):

@@ -1,16 +1,15 @@
 """The answer of both readers of the fabric, and its notes."""
 
 from pathlib import Path
-from typing import Final
 
 from support.fabric_files import Files, answer_of_python, answers_of_bash, record
 
 from hostrouting.net.addresses import format_ipv4
 
-NOTHING: Final = "no fabric is announced: "
-OFF: Final = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
-NO_KEY: Final = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
-HOST: Final = record(b"HostName", b"a host")
+NOTHING = "no fabric is announced: "
+OFF = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
+NO_KEY = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
+HOST = record(b"HostName", b"a host")
 
 
 class Answer:

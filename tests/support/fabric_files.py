@@ -5,17 +5,17 @@ import random
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 from hostrouting.boot import layout
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap import fabric
 
-NOW: Final = 1_700_000_000
+NOW = 1_700_000_000
 
-DATA: Final = b"NUMPAIRS:2|00155D33FF1D:172.16.1.4|00155D33FF1E:172.17.1.4"
-SWITCHED_ON: Final = b"# The agent's settings\nProvisioning.Enabled=y\nOS.EnableRDMA=y\n"
+DATA = b"NUMPAIRS:2|00155D33FF1D:172.16.1.4|00155D33FF1E:172.17.1.4"
+SWITCHED_ON = b"# The agent's settings\nProvisioning.Enabled=y\nOS.EnableRDMA=y\n"
 
 
 def record(key: bytes, value: bytes) -> bytes:
@@ -63,7 +63,7 @@ def answer_of_python(folder: Path) -> str:
     return "\n".join([*lines, *(f"note {note}" for note in found.notes), ""])
 
 
-_PROGRAM: Final = r"""
+_PROGRAM = r"""
 fabric_pause=0
 [[ $1 ]] && stat() { echo "$status"; }
 while read -r folder status; do
@@ -121,7 +121,7 @@ def _status(folder: Path) -> str:
 # --- damage
 # ----------------------------------------------------------------------------------------------------------
 
-_KEYS: Final = (
+_KEYS = (
     *(b"IPoIB_Data",) * 9,
     b"zIPoIB_Data",
     b"IPoIB_Dat",
@@ -132,7 +132,7 @@ _KEYS: Final = (
     b"x" * 502 + b"IPoIB_Data",
     b"x" * 511,
 )
-_PAIRS: Final = (
+_PAIRS = (
     *(b"00155D33FF1D:172.16.1.4", b"00155D33FF1E:172.17.1.4", b"00155D33FF2D:172.18.1.4") * 3,
     b"00155d33ff1d:172.16.1.4",
     b"x:10.0.0.1",
@@ -150,7 +150,7 @@ _PAIRS: Final = (
     b"x:1.2.3.4.5",
     b"x:1.2.3.4\n",
 )
-_HOSTILE: Final = (
+_HOSTILE = (
     b"\0",
     b"\n",
     b"\0\0\0",

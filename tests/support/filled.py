@@ -3,13 +3,12 @@
 import re
 from difflib import unified_diff
 from pathlib import Path
-from typing import Final
 
 import hostrouting
 from hostrouting.boot import read_asset
 
-_PACKAGE: Final = Path(str(hostrouting.__file__)).parent
-_MARK: Final = re.compile(r"^ *# @(if [a-z0-9 ]+|end)@\n", re.MULTILINE)
+_PACKAGE = Path(str(hostrouting.__file__)).parent
+_MARK = re.compile(r"^ *# @(if [a-z0-9 ]+|end)@\n", re.MULTILINE)
 
 
 def asset(path: str, **included: str) -> str:

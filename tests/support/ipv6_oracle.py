@@ -13,18 +13,18 @@ import json
 import random
 import subprocess
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from support.egress_oracle import answers_of_kernel
 
-_REFUSALS: Final = {
+_REFUSALS = {
     # Of a question that is well-formed. A rule refuses by the same numbers.
     "Invalid argument": "blackhole",
     "No route to host": "unreachable",
     "Permission denied": "prohibit",
     "Network is unreachable": "no-route",
 }
-_HIGHEST: Final = (1 << 128) - 1
+_HIGHEST = (1 << 128) - 1
 
 
 class Way(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import overlap_worlds
@@ -20,9 +20,9 @@ from support.egress_oracle import batch
 from support.routers import PREFERENCES, ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 #: The devices of both families: those of `small_world`.
-DEVICES: Final = ("e0", "e1", "e2")
+DEVICES = ("e0", "e1", "e2")
 #: Nested, of both kinds of global addresses, with every step from ::/0 to one address.
-PREFIXES: Final = (
+PREFIXES = (
     "2000::/3",
     "2001:db8::/32",
     "2001:db8:1::/48",
@@ -40,7 +40,7 @@ PREFIXES: Final = (
     "fd00:ec2::254/128",
 )
 #: What is to be proven: in the places where routes, rules and addresses meet.
-CIDRS: Final = (
+CIDRS = (
     "2001:db8:1::/64",
     "2001:db8:1::/124",
     "2001:db8:1::4/126",
@@ -53,7 +53,7 @@ CIDRS: Final = (
     "fc00::/7",
 )
 #: Of the node, beside a link-local one for each device.
-ADDRESSES: Final = (
+ADDRESSES = (
     "2001:db8:1::2/64",
     "2001:db8:1::9/128",
     "2001:db8:1:7::1/64",
@@ -65,13 +65,13 @@ ADDRESSES: Final = (
 )
 #: At the other end of each link, with a neighbour entry where a world has it: two routers, and
 #: others on the link.
-GATEWAYS: Final = (ROUTER, SECOND_ROUTER, "2001:db8:1::5", "2001:db8:1::a", "fd00:1::a")
-_SILENT_MAC: Final = "02:00:00:00:00:01"
-_TABLES: Final = ("main",) * 5 + ("local", "100", "1000")
-_METRICS: Final = ("", "", "", "metric 1", "metric 256", "metric 512", "metric 4294967295")
-_REFUSING: Final = ("blackhole", "unreachable", "prohibit")
+GATEWAYS = (ROUTER, SECOND_ROUTER, "2001:db8:1::5", "2001:db8:1::a", "fd00:1::a")
+_SILENT_MAC = "02:00:00:00:00:01"
+_TABLES = ("main",) * 5 + ("local", "100", "1000")
+_METRICS = ("", "", "", "metric 1", "metric 256", "metric 512", "metric 4294967295")
+_REFUSING = ("blackhole", "unreachable", "prohibit")
 #: By gateways, by a link, and a group of two.
-_OBJECTS: Final = (
+_OBJECTS = (
     f"-6 nexthop add id 11 via {ROUTER} dev e0",
     f"-6 nexthop add id 12 via {ROUTER} dev e1",
     "-6 nexthop add id 13 dev e2",

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Final
 
 from support.egress_oracle import batch
 
@@ -28,7 +27,7 @@ def let_packets_in(node: KernelNode) -> None:
 
 
 #: What the kernel says of the state of a link, and of IPv6 what says nothing.
-_STATES: Final = re.compile(r" (dead|linkdown|pref medium|metric 0|iif \S+)(?= |$)")
+_STATES = re.compile(r" (dead|linkdown|pref medium|metric 0|iif \S+)(?= |$)")
 
 
 def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:

@@ -13,13 +13,12 @@ import subprocess
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support import bpf
 
 #: Debian's package for each program or file that a minimal system lacks.
-PACKAGES: Final = {
+PACKAGES = {
     "/lib/systemd/system/systemd-nspawn@.service": "systemd-container",
     "/lib/systemd/systemd": "systemd",
     "bash": "bash",
@@ -43,7 +42,7 @@ PACKAGES: Final = {
     "valgrind": "valgrind",
 }
 #: What `make fleet-tools` gets, and no package installs.
-_FLEET_TOOLS: Final = frozenset(
+_FLEET_TOOLS = frozenset(
     {
         "ansible-playbook",
         "buildah",
@@ -96,7 +95,7 @@ def _nspawn() -> str | None:
 
 #: Needs that are more than a program or a file: each function returns why it cannot be met, or
 #: None.
-_THINGS: Final[dict[str, Callable[[], str | None]]] = {
+_THINGS: dict[str, Callable[[], str | None]] = {
     "bpf": bpf.why_not,
     "dummy": partial(_device, "dummy"),
     "kernel": _kernel,

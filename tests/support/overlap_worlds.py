@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import attrs
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
 
 #: Runs a program where /run/netns has a file that is not a namespace, as a CNI that crashed leaves
 #: it.
-AMONG_DEBRIS: Final = (
+AMONG_DEBRIS = (
     *("unshare", "--mount", "sh", "-ec"),
     'mount -t tmpfs none /run/netns; touch /run/netns/stale; exec "$@"',
     "sh",

@@ -5,13 +5,12 @@ that hangs.
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
 
 from phases import Context
 from phases.testing import ManualClock
 
-_LONGEST: Final = 300.0
-_PAUSE: Final = 0.02
+_LONGEST = 300.0
+_PAUSE = 0.02
 
 
 class ActingClock(ManualClock):

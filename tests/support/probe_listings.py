@@ -2,14 +2,14 @@
 product.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from support.contracts.nftables import device, hook, listing, match, payload, rewriting
 
 from hostrouting.azure.probe_snat.ruleset import ProbeRules, effect_of
 
 #: In the order in which nft prints them.
-_OF_THE_LINK: Final = [
+_OF_THE_LINK = [
     "mld-listener-query",
     "mld-listener-report",
     "mld-listener-done",

@@ -1,6 +1,6 @@
 """Fake nodes on which probes are rewritten, and the questions about them afterwards."""
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from support.imds import network_interface
@@ -11,16 +11,16 @@ from hostrouting.net.routes import default_routes
 from hostrouting.testing import FakeHost
 from phases import Context
 
-CONFIG: Final = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gates=())
-OFF: Final = HostRoutingConfig(gates=())
+CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gates=())
+OFF = HostRoutingConfig(gates=())
 #: The node's own.
-ADDRESS: Final = "2001:db8::4/64"
-OURS: Final = ("ip6", "azureSLBProbe")
-TABLE: Final = "nft table ip6 azureSLBProbe"
+ADDRESS = "2001:db8::4/64"
+OURS = ("ip6", "azureSLBProbe")
+TABLE = "nft table ip6 azureSLBProbe"
 #: Rules that upstream, or an operator, may have left there.
-FOREIGN: Final = "table ip6 azureSLBProbe {\nchain mine {\ntype filter hook input priority 0\ncounter accept\n}\n}\n"
+FOREIGN = "table ip6 azureSLBProbe {\nchain mine {\ntype filter hook input priority 0\ncounter accept\n}\n}\n"
 #: As AgentBaker's images fill the table.
-THEIRS: Final = """\
+THEIRS = """\
 table ip6 azureSLBProbe
 flush table ip6 azureSLBProbe
 table ip6 azureSLBProbe {
@@ -35,11 +35,9 @@ table ip6 azureSLBProbe {
   }
 }
 """
-NEIGHBOUR: Final = (
-    "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
-)
+NEIGHBOUR = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
 #: Reasons for which a node needs no rules of hostrouting.
-REASONS: Final = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
+REASONS = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
 
 
 def config(**section: Any) -> HostRoutingConfig:

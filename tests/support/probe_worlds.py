@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from socket import AF_INET6, inet_pton
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from support.kernel import host_of, kernel_of
 
@@ -29,28 +29,28 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode
 from phases import Context
 
-PROBE: Final = "fe80::1234:5678:9abc"
-ADDRESS: Final = "2603:1062:0:1:fe80:1234:5678:9abc"
+PROBE = "fe80::1234:5678:9abc"
+ADDRESS = "2603:1062:0:1:fe80:1234:5678:9abc"
 #: Others that send from the same place.
-CLOUD_LOCAL: Final = "fe80::2"
-CLOUD_GLOBAL: Final = "2001:db8:1::1"
-NODE: Final = "2001:db8:1::4"
-NODE_LOCAL: Final = "fe80::4"
-POD: Final = "2001:db8:2::2"
+CLOUD_LOCAL = "fe80::2"
+CLOUD_GLOBAL = "2001:db8:1::1"
+NODE = "2001:db8:1::4"
+NODE_LOCAL = "fe80::4"
+POD = "2001:db8:2::2"
 #: An address without a host: DNAT turns it into the pod's.
-SERVICE: Final = "2001:db8:3::80"
-RULES: Final = ProbeRules(dev="eth0", source=PROBE, address=ADDRESS)
+SERVICE = "2001:db8:3::80"
+RULES = ProbeRules(dev="eth0", source=PROBE, address=ADDRESS)
 
-TCP: Final = socket.IPPROTO_TCP
-UDP: Final = socket.IPPROTO_UDP
-ICMPV6: Final = socket.IPPROTO_ICMPV6
+TCP = socket.IPPROTO_TCP
+UDP = socket.IPPROTO_UDP
+ICMPV6 = socket.IPPROTO_ICMPV6
 
-_NETLINK_NETFILTER: Final = 12
-_NFNL_SUBSYS_NFTABLES: Final = 10
-_NFT_TABLE_F_OWNER: Final = 0x2
-_ETH_P_IPV6: Final = 0x86DD
+_NETLINK_NETFILTER = 12
+_NFNL_SUBSYS_NFTABLES = 10
+_NFT_TABLE_F_OWNER = 0x2
+_ETH_P_IPV6 = 0x86DD
 #: Nothing here takes longer, unless it never comes.
-_PATIENCE: Final = 60.0
+_PATIENCE = 60.0
 
 
 class ProbeWorld:
@@ -229,7 +229,7 @@ def checksum_is_right(data: bytes) -> bool:
     return _checksum(one.source, one.destination, one.protocol, one.payload) == 0
 
 
-_CHECKSUM_AT: Final = {TCP: 16, UDP: 6, ICMPV6: 2}
+_CHECKSUM_AT = {TCP: 16, UDP: 6, ICMPV6: 2}
 
 
 def _checksum(source: str, destination: str, protocol: int, payload: bytes) -> int:

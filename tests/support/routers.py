@@ -14,7 +14,6 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 import attrs
 from support.patience import wait_until
@@ -23,16 +22,16 @@ from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.testing import KernelNode
 
 #: RFC 4191, 2.1.
-PREFERENCES: Final = {"high": 0b01, "medium": 0b00, "low": 0b11}
+PREFERENCES = {"high": 0b01, "medium": 0b00, "low": 0b11}
 #: The link-local address of every router, and a second one on the same link.
-ROUTER: Final = "fe80::a"
-SECOND_ROUTER: Final = "fe80::b"
+ROUTER = "fe80::a"
+SECOND_ROUTER = "fe80::b"
 #: Nothing happens unasked: no detection of duplicates, no solicitations, no link-local addresses
 #: but the given ones.
-_STILL: Final = {"accept_dad": 0, "router_solicitations": 0, "addr_gen_mode": 1}
-_ADVERTISEMENT: Final = 134
+_STILL = {"accept_dad": 0, "router_solicitations": 0, "addr_gen_mode": 1}
+_ADVERTISEMENT = 134
 _PREFIX_INFORMATION, _ROUTE_INFORMATION = 3, 24
-_ALL_NODES: Final = "ff02::1"
+_ALL_NODES = "ff02::1"
 
 
 @attrs.frozen

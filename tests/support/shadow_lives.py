@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 from support.patience import in_time
@@ -29,15 +29,15 @@ from hostrouting import Configure, Host, HostRoutingConfig, Reset, StaticRoute
 from phases import Context, Serial, TaskFailedError, execute, run, task
 
 #: What another program may notice of ours, by the letters of the list in docs/limits.md.
-REMAINDERS: Final = (
+REMAINDERS = (
     "acts on ours instead",
     "is refused while ours is there",
     "deletes ours instead",
 )
-CONNECTED: Final = "10.3.0.0/24"
-_PREFIXES: Final = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", CONNECTED)
-_VERBS: Final = ("add", "append", "prepend", "replace", "replace", "change")
-_HOPS: Final = (
+CONNECTED = "10.3.0.0/24"
+_PREFIXES = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", CONNECTED)
+_VERBS = ("add", "append", "prepend", "replace", "replace", "change")
+_HOPS = (
     "via 10.1.0.1 dev eth0",
     "via 10.1.0.9 dev eth0",
     "via 10.2.0.1 dev eth1",
@@ -49,15 +49,15 @@ _HOPS: Final = (
     "nhid 2",
     "nhid 3",
 )
-_KINDS: Final = ("blackhole", "unreachable", "prohibit", "throw")
-_OBJECTS: Final = (
+_KINDS = ("blackhole", "unreachable", "prohibit", "throw")
+_OBJECTS = (
     "nexthop add id 1 via 10.1.0.9 dev eth0",
     "nexthop add id 2 blackhole",
     "nexthop add id 4 via 10.2.0.1 dev eth1",
     "nexthop add id 3 group 1/4",
 )
 #: Events of devices, addresses and objects; each happens in both namespaces alike.
-_EVENTS: Final = (
+_EVENTS = (
     ("link set eth1 down",),
     ("link set eth1 up",),
     ("link set eth1 down", "link set eth1 up"),
@@ -88,12 +88,12 @@ _EVENTS: Final = (
     ("nexthop replace id 1 via 10.1.0.10 dev eth0",),
 )
 #: Makes the node able to take all routes again.
-_WHOLE: Final = (
+_WHOLE = (
     "link set eth1 up",
     "address add 10.2.0.2/24 dev eth1",
     "address del 10.3.0.2/24 dev eth1",
 )
-_REFUSED: Final = "RTNETLINK answers: File exists"
+_REFUSED = "RTNETLINK answers: File exists"
 
 
 def remainder(deed: Deed) -> str:

@@ -12,18 +12,17 @@ import select
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Final
 
 import attrs
 
 from hostrouting.testing import KernelNode
 
 #: Of the routes that the other program makes.
-PROTOCOLS: Final = ("static", "dhcp", "bird")
-_MAKERS: Final = (*PROTOCOLS, "kernel")
+PROTOCOLS = ("static", "dhcp", "bird")
+_MAKERS = (*PROTOCOLS, "kernel")
 #: Of some of these routes: the routes of another tos are a place by themselves.
-TOS: Final = "0x10"
-NODE: Final = (
+TOS = "0x10"
+NODE = (
     "link add eth0 type ifb",
     "link add eth1 type ifb",
     "link set eth0 up",
@@ -34,9 +33,9 @@ NODE: Final = (
     "route add default via 10.1.0.1 dev eth0 proto dhcp metric 100",
 )
 #: Carrier comes and goes a moment after the device itself.
-_FLAGS: Final = re.compile(r" (linkdown|dead)\b")
-_HANGS_AFTER: Final = 60.0
-_REFUSAL: Final = re.compile(r"(?P<reason>[^\n]*)\nCommand failed -:(?P<line>\d+)\n")
+_FLAGS = re.compile(r" (linkdown|dead)\b")
+_HANGS_AFTER = 60.0
+_REFUSAL = re.compile(r"(?P<reason>[^\n]*)\nCommand failed -:(?P<line>\d+)\n")
 
 
 class Hand:

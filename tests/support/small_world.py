@@ -12,7 +12,7 @@ link-local gateways.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
@@ -34,10 +34,10 @@ from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Rou
 from hostrouting.net.rules import Range, Rule
 
 #: The devices of `routes`.
-DEVICES: Final = ("e0", "e1", "e2")
+DEVICES = ("e0", "e1", "e2")
 #: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among
 #: them.
-ADDRESSES: Final = (
+ADDRESSES = (
     ("10.0.0.1/8", None),
     ("10.1.0.1/16", None),
     ("10.1.0.2/16", None),
@@ -49,7 +49,7 @@ ADDRESSES: Final = (
     ("192.168.7.2/24", None),
 )
 #: The destinations of `routes` and `rules`, and the gateways and tables of `routes`.
-DESTINATIONS: Final = (
+DESTINATIONS = (
     "0.0.0.0/0",
     "10.0.0.0/8",
     "10.1.0.0/16",
@@ -63,7 +63,7 @@ DESTINATIONS: Final = (
     "192.168.0.0/16",
     "172.16.0.0/12",
 )
-GATEWAYS: Final = (
+GATEWAYS = (
     "10.0.0.7",
     "10.1.0.1",
     "10.1.0.3",
@@ -74,11 +74,11 @@ GATEWAYS: Final = (
     "172.16.0.1",
 )
 #: The first address of the IPv6 world.
-BASE: Final = 0xFD << 120
+BASE = 0xFD << 120
 #: An address that the node often has.
-ONE_SOURCE: Final = {IPV4: parse_ipv4("10.1.0.1"), IPV6: BASE + parse_ipv4("10.1.0.1")}
+ONE_SOURCE = {IPV4: parse_ipv4("10.1.0.1"), IPV6: BASE + parse_ipv4("10.1.0.1")}
 #: Addresses that need a device, and some beyond the world.
-UNUSUAL: Final = (
+UNUSUAL = (
     1,
     0xFE80 << 112 | 9,
     0xFF02 << 112 | 1,
@@ -86,7 +86,7 @@ UNUSUAL: Final = (
     0x2001 << 112,
     (1 << 128) - 1,
 )
-_TABLES: Final = (254, 254, 254, 255, 100, 1000)
+_TABLES = (254, 254, 254, 255, 100, 1000)
 
 
 def _moved(text: str, family: int) -> str:

@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
 
 from support.needs import require
 
@@ -28,11 +27,11 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
 
 #: The root that a machine is a copy of; the tree of another distribution brings another systemd.
-BOX_ROOT: Final = Path(os.environ.get("HOSTROUTING_BOX_ROOT", "/"))
-_SCRIPT: Final = Path(__file__).with_name("systemd_box.sh")
+BOX_ROOT = Path(os.environ.get("HOSTROUTING_BOX_ROOT", "/"))
+_SCRIPT = Path(__file__).with_name("systemd_box.sh")
 #: Seconds. They end a test that hangs; a busy computer takes a few times as long as an idle one.
-_LONGEST_BOOT: Final = 300.0
-_LONGEST_WAIT: Final = 300
+_LONGEST_BOOT = 300.0
+_LONGEST_WAIT = 300
 
 
 def require_systemd_box() -> None:
