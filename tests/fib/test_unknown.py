@@ -118,18 +118,6 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
 
 
 @needs_kernel
-@pytest.mark.parametrize("protocol", [1, 6, 17])
-def test_a_lookup_is_made_for_udp(protocol: int) -> None:
-    """The kernel answers a lookup that names no protocol as for a UDP packet, and so does the
-    model.
-    """
-    with KernelNode.made() as kernel:
-        backend = kernel_of(kernel)
-        kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
-        assert model(backend).lookup([NINE]) == backend.lookup([NINE])
-
-
-@needs_kernel
 @pytest.mark.parametrize("was_changed", [False, True])
 def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
     """Once a rule was changed, the kernel asks local before main for good, and no reading shows if

@@ -188,18 +188,6 @@ class TestOnTheKernel:
         assert again.fulfils(ending)
         assert 490 < again.expires <= ending.expires
 
-    def test_without_ipv6_there_is_nothing(
-        self, node: KernelLinks, backend: NetlinkBackend
-    ) -> None:
-        """`disable_ipv6` of all devices leaves neither routes nor addresses, and the lookups have
-        no route.
-        """
-        node.kernel.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
-        assert [one.destination for one in backend.routes(IPV6) if one.protocol != 2] == []
-        assert [answer.errno for answer in asked(backend, "2001:db8::1", "fd00:1::9", "::1")] == [
-            errno.ENETUNREACH
-        ] * 3
-
     def test_events_of_ipv6_are_told(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """Routes, addresses and rules; a next hop that is added to a route is told with the others."""
         with NetlinkEvents(netns=node.name).listen(Context()) as listener:

@@ -10,9 +10,10 @@ import pytest
 from support.kernel import needs_kernel
 
 from hostrouting import BackendError, RouteRejectedError
-from hostrouting.host import IPV6, OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.host import IPV6, OUR_PROTOCOL, NextHop, ObservedRoute, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import route
 
 HISTORIES = 25
 STEPS = 20
@@ -47,18 +48,12 @@ def meddle(node: KernelNode, random: Random) -> None:
 
 def ours(backend: NetlinkBackend, random: Random) -> list[RouteChange]:
     """Return a batch: an addition, removals and replacements of what stands, and perhaps a refusal."""
-    standing = [route for route in backend.routes(IPV6) if route.protocol == OUR_PROTOCOL]
-    changes = [RouteChange.remove(route) for route in standing if random.random() < 0.3]
+    standing = backend.routes_of(OUR_PROTOCOL, IPV6)
+    changes = [RouteChange.remove(ours) for ours in standing if random.random() < 0.3]
     for number in range(2):
-        words = random.choice(WAYS[:5]).split()
-        given = dict(zip(words[::2], words[1::2], strict=True))
-        wanted = Route.parse(
-            f"fd00:9:{number}::/48", gateway=given.get("via"), dev=given["dev"], metric=1
-        )
+        wanted = route(f"fd00:9:{number}::/48 {random.choice(WAYS[:5])} metric 1 proto 142")
         held = [
-            route
-            for route in standing
-            if route.destination == wanted.destination and route.metric == 1
+            ours for ours in standing if ours.destination == wanted.destination and ours.metric == 1
         ]
         if held and random.random() < 0.5 and RouteChange.remove(held[0]) not in changes:
             changes.append(RouteChange.replace(held[0], wanted))
@@ -66,7 +61,7 @@ def ours(backend: NetlinkBackend, random: Random) -> list[RouteChange]:
             changes.append(RouteChange.add(wanted))
     if random.random() < 0.3:
         changes.append(
-            RouteChange.add(Route.parse("fd00:8::/48", gateway="fd00:99::1", dev="eth0", metric=1))
+            RouteChange.add(route("fd00:8::/48 via fd00:99::1 dev eth0 metric 1 proto 142"))
         )
     return changes
 

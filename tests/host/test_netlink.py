@@ -88,12 +88,6 @@ def without_privilege(node: KernelNode, program: str) -> str:
     return node.run(*powerless(), sys.executable, "-c", program)
 
 
-def test_a_namespace_can_be_named_by_path(node: KernelNode) -> None:
-    """A path to a namespace serves as well as its name."""
-    backend = NetlinkBackend(netns=f"/run/netns/{node.name}")
-    assert [link.name for link in backend.links()] == ["lo", "eth0", "ib0"]
-
-
 def test_a_missing_namespace_is_a_clear_error() -> None:
     """The namespace is named, and why it cannot be entered."""
     backend = NetlinkBackend(netns="no-such-namespace")

@@ -51,13 +51,23 @@ def test_addresses_survive_writing_and_reading(address: int) -> None:
 @example("1.2.3.4 ")
 @example("1.2.3.٣")
 @example("")
+@example("1.2.3.4\x00")
+@example("\ud800")
+@example("1.2.3.4%eth0")
+@example("::1")
+@example("0x7f.1")
 def test_addresses_are_those_that_the_standard_library_accepts(text: str) -> None:
     """parse_ipv4 accepts exactly the texts that ipaddress.IPv4Address accepts, and reads the same
-    number.
+    number; NUL, surrogates, zones and other families are refused with the same message, too.
     """
-    assert _accepts(parse_ipv4, text) == _accepts(ipaddress.IPv4Address, text)
-    if _accepts(parse_ipv4, text):
-        assert parse_ipv4(text) == int(ipaddress.IPv4Address(text))
+    try:
+        expected = int(ipaddress.IPv4Address(text))
+    except ValueError:
+        with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
+            parse_ipv4(text)
+        assert str(caught.value) == f"{text!r} is not an IPv4 address such as '10.224.0.1'"
+    else:
+        assert parse_ipv4(text) == expected
 
 
 @given(NEARLY_CIDRS)
@@ -87,35 +97,6 @@ def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int
     network = ipaddress.IPv4Network((address, length), strict=False)
     assert netmask(length) == int(network.netmask)
     assert str(Prefix(IPV4, address, length).masked) == str(network)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\x00",
-        "1.2.3.4\x00",
-        "\ud800",
-        "1.2.3.4%eth0",
-        "::1",
-        "1.2.3.4\n",
-        "0x7f.1",
-        "1.2.3.256",
-        "-1.2.3.4",
-    ],
-)
-def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None:
-    """NUL, surrogates, zones, other families and other notations are refused with the one message."""
-    with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
-        parse_ipv4(text)
-    assert str(caught.value) == f"{text!r} is not an IPv4 address such as '10.224.0.1'"
-
-
-@pytest.mark.parametrize(
-    "name", ["eth0", "ib6", "bond0.100", "veth-foo_bar", "a+b", "a@b", "ü", "日本", "x" * 15, "lo"]
-)
-def test_device_names_that_the_kernel_takes_are_accepted(name: str) -> None:
-    """Upstream's good names, and those that it rejected although the kernel takes them."""
-    assert check_device_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -173,7 +154,8 @@ def test_no_name_is_accepted_that_the_kernel_refuses(name: str) -> None:
         assert not name.startswith("-")
 
 
-@given(st.text("abXY01._+@-é语", max_size=17))
+@given(st.text("abXY01._+@-éü语", max_size=17))
+@example("x" * 15)
 def test_harmless_names_are_accepted_exactly_if_the_kernel_does(name: str) -> None:
     """Among names without special characters, the kernel's rule and the leading '-' alone decide."""
     assert _accepts(check_device_name, name) == (

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -48,28 +48,23 @@ def _moved(node: MemoryBackend) -> None:
 
 
 Change: TypeAlias = "Callable[[MemoryBackend], None]"
+
+
+def _put(route: Route, verb: str, **fields: Any) -> Change:
+    return lambda node: node.insert_route(attrs.evolve(route, **fields), verb=verb)
+
+
 #: What another program does to our route.
 CHANGES: list[tuple[str, Change]] = [
     ("deleted", lambda node: node.delete_route(OURS)),
-    (
-        "gateway",
-        lambda node: node.insert_route(
-            attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"
-        ),
-    ),
-    ("source", lambda node: node.insert_route(attrs.evolve(OURS, source=ADDRESS), verb="replace")),
-    ("scope", lambda node: node.insert_route(attrs.evolve(OURS, scope=200), verb="replace")),
+    ("gateway", _put(FOREIGN, "replace", protocol=OUR_PROTOCOL)),
+    ("source", _put(OURS, "replace", source=ADDRESS)),
+    ("scope", _put(OURS, "replace", scope=200)),
     ("metric", _moved),
-    ("foreign instead", lambda node: node.insert_route(FOREIGN, verb="replace")),
-    ("foreign before", lambda node: node.insert_route(FOREIGN, verb="prepend")),
-    (
-        "second of ours",
-        lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="append"),
-    ),
-    (
-        "same but foreign",
-        lambda node: node.insert_route(attrs.evolve(OURS, protocol=16), verb="replace"),
-    ),
+    ("foreign instead", _put(FOREIGN, "replace")),
+    ("foreign before", _put(FOREIGN, "prepend")),
+    ("second of ours", _put(FOREIGN, "append", protocol=OUR_PROTOCOL)),
+    ("same but foreign", _put(OURS, "replace", protocol=16)),
 ]
 
 

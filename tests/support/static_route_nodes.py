@@ -8,6 +8,7 @@ from support.static_route_worlds import config_of
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 from phases import Change, Context
 
 CONFIG = config_of(
@@ -31,13 +32,13 @@ def made_host() -> FakeHost:
     stale one.
     """
     node = MemoryBackend()
-    connect(node, eth0="10.224.0.4/16")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-    connect(node, ib0="172.16.1.4/16")
-    node.add_route("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=4)
-    node.add_route("172.16.16.0/24", gateway="10.224.0.1", dev="eth0")
-    node.add_route(
-        "172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=OUR_PROTOCOL, table=100
+    connect(node, eth0="10.224.0.4/16", ib0="172.16.1.4/16")
+    arrange(
+        node,
+        "default via 10.224.0.1 dev eth0 proto dhcp",
+        "172.16.8.0/22 via 10.224.0.9 dev eth0 proto static",
+        "172.16.16.0/24 via 10.224.0.1 dev eth0",
+        "172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142 table 100",
     )
     return FakeHost(node)
 
