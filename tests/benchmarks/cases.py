@@ -16,9 +16,9 @@ from benchmarks.measure import (
     self_timed,
 )
 
+from hostrouting.host import RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4
-from hostrouting.net.changes import RouteChange
 
 OURS, VERIFIED = "ours", "verified"
 C, IP = "C", "ip"

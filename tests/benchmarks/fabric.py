@@ -15,8 +15,7 @@ from benchmarks.cases import Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, contest, process, program
 from support.images import make_image
 
-from hostrouting import route_overlap
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig, route_overlap
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric

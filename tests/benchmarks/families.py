@@ -9,8 +9,7 @@ from benchmarks.cases import Result, Setting
 from benchmarks.fabric import MARKERS, all_is_well
 from benchmarks.measure import Contender, Sample, contest, printed, process
 
-from hostrouting import route_overlap
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig, route_overlap
 
 BOOT = "boot check, by family"
 NAMES = (BOOT,)

@@ -22,12 +22,10 @@ from benchmarks.measure import (
 from benchmarks.timed_backend import TimedBackend
 from support.images import make_image
 
-from hostrouting import route_overlap, static_routes
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig, route_overlap, static_routes
+from hostrouting.host import Address, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import Address, format_ipv4, parse_cidr
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import Route
+from hostrouting.net.addresses import format_ipv4, parse_cidr
 
 BOOT, MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY, APPLY_AGAIN = (
     "boot, routes and check",

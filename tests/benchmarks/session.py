@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from benchmarks import (
     cases,
@@ -30,7 +29,7 @@ from benchmarks import (
 from benchmarks.measure import BenchmarkError, printed
 from benchmarks.targets import targets
 
-_CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
+_CASES: Mapping[str, Callable[[cases.Setting], list[cases.Result]]] = {
     "install": cases.install,
     "lookup": cases.lookup,
     "dump": cases.dump,

@@ -34,14 +34,12 @@ from hostrouting import (
     CheckRouteOverlap,
     CleanStaleCNI,
     ConfigureStaticRoutes,
-    Host,
     HostRoutingConfig,
+    RouteRejectedError,
 )
-from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import ObservedRoute
+from hostrouting.host import IPV4, Host, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import IPV4
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost
 from hostrouting.watch.duty import Duty

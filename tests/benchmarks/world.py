@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from benchmarks.measure import BenchmarkError, printed
 
-from hostrouting.net.addresses import Address, netmask, parse_ipv4
-from hostrouting.net.routes import NextHop, Route
+from hostrouting.host import Address, NextHop, Route
+from hostrouting.net.addresses import netmask, parse_ipv4
 
 #: Networks 11.0.0.0/24, 11.0.1.0/24, ...: 100,000 of them end at 12.134.159.0/24.
 FIRST = parse_ipv4("11.0.0.0")
