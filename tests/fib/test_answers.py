@@ -38,6 +38,12 @@ def test_a_rule_suppresses_prefixes_of_its_length_and_shorter_ones(node: MemoryB
     assert [device(fib, address) for address in ("9.1.1.1", "9.129.1.1")] == ["e0", "e1"]
 
 
+def test_a_throw_leaves_the_decision_to_the_next_rule(node: MemoryBackend) -> None:
+    """It ends the search in its own table only."""
+    arrange(node, "9.0.0.0/8 dev e0", "throw 9.0.0.0/8 table 88")
+    assert device(model(node, Rule(10, table=88)), "9.1.1.1") == "e0"
+
+
 def test_a_gateway_need_not_be_on_the_link_if_its_route_is_onlink(node: MemoryBackend) -> None:
     """Without `onlink` the kernel looks the gateway up."""
     off_link = route("9.0.0.0/8 via 11.0.0.1 dev e0")

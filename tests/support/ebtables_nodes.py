@@ -6,36 +6,50 @@ from pathlib import Path
 
 from support.tool_versions import version_of
 
+from hostrouting.host import EbtablesRule
+from hostrouting.host.packets.ebtables import EbtablesCommand
+from phases import Context
+
 #: Debian 11's ebtables-save ends at rules that only nft can show, or shows them differently.
 LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)
 
 
-def run(name: str, *argv: str, stdin: str = "") -> str:
-    """Run a program in a namespace."""
-    done = subprocess.run(
-        ["ip", "netns", "exec", name, *argv],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+class Table:
+    """The rules in a namespace: the tool prints them, and the adapter reads and changes them."""
 
+    def __init__(self, namespace: str) -> None:
+        self._enter = ("ip", "netns", "exec", namespace)
+        self._adapter = EbtablesCommand(self._enter)
 
-def load(name: str, lines: Sequence[str], *, chains: Sequence[str] = ()) -> None:
-    """Append rules with a tool that the adapter does not use for this."""
-    run(
-        name,
-        "ebtables-nft-restore",
-        "--noflush",
-        stdin="\n".join(["*nat", *chains, *lines, "COMMIT", ""]),
-    )
+    def run(self, *argv: str, stdin: str = "") -> str:
+        """Run a program in the namespace."""
+        done = subprocess.run(
+            [*self._enter, *argv], input=stdin, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
+    def load(self, *lines: str) -> None:
+        """Append rules, or add chains, with a tool that the adapter does not use for this."""
+        text = "\n".join(["*nat", *lines, "COMMIT", ""])
+        self.run("ebtables-nft-restore", "--noflush", stdin=text)
 
-def saved(name: str) -> list[str]:
-    """Return the output of ebtables-save without its dated comments."""
-    return [line for line in run(name, "ebtables-nft-save").split("\n") if not line.startswith("#")]
+    def saved(self) -> list[str]:
+        """Return the output of ebtables-save without its dated comments."""
+        lines = self.run("ebtables-nft-save").split("\n")
+        return [line for line in lines if not line.startswith("#")]
+
+    def rules(self) -> tuple[EbtablesRule, ...]:
+        """Return what the adapter reads."""
+        return self._adapter.read(Context()).rules
+
+    def delete(self, rules: Sequence[EbtablesRule], ctx: Context | None = None) -> None:
+        """Let the adapter delete rules."""
+        self._adapter.delete(ctx or Context(), rules)
+
+    def insert(self, rules: Sequence[EbtablesRule]) -> None:
+        """Let the adapter insert rules."""
+        self._adapter.insert(Context(), rules)
 
 
 LEGACY_STAND_IN = """#!/bin/sh

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from support.ebtables_nodes import Table
 
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.testing import KernelNode
@@ -33,6 +34,12 @@ def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def ebtables(node: KernelNode) -> EbtablesCommand:
     """The adapter in the namespace."""
     return EbtablesCommand(("ip", "netns", "exec", node.name))
+
+
+@pytest.fixture
+def table(node: KernelNode) -> Table:
+    """The rules in the namespace."""
+    return Table(node.name)
 
 
 @pytest.fixture

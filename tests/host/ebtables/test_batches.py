@@ -6,12 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 from support.contracts.ebtables import DNAT, ONE, SNAT, THREE, TWO, arp_rule
-from support.ebtables_nodes import LACKS_CARE, load, run, saved
+from support.ebtables_nodes import LACKS_CARE, Table
 from support.needs import needs
 
 from hostrouting import BackendError
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.testing import KernelNode
 from phases import CancelledError, Context
 
 
@@ -41,9 +40,7 @@ def after_each_batch(act: Callable[[int], object]) -> Iterator[None]:
 class TestBatches:
     def test_thousands_go_and_come_in_batches(
         self,
-        node: KernelNode,
-        ebtables: EbtablesCommand,
-        ctx: Context,
+        table: Table,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """3,000 of 3,100 rules take three processes, each with a line of the log; the undo restores
@@ -51,13 +48,13 @@ class TestBatches:
         """
         caplog.set_level(logging.INFO)
         lines = [arp_rule(number) for number in range(3100)]
-        load(node.name, lines)
-        before = saved(node.name)
-        chosen = [rule for rule in ebtables.read(ctx).rules if rule.position % 31]
-        ebtables.delete(ctx, chosen)
-        assert len(ebtables.read(ctx).rules) == 100
-        ebtables.insert(ctx, chosen)
-        assert saved(node.name) == before
+        table.load(*lines)
+        before = table.saved()
+        chosen = [rule for rule in table.rules() if rule.position % 31]
+        table.delete(chosen)
+        assert len(table.rules()) == 100
+        table.insert(chosen)
+        assert table.saved() == before
         told = [
             (record.getMessage(), record.progress)
             for record in caplog.records
@@ -69,24 +66,17 @@ class TestBatches:
             for done in (1000, 2000, 3000)
         ]
 
-    def test_a_batch_that_fails_ends_a_deletion(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_a_batch_that_fails_ends_a_deletion(self, table: Table) -> None:
         """The error says how many rules are gone, and an insertion restores them in their places."""
-        load(node.name, [SNAT, *(arp_rule(number) for number in range(2500))])
-        before, rules = saved(node.name), ebtables.read(ctx).rules
+        table.load(SNAT, *(arp_rule(number) for number in range(2500)))
+        before, rules = table.saved(), table.rules()
         calls: list[int] = []
 
         def progress(done: int) -> None:
             calls.append(done)
             if len(calls) == 1:
-                run(
-                    node.name,
-                    "ebtables-nft",
-                    "-t",
-                    "nat",
-                    *arp_rule(2400).replace("-A", "-D", 1).split(),
-                )
+                deletion = arp_rule(2400).replace("-A", "-D", 1)
+                table.run("ebtables-nft", "-t", "nat", *deletion.split())
 
         # Where the kernel refuses, 1.8.7 does not say which it was.
         which = (
@@ -98,69 +88,58 @@ class TestBatches:
             after_each_batch(progress),
             pytest.raises(BackendError, match=f"not deleted: {which}") as caught,
         ):
-            ebtables.delete(ctx, rules)
+            table.delete(rules)
         assert str(caught.value).endswith("\n2000 rules were deleted before it")
         assert calls == [1000, 2000]
-        left = [rule.line for rule in ebtables.read(ctx).rules]
-        ebtables.insert(ctx, [rule for rule in rules if rule.line not in left])
-        assert saved(node.name) == before
+        left = [rule.line for rule in table.rules()]
+        table.insert([rule for rule in rules if rule.line not in left])
+        assert table.saved() == before
 
-    def test_a_context_that_ends_midway_ends_a_deletion(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_a_context_that_ends_midway_ends_a_deletion(self, table: Table) -> None:
         """No further batch is begun, and an insertion restores the rules that are gone."""
-        load(node.name, [arp_rule(number) for number in range(2500)])
-        before, rules, short = saved(node.name), ebtables.read(ctx).rules, Context()
+        table.load(*(arp_rule(number) for number in range(2500)))
+        before, rules, short = table.saved(), table.rules(), Context()
         with (
             after_each_batch(lambda done: short.cancel(f"at {done}")),
             pytest.raises(CancelledError),
         ):
-            ebtables.delete(short, rules)
-        assert len(ebtables.read(ctx).rules) == 1500
-        ebtables.insert(ctx, rules[:1000])
-        assert saved(node.name) == before
+            table.delete(rules, short)
+        assert len(table.rules()) == 1500
+        table.insert(rules[:1000])
+        assert table.saved() == before
 
-    def test_a_rule_that_another_program_restores_at_once_is_reported(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_a_rule_that_another_program_restores_at_once_is_reported(self, table: Table) -> None:
         """If the reading after the deletion finds the rule again, the error says why."""
-        load(node.name, [ONE, TWO, THREE])
+        table.load(ONE, TWO, THREE)
 
         def progress(_done: int) -> None:
-            load(node.name, [TWO])
+            table.load(TWO)
 
         reason = r"10\.0\.0\.2 .*was deleted, and at once it was not: something alive"
         with after_each_batch(progress), pytest.raises(BackendError, match=reason):
-            ebtables.delete(ctx, ebtables.read(ctx).rules[:2])
+            table.delete(table.rules()[:2])
 
-    def test_foreign_rules_chains_and_policies_stay(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_foreign_rules_chains_and_policies_stay(self, table: Table) -> None:
         """Other chains, their policies, other tables and the rules between ours keep every byte."""
-        load(
-            node.name,
-            [ONE, "-A PREROUTING -p LLDP -j MINE", TWO, "-A MINE -d BGA -j RETURN", DNAT, SNAT],
-            chains=[":MINE DROP", ":OUTPUT DROP"],
-        )
-        run(node.name, "ebtables-nft", "-t", "filter", "-A", "FORWARD", "-p", "ARP", "-j", "ACCEPT")
-        before = saved(node.name)
-        chosen = [rule for rule in ebtables.read(ctx).rules if rule.line in (ONE, TWO, DNAT)]
-        ebtables.delete(ctx, chosen)
-        assert saved(node.name) == [line for line in before if line not in (ONE, TWO, DNAT)]
-        ebtables.insert(ctx, chosen)
-        assert saved(node.name) == before
+        foreign = "-A PREROUTING -p LLDP -j MINE", "-A MINE -d BGA -j RETURN"
+        table.load(":MINE DROP", ":OUTPUT DROP", ONE, foreign[0], TWO, foreign[1], DNAT, SNAT)
+        table.run(*["ebtables-nft", "-t", "filter", "-A", "FORWARD", "-p", "ARP", "-j", "ACCEPT"])
+        before = table.saved()
+        chosen = [rule for rule in table.rules() if rule.line in (ONE, TWO, DNAT)]
+        table.delete(chosen)
+        assert table.saved() == [line for line in before if line not in (ONE, TWO, DNAT)]
+        table.insert(chosen)
+        assert table.saved() == before
 
-    def test_a_rule_that_the_tool_cannot_delete_stops_its_batch(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_a_rule_that_the_tool_cannot_delete_stops_its_batch(self, table: Table) -> None:
         """The error quotes the tool, and names no rule if the tool does not name one."""
-        load(node.name, [ONE, "-A PREROUTING --among-dst 1:2:3:4:5:6 -j DROP"])
-        before = saved(node.name)
+        table.load(ONE, "-A PREROUTING --among-dst 1:2:3:4:5:6 -j DROP")
+        before = table.saved()
         try:
-            ebtables.delete(ctx, ebtables.read(ctx).rules)
+            table.delete(table.rules())
         except BackendError as error:  # ebtables 1.8.9 cannot compare --among
             assert f"not deleted: one of these: {ONE} (nft) (and 1 more): " in str(error)  # noqa: PT017
             assert "Invalid argument" in str(error)  # noqa: PT017
-            assert saved(node.name) == before
+            assert table.saved() == before
         else:
-            assert ebtables.read(ctx).rules == ()
+            assert table.rules() == ()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.contracts.ebtables import ONE, TWO, EbtablesContract
 from support.ebtables_lines import cni_lines, rule_lines
-from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, load, saved, write_tool
+from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, Table, write_tool
 from support.needs import needs
 
 from hostrouting import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -49,10 +49,10 @@ class TestNft(EbtablesContract):
         return EbtablesCommand(("ip", "netns", "exec", node.name))
 
     def load(self, ebtables: Any, *lines: str) -> None:
-        load(ebtables.prefix[3], lines)
+        Table(ebtables.prefix[3]).load(*lines)
 
     def lines(self, ebtables: Any) -> list[str]:
-        return [line for line in saved(ebtables.prefix[3]) if line.startswith("-A")]
+        return [line for line in Table(ebtables.prefix[3]).saved() if line.startswith("-A")]
 
 
 @needs("kernel", "ebtables-nft")
@@ -107,7 +107,7 @@ class TestWhatCannotBeSeen:
         self,
         *,
         command: tuple[str, ...],
-        node: KernelNode,
+        table: Table,
         ctx: Context,
         tmp_path: Path,
         backend: str,
@@ -116,7 +116,7 @@ class TestWhatCannotBeSeen:
         """If only `ebtables` is installed, its version tells the backend; the other backend is
         absent.
         """
-        load(node.name, [ONE, TWO])
+        table.load(ONE, TWO)
         if backend == "nft":
             for name in ("ebtables", "ebtables-save", "ebtables-restore"):
                 (tmp_path / name).symlink_to("/usr/sbin/xtables-nft-multi")
@@ -155,12 +155,12 @@ class TestWhatCannotBeSeen:
         assert ebtables.read(ctx).notes == ()
 
     def test_no_privilege_is_a_note_and_a_refusal(
-        self, command: tuple[str, ...], node: KernelNode, ctx: Context
+        self, command: tuple[str, ...], table: Table, ctx: Context
     ) -> None:
         """Without privilege a reading has a note with the reason, and a change names the privilege
         that it needs.
         """
-        load(node.name, [ONE])
+        table.load(ONE)
         ebtables = EbtablesCommand((*command, "setpriv", "--reuid=65534", "--clear-groups"))
         reading = ebtables.read(ctx)
         assert reading.rules == ()
@@ -170,17 +170,17 @@ class TestWhatCannotBeSeen:
             ebtables.delete(ctx, [EbtablesRule.parse(ONE, backend="nft")])
         with pytest.raises(PermissionDeniedError, match="CAP_NET_ADMIN"):
             ebtables.insert(ctx, [EbtablesRule.parse(ONE, backend="nft")])
-        assert ONE in saved(node.name)
+        assert ONE in table.saved()
 
     def test_a_rule_that_only_nft_can_show_is_a_note(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
+        self, table: Table, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
         """A base chain that is not ebtables' own is named; the other rules are read."""
-        load(node.name, [ONE])
-        node.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
+        table.load(ONE)
+        table.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
         if LACKS_CARE:
             with pytest.raises(BackendError, match=r"cannot read the rules of ebtables .*SIGABRT"):
-                ebtables.read(ctx)
+                table.rules()
             return
         reading = ebtables.read(ctx)
         assert [rule.line for rule in reading.rules] == [ONE]
@@ -188,29 +188,22 @@ class TestWhatCannotBeSeen:
             "Table `nat' contains incompatible base-chains" in note for note in reading.notes
         )
 
-    def test_rules_that_the_tool_cannot_read_are_an_error(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_rules_that_the_tool_cannot_read_are_an_error(self, table: Table) -> None:
         """Half of the rules must not pass for all of them."""
-        load(node.name, [ONE])
-        node.run("nft", "add set bridge nat x { type ipv4_addr; }")
-        node.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
+        table.load(ONE)
+        table.run("nft", "add set bridge nat x { type ipv4_addr; }")
+        table.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
         if LACKS_CARE:
             # It shows them all, as well as it can; no such rule looks like a pod's.
-            assert [rule.line for rule in ebtables.read(ctx).rules] == [
-                ONE,
-                "-A PREROUTING -j CONTINUE",
-            ]
+            assert [rule.line for rule in table.rules()] == [ONE, "-A PREROUTING -j CONTINUE"]
             return
         with pytest.raises(BackendError, match="cannot read the rules of ebtables"):
-            ebtables.read(ctx)
+            table.rules()
 
-    def test_reading_makes_nothing(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
+    def test_reading_makes_nothing(self, table: Table) -> None:
         """A reading leaves an empty ruleset empty: it adds no table and no chain."""
-        assert ebtables.read(ctx).rules == ()
-        assert node.run("nft", "list", "ruleset") == ""
+        assert table.rules() == ()
+        assert table.run("nft", "list", "ruleset") == ""
 
     def test_legacy_is_asked_only_where_that_loads_no_module(self, tmp_path: Path) -> None:
         """The legacy table is read if it is loaded already, or if the kernel has no modules to
@@ -230,10 +223,10 @@ class TestWhatCannotBeSeen:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[KernelNode]:
+def shared() -> Iterator[Table]:
     """One namespace for all examples."""
     with KernelNode.made() as node:
-        yield node
+        yield Table(node.name)
 
 
 def normal_forms(rules: Sequence[EbtablesRule]) -> list[tuple[str, object]]:
@@ -242,27 +235,23 @@ def normal_forms(rules: Sequence[EbtablesRule]) -> list[tuple[str, object]]:
 
 @needs("kernel", "ebtables-nft", "nft")
 @given(lines=st.lists(cni_lines() | rule_lines(), max_size=15), data=st.data())
-def test_any_rules_survive_the_kernel(
-    shared: KernelNode, lines: list[str], data: st.DataObject
-) -> None:
+def test_any_rules_survive_the_kernel(shared: Table, lines: list[str], data: st.DataObject) -> None:
     """Loaded rules read as equal; any part of them is deleted alone, and restored without a
     different byte.
     """
-    node = shared
-    node.run("nft", "flush", "ruleset")
+    table = shared
+    table.run("nft", "flush", "ruleset")
     if LACKS_CARE:
         lines = [line for line in lines if "Length" not in line]  # which it forgets
-    load(node.name, lines)
-    ebtables = EbtablesCommand(("ip", "netns", "exec", node.name))
-    ctx = Context()
-    rules = ebtables.read(ctx).rules
+    table.load(*lines)
+    rules = table.rules()
     assert normal_forms(rules) == normal_forms(
         [EbtablesRule.parse(line, backend="nft") for line in lines]
     )
     assert [rule.line for rule in rules] == [
-        line for line in saved(node.name) if line.startswith("-A")
+        line for line in table.saved() if line.startswith("-A")
     ]
-    before = saved(node.name)
+    before = table.saved()
     # Of identical rules the first are deleted, so all of them are chosen or none.
     lines_chosen = (
         data.draw(st.sets(st.sampled_from(sorted({rule.line for rule in rules}))))
@@ -270,14 +259,14 @@ def test_any_rules_survive_the_kernel(
         else set()
     )
     chosen = [rule for rule in rules if rule.line in lines_chosen]
-    ebtables.delete(ctx, data.draw(st.permutations(chosen)))
-    assert saved(node.name) == [line for line in before if line not in lines_chosen]
-    ebtables.insert(ctx, data.draw(st.permutations(chosen)))
-    assert saved(node.name) == before
+    table.delete(data.draw(st.permutations(chosen)))
+    assert table.saved() == [line for line in before if line not in lines_chosen]
+    table.insert(data.draw(st.permutations(chosen)))
+    assert table.saved() == before
 
 
 @needs("kernel", "ebtables-nft")
-def test_the_defaults_of_targets_are_those_of_the_tool(node: KernelNode) -> None:
+def test_the_defaults_of_targets_are_those_of_the_tool(table: Table) -> None:
     """The normal form of a rule with or without its default is that of the tool's output."""
     lines = [
         "-A PREROUTING -p ARP -j arpreply --arpreply-mac 02:00:00:00:00:01",
@@ -286,8 +275,8 @@ def test_the_defaults_of_targets_are_those_of_the_tool(node: KernelNode) -> None
         "-A PREROUTING -j mark --mark-set 0x1",
         "-A POSTROUTING -j snat --to-src 02:00:00:00:00:01",
     ]
-    load(node.name, lines)
-    printed = parse_save("\n".join(saved(node.name)), backend="nft")
+    table.load(*lines)
+    printed = parse_save("\n".join(table.saved()), backend="nft")
     assert [rule.normal for rule in printed] == [
         EbtablesRule.parse(line, backend="nft").normal for line in lines
     ]
