@@ -24,14 +24,12 @@ INDEXES = {"e0": 3, "e1": 4, "e2": 70000}
 NAMES = {index: name for name, index in INDEXES.items()}
 
 
-def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
-    return b"".join(
-        bytes(batch) for batch in RouteWriter(INDEXES).batches(steps(routes, verb), echoes={})
-    )
+def packed(routes: Sequence[Route]) -> bytes:
+    return b"".join(map(bytes, RouteWriter(INDEXES).batches(steps(routes), echoes={})))
 
 
-def steps(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> list[Step]:
-    return [(verb, route, number) for number, route in enumerate(routes)]
+def steps(routes: Sequence[Route]) -> list[Step]:
+    return [("add", route, number) for number, route in enumerate(routes)]
 
 
 def read(message: bytes) -> list[ObservedRoute | int]:

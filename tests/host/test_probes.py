@@ -39,10 +39,10 @@ options = st.lists(
 ).map(b"".join)
 
 
-def reply(address: bytes, mac: bytes = OTHER_MAC) -> bytes:
+def reply(address: bytes) -> bytes:
     """An ARP reply as Linux makes it to a probe."""
-    head = MAC + mac + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 2)
-    return head + mac + address + MAC + bytes(4)
+    head = MAC + OTHER_MAC + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 2)
+    return head + OTHER_MAC + address + MAC + bytes(4)
 
 
 def advertisement(address: bytes, options: bytes = b"\2\1" + OTHER_MAC) -> bytes:

@@ -20,7 +20,7 @@ UPSTREAM_LINKS = (
 
 
 def stand_in(
-    name: str, program: str = "exit 0\n", *, unit: str = "After=network.target", service: str = ""
+    name: str, program: str = "exit 0\n", *, unit: str = "After=network.target"
 ) -> BootUnit:
     """Return a unit shaped like that of a capability, which runs `program`, a few lines of bash."""
     script = f"{SCRIPT_DIRECTORY}/{name}.sh"
@@ -35,7 +35,6 @@ RemainAfterExit=no
 ExecStart=flock --timeout 10 {SCRIPT_DIRECTORY} {script}
 RuntimeDirectory=aks-flex-node
 RuntimeDirectoryPreserve=yes
-{service}
 [Install]
 RequiredBy=hostrouting-ready.service
 """

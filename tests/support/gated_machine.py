@@ -206,6 +206,6 @@ class GatedMachine(SystemdBox):
         """Kill the process of the unit, as a fault would."""
         self.run("systemctl", "kill", "--signal=KILL", unit)
 
-    def reboot(self, unit: str = KUBE) -> None:
-        """Have a container reboot itself: it ends with 133, and its unit starts it again."""
-        self.run("systemctl", "kill", "--kill-who=main", "--signal=USR1", unit)
+    def reboot(self) -> None:
+        """Have the container reboot itself: it ends with 133, and its unit starts it again."""
+        self.run("systemctl", "kill", "--kill-who=main", "--signal=USR1", KUBE)

@@ -71,14 +71,8 @@ CHANGES: list[tuple[str, Change]] = [
 class Kept:
     """A keeper of routes that no run has installed."""
 
-    def __init__(
-        self,
-        node: MemoryBackend,
-        listener: Listener,
-        *routes: StaticRoute,
-        host: FakeHost | None = None,
-    ) -> None:
-        self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
+    def __init__(self, node: MemoryBackend, listener: Listener, *routes: StaticRoute) -> None:
+        self.host, logger = FakeHost(node), logging.getLogger("keeper")
         self._listener = listener
         #: One for each call of the siblings.
         self.calls: list[None] = []

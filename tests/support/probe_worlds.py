@@ -104,12 +104,10 @@ class ProbeWorld:
         made.settimeout(_PATIENCE)
         return self._open.enter_context(made)
 
-    def bound(
-        self, node: KernelNode, kind: int, address: str, port: int = 0, *, dev: str = ""
-    ) -> socket.socket:
+    def bound(self, node: KernelNode, kind: int, address: str, *, dev: str = "") -> socket.socket:
         """A socket of TCP or UDP with an address; `dev` for a link-local one."""
         made = self.open(node, kind)
-        made.bind((address, port, 0, index_of(node, dev) if dev else 0))
+        made.bind((address, 0, 0, index_of(node, dev) if dev else 0))
         return made
 
     def probe(self, kind: int) -> socket.socket:

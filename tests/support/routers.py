@@ -39,16 +39,13 @@ class Prefix:
     """Prefix information: by default a /64 on the link, from which nodes make an address."""
 
     cidr: str
-    on_link: bool = True
     autonomous: bool = True
-    valid: int = 3600
-    preferred: int = 1800
 
     def packed(self) -> bytes:
         """Return the option, RFC 4861, 4.6.2."""
         network = ipaddress.IPv6Network(self.cidr)
-        flags = self.on_link << 7 | self.autonomous << 6
-        head = (_PREFIX_INFORMATION, 4, network.prefixlen, flags, self.valid, self.preferred)
+        flags = 1 << 7 | self.autonomous << 6
+        head = (_PREFIX_INFORMATION, 4, network.prefixlen, flags, 3600, 1800)
         return struct.pack("!BBBBIIxxxx", *head) + network.network_address.packed
 
 
@@ -58,26 +55,16 @@ class RouteInformation:
 
     cidr: str
     lifetime: int = 1800
-    preference: str = "medium"
 
     def packed(self) -> bytes:
         """Return the option."""
         network = ipaddress.IPv6Network(self.cidr)
-        head = (
-            _ROUTE_INFORMATION,
-            3,
-            network.prefixlen,
-            PREFERENCES[self.preference] << 3,
-            self.lifetime,
-        )
-        return struct.pack("!BBBBI", *head) + network.network_address.packed
+        head = struct.pack("!BBBxI", _ROUTE_INFORMATION, 3, network.prefixlen, self.lifetime)
+        return head + network.network_address.packed
 
 
 def advertisement(
-    *,
-    lifetime: int = 1800,
-    preference: str = "medium",
-    options: Sequence[Prefix | RouteInformation] = (),
+    lifetime: int, preference: str, options: Sequence[Prefix | RouteInformation]
 ) -> bytes:
     """Return a router advertisement, RFC 4861, 4.2, without its checksum: that is for the kernel to
     fill in.
@@ -108,7 +95,7 @@ class Router:
         """Send one advertisement to all nodes of the link; a lifetime of 0 takes the default route
         back.
         """
-        self._socket.send(advertisement(lifetime=lifetime, preference=preference, options=options))
+        self._socket.send(advertisement(lifetime, preference, options))
 
 
 def _opened(dev: str, address: str) -> socket.socket:
@@ -158,7 +145,7 @@ class WiredNode(KernelNode):
         if up and carrier:
             self._wait_for(name)
 
-    def _add_pair(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+    def _add_pair(self, name: str, *, up: bool, carrier: bool) -> None:
         self.ip(f"link add {name} type veth peer name {name} netns {self.far.name}")
         for address in ROUTER, SECOND_ROUTER:
             self.far.ip(f"address add {address}/64 dev {name} nodad")
@@ -169,7 +156,7 @@ class WiredNode(KernelNode):
     def add_links(self, *names: str) -> None:
         """Make several, each with a link-local address: fe80::1, fe80::2 and so on."""
         for number, name in zip(itertools.count(1), names):
-            self._add_pair(name)
+            self._add_pair(name, up=True, carrier=True)
             self.ip(f"address add fe80::{number}/64 dev {name} nodad")
         self._wait_for(*names)
         self.wait_for_addresses()

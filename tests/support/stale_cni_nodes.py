@@ -63,7 +63,7 @@ class World:
     reused address.
     """
 
-    def __init__(self, nodes: Sequence[KernelNode], root: Path, backend: str = "nft") -> None:
+    def __init__(self, nodes: Sequence[KernelNode], root: Path, backend: str) -> None:
         #: Which ebtables the rules are of.
         self.backend = backend
         self.fabric, self.node, self.live, self.other = nodes

@@ -35,12 +35,12 @@ def dnat(address: str, mac: str) -> str:
     return f"-A PREROUTING -p {family} -i eth0 {option} {address} -j dnat --to-dst {mac} --dnat-target ACCEPT"
 
 
-def rules_of(*lines: str, backend: str = "nft") -> tuple[EbtablesRule, ...]:
-    """The rules of one backend, as a reading has them."""
+def rules_of(*lines: str) -> tuple[EbtablesRule, ...]:
+    """The rules of nft, as a reading has them."""
     positions: dict[str, int] = {}
     rules = []
     for line in lines:
-        rule = EbtablesRule.parse(line, backend=backend)
+        rule = EbtablesRule.parse(line, backend="nft")
         positions[rule.chain] = positions.get(rule.chain, 0) + 1
         rules.append(rule._replace(position=positions[rule.chain]))
     return tuple(rules)

@@ -8,12 +8,9 @@ from phases import Change, Context, Report
 class RecordingTask:
     """A task that writes every call into a journal, which tasks may share."""
 
-    def __init__(
-        self, name: str, journal: list[str], *, changes: Sequence[Change] | None = None
-    ) -> None:
+    def __init__(self, name: str, journal: list[str]) -> None:
         self.name = name
         self.journal = journal
-        self.changes: Sequence[Change] = [Change("+", name)] if changes is None else changes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -24,10 +21,10 @@ class RecordingTask:
         self.journal.append(f"do {self.name}")
 
     def plan(self, ctx: Context) -> Sequence[Change]:
-        """Note the call; return the given changes, or one of the task's name."""
+        """Note the call; return a change with the task's name."""
         ctx.check()
         self.journal.append(f"plan {self.name}")
-        return self.changes
+        return [Change("+", self.name)]
 
     def undo(self, ctx: Context) -> None:
         """Note the call, unless the context is over."""

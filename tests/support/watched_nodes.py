@@ -49,9 +49,9 @@ class Running:
             assert now() < end, f"not within {SECONDS} s"
             assert self.errors == []
 
-    def ends(self, *, within: float = SECONDS) -> bool:
+    def ends(self) -> bool:
         """Return True if the Watch ends by itself."""
-        self.thread.join(within)
+        self.thread.join(SECONDS)
         return not self.thread.is_alive()
 
 
