@@ -1,17 +1,18 @@
 """A lookup asks for root's packets, whichever user calls it."""
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.kernel import needs_kernel, uplink
 from support.overlap_worlds import run_script
 
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import arrange
 
 pytestmark = needs_kernel
 
@@ -46,26 +47,14 @@ def node(request: pytest.FixtureRequest) -> Iterator[KernelNode]:
     """A node whose rules lead one user's packets into the fabric."""
     with KernelNode.made() as node:
         uplink(node, ib0="172.16.1.4/16")
-        node.add_route("10.96.0.0/16", dev="ib0", table=101)
+        arrange(node, "10.96.0.0/16 dev ib0 table 101")
         user = 0 if request.param == "root" else 65534
         node.ip(f"rule add uidrange {user}-{user} lookup 101 priority 50")
         yield node
 
 
-def answers(node: KernelNode, user: int) -> list[object]:
-    argv = [
-        "nsenter",
-        f"--net=/run/netns/{node.name}",
-        sys.executable,
-        "-I",
-        "-c",
-        PROGRAM,
-        str(user),
-        *CIDRS,
-    ]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    found: list[object] = json.loads(done.stdout)
-    return found
+def answers(node: KernelNode, user: int) -> Any:
+    return json.loads(node.run(sys.executable, "-I", "-c", PROGRAM, str(user), *CIDRS))
 
 
 def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
@@ -80,11 +69,8 @@ def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
 def test_the_boot_script_asks_for_root(node: KernelNode) -> None:
     """The boot script reports the same with root and without, also if a rule selects by source."""
     as_nobody = ("setpriv", "--reuid=65534", "--clear-groups")
-    for command in (
-        ["rule", "show"],
-        ["rule", "add", "from", "10.224.0.9", "lookup", "main", "priority", "60"],
-    ):
-        node.ip(*command)
+    for command in "rule show", "rule add from 10.224.0.9 lookup main priority 60":
+        node.ip(command)
         runs = []
         for through in (), as_nobody:
             # The user `nobody` may not enter pytest's own folders.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kernel import connect, kernel_of, needs_kernel, powerless
+from support.kernel import connect, kernel_of, many, needs_kernel, powerless
 
 from hostrouting import BackendError, RouteRejectedError
 from hostrouting.host import Address, NextHop, Route, RouteChange
@@ -61,22 +61,6 @@ def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr("hostrouting.host.netlink.conversation.Conversation", Short)
     return numbers
-
-
-def many(count: int, *, every: int = 0) -> list[RouteChange]:
-    """Return additions; each `every`-th has a gateway that is off the link."""
-    unreachable = Address.parse("192.0.2.1")
-    return [
-        RouteChange.add(
-            Route(
-                network=20 << 24 | number << 8,
-                prefix_length=24,
-                gateway=unreachable if every and number % every == 0 else GATEWAY,
-                dev="eth0",
-            )
-        )
-        for number in range(count)
-    ]
 
 
 def ours(backend: NetlinkBackend) -> int:

@@ -13,11 +13,10 @@ from random import Random
 
 import pytest
 from support.contracts.network_events import KernelEventsContract, NetworkEventsContract
-from support.kernel import connect, kernel_of, needs_kernel, powerless
+from support.kernel import connect, kernel_of, many, needs_kernel, powerless
 
 from hostrouting import BackendError, EventsLostError
 from hostrouting.host import (
-    Address,
     DeviceEvent,
     NetworkEvent,
     NetworkEvents,
@@ -118,16 +117,6 @@ def listener(node: KernelNode, ctx: Context) -> Iterator[NetlinkListener]:
 def small_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sockets have the smallest buffer that the kernel permits: it holds two events."""
     monkeypatch.setattr("hostrouting.host.netlink.events._SOCKET_BYTES", 1)
-
-
-def many(count: int) -> list[RouteChange]:
-    gateway = Address.parse("10.224.0.1")
-    return [
-        RouteChange.add(
-            Route(network=20 << 24 | number << 8, prefix_length=24, gateway=gateway, dev="eth0")
-        )
-        for number in range(count)
-    ]
 
 
 def by_place(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import nft_chain_by_chain
-from support.contracts.nftables import NftablesContract
+from support.contracts.nftables import NftablesContract, ours, theirs
 from support.examples import FEW
 from support.needs import needs
 from support.probe_worlds import owned_table
@@ -59,18 +59,16 @@ class TestNftCommand(NftablesContract):
 
     def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
         """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
-        before = loaded.table(Context(), "inet", "theirs")
+        before = theirs(loaded) or []
         loaded.load(Context(), "flush table inet theirs")
-        assert loaded.table(Context(), "inet", "theirs") == [
-            entry for entry in before or [] if "rule" not in entry
-        ]
+        assert theirs(loaded) == [entry for entry in before if "rule" not in entry]
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not
         ask for root.
         """
         with owned_table(node, "ours"):
-            listed = nftables.table(Context(), "ip6", "ours")
+            listed = ours(nftables)
             # nft before 1.0.0 does not know owners.
             unreadable = {"unreadable": True} if version_of("nft") >= (1, 0, 0) else {}
             assert listed == [{"table": {"family": "ip6", "name": "ours", **unreadable}}]
@@ -82,7 +80,7 @@ class TestNftCommand(NftablesContract):
                 assert not isinstance(caught.value, PermissionDeniedError)
                 assert "are you root" not in str(caught.value)
         # The table is removed with its owner.
-        assert nftables.table(Context(), "ip6", "ours") is None
+        assert ours(nftables) is None
 
     def test_a_path_without_sbin_will_do(
         self, node: KernelNode, nftables: Nftables, monkeypatch: pytest.MonkeyPatch
@@ -91,7 +89,7 @@ class TestNftCommand(NftablesContract):
         with monkeypatch.context() as patch:
             patch.setenv("PATH", "/nonexistent")
             nftables.load(Context(), "table ip6 ours")
-            assert nftables.table(Context(), "ip6", "ours") is not None
+            assert ours(nftables) is not None
         assert "table ip6 ours" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
@@ -209,7 +207,7 @@ class TestNftCommandAlone:
         with pytest.raises(
             ToolNotFoundError, match="nft is needed to list the table ip6 ours, but not installed"
         ) as caught:
-            nftables.table(Context(), "ip6", "ours")
+            ours(nftables)
         assert (caught.value.tool, caught.value.package) == ("nft", "nftables")
         with pytest.raises(
             ToolNotFoundError,

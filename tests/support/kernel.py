@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostrouting import Host, RouteBackend
+from hostrouting.host import Address, Host, Route, RouteBackend, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import FakeHost, KernelNode, Node
 
@@ -82,3 +82,19 @@ def uplink(node: Node, **addresses: str) -> None:
     """Add eth0 with 10.224.0.4/16 and the default route by 10.224.0.1, and more devices."""
     connect(node, eth0="10.224.0.4/16", **addresses)
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
+
+
+def many(count: int, *, every: int = 0) -> list[RouteChange]:
+    """Return additions by eth0; each `every`-th has a gateway that is off the link."""
+    near, far = map(Address.parse, ("10.224.0.1", "192.0.2.1"))
+    return [
+        RouteChange.add(
+            Route(
+                network=20 << 24 | number << 8,
+                prefix_length=24,
+                gateway=far if every and number % every == 0 else near,
+                dev="eth0",
+            )
+        )
+        for number in range(count)
+    ]
