@@ -14,6 +14,7 @@ from hostrouting.testing.contracts.route_changes import (
     DHCP,
     IPV6_ON_LINK,
     IPV6_OWN,
+    OFF_LINK,
     ON_LINK,
     OWN,
     RouteBackendContract,
@@ -124,6 +125,15 @@ class KernelRoutesContract(RouteBackendContract):
             [RouteChange.append(theirs.to_route()), RouteChange.remove(find(backend, OWN))]
         )
         assert backend.routes() == before
+
+    def test_a_route_that_came_first_comes_back_first(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """Appended by the rollback, it would no longer decide."""
+        arrange(eth0, OWN, DHCP)
+        self._refused(
+            backend, RouteChange.remove(find(backend, OWN)), RouteChange.add(route(OFF_LINK))
+        )
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
     @pytest.mark.parametrize("metric", [2, 8, 10], ids=["mtu", "advmss", "hoplimit"])
