@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from support import small_world
+from support.played_kernel import PlayedKernel
 
 from hostrouting.host import IPV4, Address, ObservedRoute, Route
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.bulk import RouteReader, RouteWriter, dump_request, strike_seen
 from hostrouting.host.netlink.commit import Step
+from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
 
 INDEXES = {"e0": 3, "e1": 4, "e2": 70000}
@@ -130,6 +132,10 @@ def test_an_unknown_device_is_asked_for_again() -> None:
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
     with pytest.raises(UnknownDeviceError, match=f"no device has the index {INDEXES['e0']}"):
         RouteReader({}).read_answers(memoryview(message))
+    readers = iter([RouteReader({}), RouteReader(NAMES)])
+    kernel = Conversation(PlayedKernel({}))  # type: ignore[arg-type]
+    answers = kernel.consistently(lambda: next(readers).read_answers(memoryview(message)))
+    assert answers == read(message)
 
 
 #: Numbers far above those that any kernel has given away, with and without the bits for nesting and
