@@ -130,6 +130,14 @@ class ServiceManagerContract:
         assert candidates & units.ordered_before("ct-near@one.service") == {"ct-instance.service"}
         assert candidates & units.ordered_before("ct-near@two.service") == {"ct-template.service"}
 
+    def test_the_file_of_an_instance_goes_before_its_template(self, units: Units) -> None:
+        """Also if the template lies in a folder that goes before."""
+        units.install("ct-own@.service", unit="Before=ct-template.service")
+        text = b"[Unit]\nBefore=ct-instance.service\n[Service]\nExecStart=/bin/true\n"
+        units.files.write("/run/systemd/system/ct-own@one.service", text, mode=0o644)
+        candidates = {"ct-template.service", "ct-instance.service"}
+        assert candidates & units.ordered_before("ct-own@one.service") == {"ct-instance.service"}
+
     def test_settings_end_up_as_the_drop_ins_say(self, units: Units) -> None:
         """The last assignment counts; commands are one a line, and an empty assignment starts
         afresh.
