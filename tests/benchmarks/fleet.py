@@ -52,9 +52,7 @@ def _measured(
     count: int, routes: int, families: int, jobs: int = 1
 ) -> tuple[dict[str, list[Sample]], int]:
     argv = [sys.executable, str(_CHILD), *map(str, (count, routes, families, jobs))]
-    wall, cpu, parser, peak, _, workers = subprocess.run(
-        argv, check=True, capture_output=True, text=True
-    ).stdout.split()
+    wall, cpu, parser, peak, _, workers = printed(*argv).split()
     samples = {OURS: Sample(float(wall), float(cpu)), PARSER: Sample(float(parser), float(parser))}
     if jobs > 1:
         samples[WORKERS] = Sample(float(wall), float(workers))
