@@ -10,12 +10,9 @@ from typing import Final
 
 import pytest
 from support.needs import needs
-from support.shadow_worlds import Twins
-from support.watched_nodes import kernel_host
+from support.shadow_worlds import Beside
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.node.configure import Reset
-from phases import Context, execute
+from hostrouting import HostRoutingConfig
 
 pytestmark = needs("kernel")
 
@@ -37,46 +34,18 @@ HIDDEN, IN_PLACE_OF_OURS = (
 EXISTS: Final = "RTNETLINK answers: File exists"
 
 
-class Beside:
-    """Another program that works in both namespaces."""
-
-    def __init__(self, twins: Twins) -> None:
-        self.node = twins.node
-        self._twins = twins
-        self._host = kernel_host(twins.node)
-
-    def apply(self) -> None:
-        execute(Configure(CONFIG, host=self._host), Context())
-
-    def reset(self) -> None:
-        execute(Reset(CONFIG, host=self._host), Context())
-
-    def act(self, command: str) -> tuple[str, str]:
-        """Let it run a command; return the refusals, or empty texts."""
-        deed = self._twins.act(f"route {command}")
-        return deed.refused, deed.refused_in_shadow
-
-    @property
-    def place(self) -> list[str]:
-        return [route for route in self._twins.here.routes() if f" {PLACE} " in route]
-
-    @property
-    def shadow(self) -> list[str]:
-        return [route for route in self._twins.there.routes() if f" {PLACE} " in route]
-
-
 @pytest.fixture
 def beside() -> Iterator[Beside]:
-    with Twins.made() as twins:
-        yield Beside(twins)
+    with Beside.made(f"exact {PLACE}") as made:
+        yield made
 
 
 @pytest.fixture
 def hiding(beside: Beside) -> Beside:
     """The older route of the program is hidden."""
-    assert beside.act(f"add {OLDER}") == ("", "")
-    beside.apply()
-    assert (beside.place, beside.shadow) == ([OURS, HIDDEN], [HIDDEN])
+    assert beside.act(f"route add {OLDER}") == ("", "")
+    beside.apply(CONFIG)
+    assert (beside.routes, beside.shadow) == ([OURS, HIDDEN], [HIDDEN])
     return beside
 
 
@@ -85,50 +54,53 @@ def test_a_an_operation_acts_on_ours(hiding: Beside, verb: str) -> None:
     """The older route stays. If its owner returns to it that is refused, and the newer one decides
     after the reset.
     """
-    assert hiding.act(f"{verb} {NEWER}") == ("", "")
-    assert (hiding.place, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [IN_PLACE_OF_OURS])
-    hiding.apply()
-    assert hiding.place == [OURS, IN_PLACE_OF_OURS, HIDDEN]
-    assert hiding.act(f"{verb} {OLDER}") == (EXISTS, "")
+    assert hiding.act(f"route {verb} {NEWER}") == ("", "")
+    assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [IN_PLACE_OF_OURS])
+    hiding.apply(CONFIG)
+    assert hiding.routes == [OURS, IN_PLACE_OF_OURS, HIDDEN]
+    assert hiding.act(f"route {verb} {OLDER}") == (EXISTS, "")
     hiding.reset()
-    assert (hiding.place, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [HIDDEN])
+    assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [HIDDEN])
 
 
 def test_a_a_change_acts_on_ours_alone(beside: Beside) -> None:
     """Without ours the program would have nothing to change."""
-    beside.apply()
-    assert beside.act(f"change {NEWER}") == ("", "RTNETLINK answers: No such file or directory")
-    beside.apply()
-    assert (beside.place, beside.shadow) == ([OURS, IN_PLACE_OF_OURS], [])
+    beside.apply(CONFIG)
+    assert beside.act(f"route change {NEWER}") == (
+        "",
+        "RTNETLINK answers: No such file or directory",
+    )
+    beside.apply(CONFIG)
+    assert (beside.routes, beside.shadow) == ([OURS, IN_PLACE_OF_OURS], [])
 
 
 def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
     """The program has no route after the reset either."""
-    beside.apply()
-    assert beside.act(f"add {OLDER}") == (EXISTS, "")
-    assert beside.place == [OURS]
+    beside.apply(CONFIG)
+    assert beside.act(f"route add {OLDER}") == (EXISTS, "")
+    assert beside.routes == [OURS]
     beside.reset()
-    assert (beside.place, beside.shadow) == ([], [HIDDEN])
+    assert (beside.routes, beside.shadow) == ([], [HIDDEN])
 
 
 @pytest.mark.parametrize("verb", ["replace", "change"])
 def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -> None:
     """Ours stays in force, and the hidden route decides again after the reset."""
-    assert hiding.act(f"{verb} {OLDER}") == (EXISTS, "")
-    assert hiding.place == [OURS, HIDDEN]
+    assert hiding.act(f"route {verb} {OLDER}") == (EXISTS, "")
+    assert hiding.routes == [OURS, HIDDEN]
     hiding.reset()
-    assert hiding.place == hiding.shadow == [HIDDEN]
+    assert hiding.routes == hiding.shadow == [HIDDEN]
 
 
 @pytest.mark.parametrize("words", ["", " dev eth0", " metric 0"])
 def test_c_a_deletion_by_destination_deletes_ours(hiding: Beside, words: str) -> None:
     """Its own stays, and decides after the reset; ours returns with the next apply."""
-    assert hiding.act(f"del {PLACE}{words}") == ("", "")
-    assert (hiding.place, hiding.shadow) == ([HIDDEN], [])
-    hiding.apply()
-    assert hiding.place == [OURS, HIDDEN]
+    assert hiding.act(f"route del {PLACE}{words}") == ("", "")
+    assert (hiding.routes, hiding.shadow) == ([HIDDEN], [])
+    hiding.apply(CONFIG)
+    assert hiding.routes == [OURS, HIDDEN]
     hiding.reset()
-    assert hiding.place == [HIDDEN]
+    assert hiding.routes == [HIDDEN]
 
 
 def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> None:
@@ -137,11 +109,11 @@ def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> N
         f"ip route save exact {PLACE} > $1 && ip route flush exact {PLACE} && ip route restore < $1"
     )
     hiding.node.run("bash", "-c", steps, "bash", str(tmp_path / "saved"))
-    assert hiding.place == [HIDDEN, OURS]
-    hiding.apply()
-    assert hiding.place == [OURS, HIDDEN]
+    assert hiding.routes == [HIDDEN, OURS]
+    hiding.apply(CONFIG)
+    assert hiding.routes == [OURS, HIDDEN]
     hiding.reset()
-    assert hiding.place == [HIDDEN]
+    assert hiding.routes == [HIDDEN]
 
 
 #: As each program changes a route of its own, and deletes it, at its default metric.
@@ -170,16 +142,16 @@ def test_the_default_metrics_notice_nothing(beside: Beside, program: str) -> Non
     """Beside our metric 0 each has the routes that it would have without us."""
     adds, changes, words, deletes = PROGRAMS[program]
     first, second = "10.1.0.8 dev eth0", "10.1.0.9 dev eth0"
-    beside.apply()
+    beside.apply(CONFIG)
     for command in (
         f"{adds} {PLACE} {words} via {first}",
         f"{changes} {PLACE} {words} via {second}",
         deletes.format(place=PLACE, hop=second),
         f"{adds} {PLACE} {words} via {first}",
     ):
-        refused, refused_in_shadow = beside.act(command)
+        refused, refused_in_shadow = beside.act(f"route {command}")
         assert refused == refused_in_shadow
-        assert beside.place == [OURS, *beside.shadow]
+        assert beside.routes == [OURS, *beside.shadow]
     assert beside.shadow
     beside.reset()
-    assert beside.place == beside.shadow
+    assert beside.routes == beside.shadow

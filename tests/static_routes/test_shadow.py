@@ -1,42 +1,312 @@
 """Beside another program: its routes are those that it would have without hostrouting, but for the
-remainders.
+remainders of docs/limits.md.
 
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
 """
 
-from contextlib import ExitStack
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
 
+import attrs
 import pytest
 from support.needs import needs
-from support.shadow_lives import Life
+from support.patience import in_time
+from support.shadow_worlds import Beside, first_is, foreign, ours, place
+from support.static_route_worlds import config_of, static_route
+from support.tasks import FailingTask
+
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.config import StaticRoute
+from phases import Context, Serial, TaskFailedError, run, task
 
 pytestmark = needs("kernel")
 
+LOGGER: Final = logging.getLogger(__name__)
+PREFIXES: Final = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", "10.3.0.0/24")
+#: Of the routes that the other program makes.
+PROTOCOLS: Final = ("static", "dhcp", "bird")
+HOPS: Final = (
+    "via 10.1.0.1 dev eth0",
+    "via 10.1.0.9 dev eth0",
+    "via 10.2.0.1 dev eth1",
+    "dev eth1",
+    "via 10.1.0.9 dev eth0 src 10.1.0.3",
+    "via 10.1.0.9 dev eth0 mtu 1400",
+    "nexthop via 10.1.0.1 dev eth0 nexthop via 10.2.0.1 dev eth1",
+    "nhid 1",
+    "nhid 2",
+    "nhid 3",
+)
+OBJECTS: Final = (
+    "nexthop add id 1 via 10.1.0.9 dev eth0; nexthop add id 2 blackhole; "
+    "nexthop add id 4 via 10.2.0.1 dev eth1; nexthop add id 3 group 1/4"
+)
+#: Of devices, addresses and objects; each happens in both namespaces.
+EVENTS: Final = (
+    "link set eth1 down",
+    "link set eth1 up",
+    "link set eth1 down; link set eth1 up",
+    "link set eth0 down; link set eth0 up",
+    "link del eth1; link add eth1 up type ifb; address add 10.2.0.2/24 dev eth1",
+    "link set eth1 down; link set eth1 name other; link set other name eth1; link set eth1 up",
+    "address del 10.1.0.3/24 dev eth0; address add 10.1.0.3/24 dev eth0",
+    (
+        "address del 10.1.0.2/24 dev eth0; address add 10.1.0.2/24 dev eth0; "
+        "address add 10.1.0.3/24 dev eth0"
+    ),
+    "address del 10.2.0.2/24 dev eth1",
+    "address add 10.2.0.2/24 dev eth1",
+    "address add 10.3.0.2/24 dev eth1",
+    "address del 10.3.0.2/24 dev eth1",
+    "nexthop del id 2; nexthop add id 2 blackhole",
+    "nexthop replace id 1 via 10.1.0.10 dev eth0",
+)
+#: Makes the node able to take all routes again.
+WHOLE: Final = (
+    "link set eth1 up; address add 10.2.0.2/24 dev eth1; address del 10.3.0.2/24 dev eth1"
+)
+REFUSED: Final = "RTNETLINK answers: File exists"
+#: Of a route of the other program: its place, and its protocol.
+WAYS: Final = (
+    *(f"{{}} proto {{}} {hop}" for hop in HOPS),
+    *(f"{kind} {{}} proto {{}}" for kind in ("blackhole", "unreachable", "prohibit", "throw")),
+)
+VERBS: Final = ("add", "append", "prepend", "prepend", "replace", "replace", "change")
+DESCRIPTIONS: Final = (
+    "",
+    "proto dhcp",
+    "metric 100",
+    "dev eth0",
+    "dev eth0 metric 100",
+    "via 10.1.0.1",
+)
+OUR_HOPS: Final = ("via 10.1.0.1 dev eth0", "via 10.1.0.5 dev eth0", "via 10.2.0.1 dev eth1")
+TOS: Final = " tos 0x10"
+METRICS: Final = ("", "", "", " metric 100")
 
-def lead(seed: int, cycles: int) -> None:
-    with ExitStack() as stack:
-        life = Life.of_seed(seed, stack)
-        for number in range(cycles):
+
+@attrs.define
+class Life:
+    """A node beside another program; the seed decides all. A failure shows what happened."""
+
+    beside: Beside
+    random: random.Random
+    #: The routes that the program takes for its own.
+    made: list[str] = attrs.field(factory=list)
+    #: What hostrouting applied last.
+    applied: Sequence[StaticRoute] = ()
+
+    def cycle(self) -> None:
+        """Let the program work before, beside and after hostrouting, which is then reset."""
+        LOGGER.warning("%s", self.beside.routes)
+        if self.random.random() < 0.9:
+            self.beside.agree(WHOLE)
+        self.beside.agree(OBJECTS)
+        self.some(0, 3, self.operation)
+        for _ in range(self.random.randint(1, 2)):
+            self.random.choice([self.apply, self.apply, self.undo])()
+            self.some(2, 6, self.operation, self.operation, self.intrusion, self.event)
+        LOGGER.warning("reset")
+        self.beside.reset()
+        self.applied = ()
+        assert self.beside.routes == self.beside.shadow
+
+    def some(self, least: int, most: int, *steps: Callable[[], None]) -> None:
+        for _ in range(self.random.randint(least, most)):
+            self.random.choice(steps)()
+
+    # --- hostrouting
+
+    def apply(self) -> None:
+        """Apply a config: ours are the first of their places, or nothing has changed."""
+        before, config = self.beside.routes, self.config()
+        wanted = [_as_shown(route) for route in config.static_routes.routes]
+        reasons = [route for route in wanted if _may_be_refused(route, before)]
+        try:
+            self.beside.apply(config)
+        except TaskFailedError:
+            assert reasons
+            # Ours come first in the last step: if a new route is refused before, nothing has moved.
+            assert self.beside.routes == before or any(route in before for route in reasons)
+            _is_as_before(before, self.beside.routes)
+            return
+        after = self.beside.routes
+        assert foreign(after) == foreign(before)
+        assert sorted(ours(after)) == sorted(wanted)
+        assert all(first_is(after, route) for route in wanted)
+        # Such a route was there before.
+        assert {*map(place, reasons)} <= {*map(place, ours(before))}
+        self.applied = config.static_routes.routes
+
+    def undo(self) -> None:
+        """Apply a config in a run that fails later, and is undone whole; the program works
+        meanwhile.
+        """
+        before = self.beside.routes
+        count = self.random.choice([0, 0, 1, 3])
+        errors: list[AssertionError] = []
+
+        @task("other-program")
+        def other(_ctx: Context) -> None:
             try:
-                life.cycle()
-            except BaseException as error:
-                error.args = (
-                    "\n".join(
-                        [*map(str, error.args), f"seed {seed}, cycle {number}:", *life.history]
-                    ),
-                )
-                raise
+                self.some(count, count, self.operation)
+            except AssertionError as error:
+                errors.append(error)
+
+        LOGGER.warning("a run that is undone")
+        steps = (
+            Configure(self.config(), host=self.beside.host),
+            other,
+            FailingTask("late", OSError("x")),
+        )
+        run(Serial(*steps), in_time(), undo_on_failure=True)
+        assert errors == []
+        self.are_the_same()
+        if not count:
+            _is_as_before(before, self.beside.routes)
+
+    def config(self) -> HostRoutingConfig:
+        pick = self.random.choice
+        prefixes = self.random.sample(PREFIXES, self.random.randint(1, 3))
+        routes = [f"{prefix} {pick(OUR_HOPS)}{pick(METRICS)}" for prefix in prefixes]
+        if self.random.random() < 0.1:
+            routes.append("172.16.99.0/24 via 10.9.9.9 dev eth0")
+        LOGGER.warning("config %s", routes)
+        return config_of([static_route(route) for route in routes])
+
+    # --- the other program
+
+    def operation(self) -> None:
+        """Let it add, change or delete a route, perhaps one that it has made before."""
+        pick, chance = self.random.choice, self.random.random
+        earlier = pick(self.made) if self.made else ""
+        if earlier and chance() < 0.35:
+            [prefix] = {*earlier.split()} & {*PREFIXES}
+            self.act("del", earlier if chance() < 0.6 else f"{prefix} {pick(DESCRIPTIONS)}")
+        elif earlier and chance() < 0.4:
+            self.act(pick(VERBS), earlier)
+        else:
+            prefix = pick([*PREFIXES, *(route.destination for route in self.applied * 2)])
+            spot = f"{prefix}{TOS * (chance() < 0.15)}{pick(METRICS)}"
+            self.act(pick(VERBS), pick(WAYS).format(spot, pick(PROTOCOLS)))
+
+    def intrusion(self) -> None:
+        """Let it put a route before one of ours."""
+        if self.applied:
+            route, hop = self.random.choice(self.applied), self.random.choice(HOPS)
+            self.act("prepend", f"{route.destination} metric {route.metric} proto static {hop}")
+
+    def event(self) -> None:
+        """Let a device, an address or a nexthop object come or go."""
+        commands = self.random.choice(EVENTS)
+        LOGGER.warning("%s", commands)
+        self.beside.agree(f"{commands}; {OBJECTS}")
+        self.are_the_same()
+
+    def act(self, verb: str, route: str) -> None:
+        """What the program notices of hostrouting is on the list, and nothing else changes."""
+        LOGGER.warning("route %s %s", verb, route)
+        before = self.beside.routes
+        refused, refused_in_shadow = self.beside.act(f"route {verb} {route}")
+        if verb == "del":
+            self.made = [each for each in self.made if each != route]
+        elif not refused_in_shadow:
+            self.made = [*self.made[-7:], route]
+        if refused != refused_in_shadow or ours(self.beside.routes) != ours(before):
+            [prefix] = {*route.split()} & {*PREFIXES}
+            states = (before, self.beside.routes, self.beside.shadow)
+            in_place = ([each for each in routes if f" {prefix} " in each] for routes in states)
+            _is_on_the_list(verb, (refused, refused_in_shadow), *in_place)
+            # Without their next hops: the kernel may show these in another form than it takes.
+            for maker in (*PROTOCOLS, "kernel"):
+                for words in (maker, maker + TOS) * len(before):
+                    self.beside.act(f"route del {prefix} proto {words}")
+        self.are_the_same()
+
+    def are_the_same(self) -> None:
+        assert foreign(self.beside.routes) == self.beside.shadow
 
 
-def test_a_life() -> None:
-    """A sample of the soak run."""
-    lead(1, 25)
+def _is_on_the_list(
+    verb: str, refusals: tuple[str, str], before: list[str], after: list[str], shadow: list[str]
+) -> None:
+    refused, in_shadow = refusals
+    hidden = foreign(before)
+    if refused and not in_shadow:
+        # (b): the exclusive one, and the refresh of a route that is hidden.
+        assert (refused, after) == (REFUSED, before)
+        assert verb == "add" or (verb in {"replace", "change"} and shadow == hidden)
+        return
+    [lost] = [route for route in ours(before) if route not in after]
+    assert (refused, ours(after)) == ("", [route for route in ours(before) if route != lost])
+    if verb == "del":
+        # (c): its own stays; without ours it had been deleted, if it exists.
+        assert foreign(after) == hidden
+        assert len(shadow) == len(hidden) - (not in_shadow)
+        return
+    # (a): its own takes the place of ours; in the shadow that of the first, or there is none.
+    [new] = [route for route in after if route not in before]
+    assert verb in {"replace", "change"}
+    assert (first_is(before, lost), first_is(after, new)) == (True, True)
+    assert [route for route in after if route in before] == [r for r in before if r != lost]
+    replaced = next((route for route in hidden if place(route) == place(lost)), None)
+    if in_shadow:
+        assert (verb, replaced, shadow) == ("change", None, hidden)
+    else:
+        assert first_is(shadow, new)
+        assert [route for route in shadow if route != new] == [r for r in hidden if r != replaced]
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(2, 9))
-def test_lives(seed: int) -> None:
-    """In 3,500 cycles no route of the other program is lost, too many or at another place, and no
-    reset fails.
+def _is_as_before(before: Sequence[str], after: Sequence[str]) -> None:
+    """Assert that the routes are as before; one of ours that stood in the middle of its place may
+    stand last.
+
+    One of ours whose gateway is no longer reachable the kernel does not take back.
     """
-    lead(seed, 500)
+    assert foreign(after) == foreign(before)
+    for spot in {place(route) for route in (*ours(before), *ours(after))}:
+        then, now = (
+            [route for route in routes if place(route) == spot] for routes in (before, after)
+        )
+        moved = ours(then[1:-1])
+        last = [*(route for route in then if route not in moved), *moved]
+        kept = [route for route in then if route in foreign(then) or _is_reachable(route, before)]
+        assert now in (then, last, kept)
+
+
+def _as_shown(route: StaticRoute) -> str:
+    """Return a route of a config as `ip` shows it."""
+    metric = f" metric {route.metric}" if route.metric else ""
+    way = f"via {route.gateway} dev {route.dev}"
+    return f"unicast {route.destination} {way} proto 142 scope global{metric}"
+
+
+def _may_be_refused(route: str, routes: Sequence[str]) -> bool:
+    """Return whether the kernel has its own route in the place, or does not reach the gateway."""
+    in_place = [each for each in routes if place(each) == place(route)]
+    is_connected = any(" proto kernel " in f"{each} " for each in in_place)
+    return (route not in in_place and is_connected) or not _is_reachable(route, routes)
+
+
+def _is_reachable(route: str, routes: Sequence[str]) -> bool:
+    """Return whether the gateway of a route of ours is on a connected network of its device."""
+    words = route.split()
+    network = f"{words[3].rpartition('.')[0]}.0/24"
+    connected = f"unicast {network} dev {words[5]} proto kernel "
+    return any(route.startswith(connected) for route in routes)
+
+
+@pytest.mark.parametrize(
+    ("seed", "cycles"),
+    [(1, 25), *(pytest.param(seed, 500, marks=pytest.mark.soak) for seed in range(2, 9))],
+)
+def test_lives(seed: int, cycles: int) -> None:
+    """In 25 cycles, and 3,500 of the soak run, no route of the other program is lost, too many or
+    at another place, and no reset fails.
+    """
+    with Beside.made() as beside:
+        life = Life(beside, random.Random(seed))
+        for _ in range(cycles):
+            life.cycle()

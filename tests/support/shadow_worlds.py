@@ -11,96 +11,132 @@ import re
 import select
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
+from typing import IO, Final
 
-import attrs
+from support.patience import in_time
+from support.watched_nodes import kernel_host
 
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.node.configure import Reset
 from hostrouting.testing import KernelNode
+from phases import execute
 
-#: Of the routes that the other program makes.
-PROTOCOLS = ("static", "dhcp", "bird")
-_MAKERS = (*PROTOCOLS, "kernel")
-#: Of some of these routes: the routes of another tos are a place by themselves.
-TOS = "0x10"
-NODE = (
-    "link add eth0 type ifb",
-    "link add eth1 type ifb",
-    "link set eth0 up",
-    "link set eth1 up",
-    "address add 10.1.0.2/24 dev eth0",
-    "address add 10.1.0.3/24 dev eth0",
-    "address add 10.2.0.2/24 dev eth1",
-    "route add default via 10.1.0.1 dev eth0 proto dhcp metric 100",
+_NODE: Final = (
+    "link add eth0 up type ifb; link add eth1 up type ifb; "
+    "address add 10.1.0.2/24 dev eth0; address add 10.1.0.3/24 dev eth0; "
+    "address add 10.2.0.2/24 dev eth1; "
+    "route add default via 10.1.0.1 dev eth0 proto dhcp metric 100"
 )
 #: Carrier comes and goes a moment after the device itself.
-_FLAGS = re.compile(r" (linkdown|dead)\b")
-_HANGS_AFTER = 60.0
-_REFUSAL = re.compile(r"(?P<reason>[^\n]*)\nCommand failed -:(?P<line>\d+)\n")
+_FLAGS: Final = re.compile(r" (linkdown|dead)\b")
+_HANGS_AFTER: Final = 60.0
 
 
-class Hand:
+class _Program:
     """Another program in a namespace: one `ip -batch`, which takes commands as long as it lives."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, node: KernelNode) -> None:
         self._process = subprocess.Popen(
-            ["ip", "-n", namespace, "-force", "-details", "-oneline", "-batch", "-"],
+            ["ip", "-n", node.name, "-force", "-details", "-oneline", "-batch", "-"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._commands = self._process.stdin
-        self._answers, self._refusals = self._process.stdout.fileno(), self._process.stderr.fileno()
         self._lines = 0
 
     def close(self) -> None:
         """Let it end."""
         self._process.communicate()
 
-    def tell(self, *commands: str) -> list[str]:
-        """Let it run commands; return a reason for each that was refused, and an empty text for the
-        others.
-        """
-        first = self._lines + 1
-        self._lines += len(commands) + 1
-        # The last one is refused in any case, and so tells that all are done.
-        self._commands.write("\n".join([*commands, "barrier", ""]).encode())
-        told, last = "", f"Command failed -:{self._lines}\n"
-        while not told.endswith(last):
-            told += self._read(self._refusals)
-        reasons = {int(match["line"]): match["reason"] for match in _REFUSAL.finditer(told)}
-        return [reasons.get(first + at, "") for at in range(len(commands))]
+    def run(self, command: str) -> str:
+        """Run a command; return the reason of a refusal, or an empty text."""
+        self._lines += 2
+        assert self._process.stdin is not None
+        # The second one is refused in any case: then the first is done.
+        self._process.stdin.write(f"{command}\nbarrier\n".encode())
+        refusals, last = "", f"Command failed -:{self._lines}\n"
+        while not refusals.endswith(last):
+            refusals += _read(self._process.stderr)
+        reason, failed, _ = refusals.partition(f"\nCommand failed -:{self._lines - 1}\n")
+        return reason if failed else ""
 
+    def routes(self, selector: str) -> list[str]:
+        """Return routes of table main as `ip -details` shows them, in the order of the kernel."""
+        self.run(f"route show table main {selector}")
+        # So that there is something to read in any case.
+        self.run("link show dev lo")
+        *lines, _ = _read(self._process.stdout).splitlines()
+        return [_FLAGS.sub("", line).strip() for line in lines if not line.startswith("nh_info ")]
+
+
+def _read(pipe: IO[bytes] | None) -> str:
+    assert pipe is not None
+    assert select.select([pipe], [], [], _HANGS_AFTER)[0], "ip does not answer"
+    read = os.read(pipe.fileno(), 1 << 20)
+    assert read, "ip has ended"
+    return read.decode()
+
+
+class Beside:
+    """A node on which hostrouting works beside another program, and its shadow, on which the
+    program is alone. `selector` names the routes that are shown.
+    """
+
+    def __init__(self, node: KernelNode, programs: Sequence[_Program], selector: str) -> None:
+        self.node = node
+        self.host = kernel_host(node)
+        self._here, self._there = programs
+        self._selector = selector
+
+    @classmethod
+    @contextmanager
+    def made(cls, selector: str = "") -> Iterator[Beside]:
+        """Make the two."""
+        with (
+            KernelNode.made() as node,
+            KernelNode.made() as shadow,
+            closing(_Program(node)) as here,
+            closing(_Program(shadow)) as there,
+        ):
+            beside = cls(node, (here, there), selector)
+            beside.agree(_NODE)
+            yield beside
+
+    def apply(self, config: HostRoutingConfig) -> None:
+        """Apply a config."""
+        # Nothing heals while it waits.
+        execute(Configure(config, host=self.host), in_time())
+
+    def reset(self) -> None:
+        """Remove all of hostrouting's."""
+        execute(Reset(HostRoutingConfig(), host=self.host), in_time())
+
+    def act(self, command: str) -> tuple[str, str]:
+        """Run a command of the program in both; return the refusals, or empty texts."""
+        return self._here.run(command), self._there.run(command)
+
+    def agree(self, commands: str) -> None:
+        """Run commands that both must answer alike, whatever the answer is."""
+        for command in commands.split("; "):
+            refused, refused_in_shadow = self.act(command)
+            assert refused == refused_in_shadow, command
+
+    @property
     def routes(self) -> list[str]:
-        """Return the routes of table main as `ip -details` shows them, in the order of the kernel."""
-        self.tell("route show table main")
-        shown = self._read(self._answers) if select.select([self._answers], [], [], 0)[0] else ""
-        lines = [_FLAGS.sub("", line).strip() for line in shown.splitlines()]
-        return [line for line in lines if not line.startswith("nh_info ")]
+        """The routes of the node."""
+        return self._here.routes(self._selector)
 
-    @staticmethod
-    def _read(pipe: int) -> str:
-        assert select.select([pipe], [], [], _HANGS_AFTER)[0], "ip does not answer"
-        read = os.read(pipe, 1 << 20)
-        assert read, "ip has ended"
-        return read.decode()
+    @property
+    def shadow(self) -> list[str]:
+        """The routes that the program has alone."""
+        return self._there.routes(self._selector)
 
 
-def destination(route: str) -> str:
-    """Return the destination of a route as it is shown."""
-    return route.split()[1]
-
-
-def place(route: str) -> tuple[str, str, str]:
+def place(route: str) -> tuple[str, ...]:
     """Return destination, tos and metric of a route as it is shown."""
-    words = route.split()
-    tos, metric = (
-        words[words.index(name) + 1] if name in words else "" for name in ("tos", "metric")
-    )
-    return words[1], tos, metric
+    return (route.split()[1], *re.findall(r" (?:tos|metric) \w+", route))
 
 
 def ours(routes: Sequence[str]) -> list[str]:
@@ -116,73 +152,3 @@ def foreign(routes: Sequence[str]) -> list[str]:
 def first_is(routes: Sequence[str], wanted: str) -> bool:
     """Return whether a route is the first one of its place."""
     return next((route for route in routes if place(route) == place(wanted)), None) == wanted
-
-
-@attrs.frozen
-class Deed:
-    """A command in both namespaces: its refusals, and the routes before and after."""
-
-    command: str
-    refused: str
-    refused_in_shadow: str
-    before: list[str]
-    after: list[str]
-    shadow_before: list[str]
-    shadow_after: list[str]
-
-    @property
-    def counts(self) -> bool:
-        """Whether both refused it alike, or both accepted it, and it met no route of ours."""
-        return self.refused == self.refused_in_shadow and ours(self.before) == ours(self.after)
-
-
-@attrs.frozen
-class Twins:
-    """A node on which hostrouting works, and its shadow, on which it does not."""
-
-    node: KernelNode
-    here: Hand
-    there: Hand
-
-    @classmethod
-    @contextmanager
-    def made(cls) -> Iterator[Twins]:
-        """Make the two."""
-        with ExitStack() as stack:
-            nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
-            hands = [Hand(node.name) for node in nodes]
-            for hand in hands:
-                stack.callback(hand.close)
-            twins = cls(nodes[0], *hands)
-            twins.agree(*NODE)
-            yield twins
-
-    def agree(self, *commands: str) -> None:
-        """Run commands that both must answer alike, whatever the answer is."""
-        answers = [hand.tell(*commands) for hand in (self.here, self.there)]
-        assert answers[0] == answers[1], commands
-
-    def act(self, command: str) -> Deed:
-        """Run a command of the other program in both."""
-        before, shadow_before = self.here.routes(), self.there.routes()
-        [refused], [refused_in_shadow] = self.here.tell(command), self.there.tell(command)
-        after, shadow_after = self.here.routes(), self.there.routes()
-        return Deed(command, refused, refused_in_shadow, before, after, shadow_before, shadow_after)
-
-    def forget(self, prefix: str) -> None:
-        """Take away all foreign routes to a destination, from both."""
-        for hand in (self.here, self.there):
-            count = sum(destination(route) == prefix for route in hand.routes())
-            # Without their next hops, since the kernel may show these in another form than it
-            # takes.
-            each_way = [
-                f"route del {prefix} proto {each}{tos}"
-                for each in _MAKERS
-                for tos in ("", f" tos {TOS}")
-            ]
-            hand.tell(*each_way * count)
-        self.same()
-
-    def same(self) -> None:
-        """Assert that the foreign routes are the same in both, in the same order."""
-        assert foreign(self.here.routes()) == foreign(self.there.routes())
