@@ -188,7 +188,7 @@ class Life:
         elif earlier and chance() < 0.4:
             self.act(pick(VERBS), earlier)
         else:
-            prefix = pick([*PREFIXES, *(route.destination for route in self.applied * 2)])
+            prefix = pick([*PREFIXES, *[route.destination for route in self.applied] * 2])
             spot = f"{prefix}{TOS * (chance() < 0.15)}{pick(METRICS)}"
             self.act(pick(VERBS), pick(WAYS).format(spot, pick(PROTOCOLS)))
 

@@ -99,23 +99,6 @@ class TestWithout:
         with pytest.raises(OSError, match="No route to host"):
             client.connect((POD, server.getsockname()[1]))
 
-    def test_no_datagram_reaches_a_pod(self, plain: ProbeWorld) -> None:
-        """Only the packet that a global address has sent after it arrives."""
-        server = plain.bound(plain.pod, SOCK_DGRAM, POD)
-        for data, client in (
-            (b"probe", plain.probe(SOCK_DGRAM)),
-            (b"other", plain.bound(plain.cloud, SOCK_DGRAM, CLOUD_GLOBAL)),
-        ):
-            client.sendto(data, server.getsockname())
-        assert server.recv(9) == b"other"
-
-    def test_the_node_itself_answers(self, plain: ProbeWorld) -> None:
-        """At its link-local address; there is nothing to forward."""
-        server = plain.bound(plain.node, SOCK_STREAM, "::")
-        server.listen()
-        client = plain.probe(SOCK_STREAM)
-        client.connect((NODE_LOCAL, server.getsockname()[1]))
-
 
 class TestProbes:
     @pytest.mark.parametrize("data", [b"GET /healthz", FOUR_KILOBYTES])

@@ -71,13 +71,17 @@ class TestPlan:
         assert planned(host, ctx) == [f"~ {TABLE} ({detail})"]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
-        """Rules cannot be read, files can: the plan names the rules that it does not know."""
+        """Rules cannot be read, files can: the plan names the rules that it does not know. For a
+        check that is an error, no finding.
+        """
         apply(host, ctx)
         host.nftables.may_read = False
         unknown = "only root can read it"
         assert planned(host, ctx) == [f"~ {TABLE} (unless it is in place: {unknown})"]
         last = ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]
         assert str(last) == f"- {TABLE} (if it exists: {unknown})"
+        with pytest.raises(PermissionDeniedError):
+            check(host, ctx)
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """The detail names the missing answers, of a router and of the cloud."""
@@ -143,15 +147,14 @@ class TestPlan:
 
 class TestCheck:
     def test_in_place(self, host: FakeHost, ctx: Context) -> None:
-        """Nothing is found; nor is anything where nothing is wanted, or in an image."""
+        """Nothing is found; nor is anything where nothing is wanted, or in an image.
+
+        After a foreign flush it names the missing parts, with the next step.
+        """
         assert check(host, ctx, OFF) == []
         apply(host, ctx)
         assert check(host, ctx) == []
         assert check(FakeHost(is_live=False), ctx) == []
-
-    def test_missing(self, host: FakeHost, ctx: Context) -> None:
-        """After a foreign flush it names the missing parts, with the next step."""
-        apply(host, ctx)
         host.nftables.texts.clear()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is not loaded; apply the config"]
 
@@ -226,9 +229,3 @@ class TestCheck:
         host.metadata.error = BackendError("no answer")
         host.nftables.texts.clear()
         assert len(check(host, ctx)) == 1
-
-    def test_without_root(self, host: FakeHost, ctx: Context) -> None:
-        """The rules cannot be read, and that is an error, no finding."""
-        host.nftables.may_read = False
-        with pytest.raises(PermissionDeniedError):
-            check(host, ctx)

@@ -18,7 +18,6 @@ from support.probe_nodes import (
     ADDRESS,
     CONFIG,
     FOREIGN,
-    NEIGHBOUR,
     OFF,
     OURS,
     REASONS,
@@ -90,25 +89,6 @@ class TestDo:
         apply(host, ctx)
         assert state(host) == before
         assert host.nftables.operations.calls == [("table", *OURS)]
-
-    @pytest.mark.parametrize(
-        "ruleset",
-        [
-            FOREIGN,
-            "table ip6 azureSLBProbe",
-            render(RULES).replace("priority -300", "priority -200"),
-        ],
-    )
-    def test_drifted(self, ctx: Context, ruleset: str, caplog: pytest.LogCaptureFixture) -> None:
-        """Whatever bears the name is replaced, chains and hooks included."""
-        caplog.set_level(logging.INFO)
-        host = made_host(f"{ruleset}\n{NEIGHBOUR}")
-        apply(host, ctx)
-        assert host.nftables.tables[OURS] == expected_listing(RULES)
-        assert ("ip6", "theirs") in host.nftables.tables
-        assert says(caplog, logging.INFO)[0].startswith(
-            f"{TABLE} replaced, because it had drifted ("
-        )
 
     def test_a_table_with_flags(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
@@ -283,6 +263,12 @@ class TestDo:
         ]
         assert host.files.read(RULESET_PATH) == render(RULES).encode()
         assert task.plan(ctx) == []
+        # Wherever systemd looks for it, nothing is warned of.
+        host.files.write("/usr/local/sbin/nft", b"", mode=0o755)
+        caplog.clear()
+        task.do(ctx)
+        assert says(caplog, logging.WARNING) == []
+        host.files.remove("/usr/local/sbin/nft")
         task.undo(ctx)
         assert host.files.tree.snapshot() == {}
 
@@ -295,13 +281,6 @@ class TestDo:
         for required in (not is_required, is_required):
             apply(host, ctx, config(dev="eth0", required=required))
         assert host.files.read(GATING_PATH) == asked
-
-    def test_an_image_with_nft(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Wherever systemd looks for it, nothing is warned of."""
-        host = FakeHost(is_live=False)
-        host.files.write("/usr/local/sbin/nft", b"", mode=0o755)
-        apply(host, ctx, config(dev="eth0"))
-        assert says(caplog, logging.WARNING) == []
 
 
 class TestNoPart:

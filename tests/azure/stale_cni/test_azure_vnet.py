@@ -115,11 +115,6 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     [
         (b" ", "Expecting value: line 1 column 2 (char 1)"),
         (b"[]", "the file should be an object, not list"),
-        (b'{"Network": []}', "the file.Network should be an object, not list"),
-        (
-            b'{"Network": {"ExternalInterfaces": "eth0"}}',
-            "the file.Network.ExternalInterfaces should be an object, not str",
-        ),
         (
             b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}',
             "the file.Network.ExternalInterfaces['eth0'] should be an object, not int",
@@ -130,10 +125,6 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
             "HostIfName should be text, not int",
         ),
         (
-            state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"),
-            f"an entry of {IN_ENDPOINTS}.IPAddresses.IP should be text, not int",
-        ),
-        (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": "x"', state_of({"a": []})),
             f"{IN_ENDPOINTS}.IPAddresses should be a list, not str",
         ),
@@ -141,14 +132,7 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": [7]', state_of({"a": []})),
             f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not int",
         ),
-        (
-            re.sub(
-                rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16"]', state_of({"a": []})
-            ),
-            f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not str",
-        ),
         (b'{"foo": 1}', "the file has no Network"),
-        (b'{"IPAM": {}}', "the file has no Network"),
         (b'{"Network": {"Version": "v2"}}', "the file.Network has no ExternalInterfaces"),
         (
             b'{"Network": {"ExternalInterfaces": {"eth0": {"Name": "eth0"}}}}',
