@@ -45,7 +45,7 @@ def test_boot_script_and_marker_have_none(tmp_path: Path) -> None:
     """The script shows what the task shows, on stderr and in the marker."""
     with KernelNode.made() as node:
         asked = AskedNode(node, tmp_path)
-        asked.link("eth0", "10.224.0.4/16")
+        asked.links("eth0")
         asked.default("eth0")
         hostile(node)
         ran = asked.run(["172.17.0.0/16"], {"mode": "STRICT"})

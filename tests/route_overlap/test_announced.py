@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.announced_proofs import check_nothing_is_missed, check_script_equals_proof
 from support.announced_worlds import Announced, announced_worlds, announcements
 from support.carriers import add_pod
-from support.examples import FEW
 from support.kernel import needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, World
 
@@ -17,29 +16,13 @@ from hostrouting.testing import KernelNode
 
 
 @needs_kernel
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(world=announced_worlds(rare=True), announced=announcements)
-def test_nothing_is_missed(world: World, announced: Announced) -> None:
-    """Each address that the kernel loses with the fabric was found before, whatever rules and
-    tables there are.
-    """
-    with KernelNode.made() as node:
-        announced.prepare(node)
-        world.arrange(node)
-        check_nothing_is_missed(node, world, announced)
-
-
-@needs_kernel
-@settings(
-    max_examples=FEW,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(world=announced_worlds(rare=True), announced=announcements, has_debris=st.booleans())
-def test_the_boot_script_finds_the_same(
+def test_nothing_is_missed(
     world: World, announced: Announced, has_debris: bool, tmp_path: Path
 ) -> None:
-    """Under announced addresses the boot script finds the same addresses, with the same devices, as
-    the proof.
+    """Each address that the kernel loses with the fabric was found before, whatever rules and
+    tables there are; and the boot script finds the same addresses, with the same devices.
     """
     with KernelNode.made() as node, KernelNode.made() as pods:
         announced.prepare(node)
@@ -47,3 +30,4 @@ def test_the_boot_script_finds_the_same(
         add_pod(node, pods)
         through = AMONG_DEBRIS if has_debris else ()
         check_script_equals_proof(node, world, announced, tmp_path, through=through)
+        check_nothing_is_missed(node, world, announced)

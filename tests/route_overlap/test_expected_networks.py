@@ -51,22 +51,13 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]
             yield AskedNode(node, tmp_path)
 
 
-def connect(asked: AskedNode) -> None:
-    for dev, address in (
-        ("ib0", "172.16.1.4/16"),
-        ("eth0", "10.224.0.4/16"),
-        ("eth1", "10.225.0.4/16"),
-    ):
-        asked.link(dev, address)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_device(asked: AskedNode, case: str) -> None:
     """It has a default route and an address in the network; without one, or with several, each
     address is a finding.
     """
     defaults, expected, verdict = CASES[case]
-    connect(asked)
+    asked.links("ib0", "eth0", "eth1")
     for metric, dev in enumerate(defaults):
         asked.default(dev, metric=metric)
     report = asked.ask(SERVICES, expectedDevs=expected)
@@ -83,14 +74,14 @@ def test_a_renamed_device(asked: AskedNode) -> None:
     asked.link("enP1", "10.224.0.4/16")
     assert not asked.ask(SERVICES, expectedDevs=[NODES]).ok
     asked.node.remove_link("enP1")
-    asked.link("eth0", "10.224.0.4/16")
+    asked.links("eth0")
     asked.default("eth0")
     assert asked.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
 
 
 def test_several_are_not_waited_for(asked: AskedNode, tmp_path: Path) -> None:
     """Time resolves none of them; for the first one task and script wait, see test_waiting.py."""
-    connect(asked)
+    asked.links("ib0", "eth0", "eth1")
     asked.default("eth0", metric=1)
     asked.default("eth1", metric=2)
     node, clock = asked.node, ManualClock(auto=True)
@@ -151,7 +142,7 @@ def test_kinds_of_the_kernel(tmp_path: Path) -> None:
         lines += [f"address add 10.224.{n >> 8}.{n & 255}/32 dev pod9" for n in range(512, 2512)]
         (tmp_path / "batch").write_text("\n".join(lines))
         node.ip(f"-batch {tmp_path}/batch")
-        asked.link("eth0", "10.224.0.4/16")
+        asked.links("eth0")
         asked.default("eth0")
         node.ip("link add br0 type bridge")
         node.ip("link set br0 up")

@@ -21,7 +21,7 @@ UNIT = "/etc/systemd/system/check-route-overlap.service"
 
 def hostile(asked: AskedNode) -> AskedNode:
     """A node whose fabric has the network of Azure's platform."""
-    asked.link("eth0", "10.224.0.4/16")
+    asked.links("eth0")
     asked.link("ib0", "168.63.1.4/16")
     asked.default("eth0")
     return asked
@@ -52,7 +52,7 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
 def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:
     """With the way to drop it; a CIDR that the config names itself is not of the preset."""
     asked = AskedNode(MemoryBackend(), tmp_path)
-    asked.link("eth0", "10.224.0.4/16")
+    asked.links("eth0")
     wanted = ["168.63.129.16/32"]
     advice = asked.ask(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
     assert (

@@ -11,7 +11,7 @@ from support.overlap_proofs import prove, shapes
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Lookup
-from hostrouting.net.addresses import Address, parse_ipv4
+from hostrouting.net.addresses import Address, parse_cidr
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove_egress
@@ -86,9 +86,7 @@ def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
     bad one.
     """
     legs = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0"))
-    node.insert_route(
-        Route(network=parse_ipv4("10.96.0.0"), prefix_length=16, nexthops=legs, protocol=3)
-    )
+    node.insert_route(Route.parse("10.96.0.0/16", nexthops=legs, protocol=3))
     [finding] = prove(node, "10.96.0.0/16").findings
     assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
 
@@ -152,7 +150,7 @@ def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
 def test_all_cidrs_are_one_question_to_the_kernel(node: MemoryBackend) -> None:
     """A thousand CIDRs open as many conversations as one, whether a rule selects by source or not."""
     cidrs = [f"10.{number // 256}.{number % 256}.0/24" for number in range(1_000)]
-    node.add_rule(Rule(100, table=254, source=(parse_ipv4("10.224.0.4"), 32)))
+    node.add_rule(Rule(100, table=254, source=parse_cidr("10.224.0.4/32")))
     counts = []
     for expected in cidrs[:1], cidrs:
         with patch.object(node, "lookup", wraps=node.lookup) as lookup:

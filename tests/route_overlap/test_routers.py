@@ -36,7 +36,7 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
         NextHop(Address.parse("10.224.0.1"), "eth0"),
         NextHop(Address.parse("10.225.0.1"), "eth1"),
     )
-    node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
+    node.insert_route(Route.parse("0.0.0.0/0", nexthops=hops, protocol=3))
     node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
     node.add_route("default", dev="eth1", metric=200)
     node.add_route("10.96.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=142)

@@ -61,28 +61,19 @@ def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path:
     assert (ran.status, "the node has no IPv4 default route" in ran.output) == (1, True)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(world=announced_worlds(), announced=announcements, in_vrf=some_devices)
-def test_nothing_is_missed(world: World, announced: Announced, in_vrf: set[str]) -> None:
+def test_nothing_is_missed(
+    world: World, announced: Announced, in_vrf: set[str], tmp_path: Path
+) -> None:
     """On any node with a VRF, too, each address that the kernel loses with the fabric was found
-    before.
+    before, by the proof and by the boot script.
     """
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)
         world.arrange(node)
-        check_nothing_is_missed(node, world, announced)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(world=announced_worlds(), announced=announcements, in_vrf=some_devices)
-def test_the_boot_script_finds_the_same(
-    world: World, announced: Announced, in_vrf: set[str], tmp_path: Path
-) -> None:
-    """On any node with a VRF, too, the boot script finds the same as the proof."""
-    with node_with_vrf(in_vrf) as node:
-        announced.prepare(node)
-        world.arrange(node)
         check_script_equals_proof(node, world, announced, tmp_path)
+        check_nothing_is_missed(node, world, announced)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -38,99 +38,100 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
     return [(route.destination, route.gateway, route.dev) for route in report.suggested_routes]
 
 
-class TestExpectedDevs:
-    def test_a_default_route_by_the_wrong_device_at_a_lower_metric(self, asked: AskedNode) -> None:
-        """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of
-        the right one.
-        """
-        asked.link("ib0", "172.16.1.4/16")
-        asked.link("eth0", "10.224.0.4/16")
-        asked.default("ib0", metric=50)
-        asked.default("eth0", metric=100)
-        trusted = asked.ask(SERVICES)
-        assert trusted.verdict == f"{SERVICES} leaves by ib0"
-        [note] = trusted.notes
-        assert str(note) == (
-            "note: chosen-exit: the IPv4 default route by ib0: decides, by its metric, before that by eth0; "
-            'if that is right, add "expectedDevs": ["ib0"] to routeOverlap'
-        )
-        report = asked.ask(SERVICES, expectedDevs=["eth0"])
-        assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
-        assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
-        assert report.notes == ()
-
-    def test_a_default_route_over_two_devices(self, asked: AskedNode) -> None:
-        """A hash sends some of the flows by the wrong one, which the finding names."""
-        asked.link("ib0", "172.16.1.4/16")
-        asked.link("eth0", "10.224.0.4/16")
-        asked.default("ib0", "eth0")
-        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
-        report = asked.ask(SERVICES, expectedDevs=["eth0"])
-        assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
-        assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
-
-    def test_suggested_routes_go_by_an_expected_device(self, asked: AskedNode) -> None:
-        """Not by the default route that comes first, though its device is allowed to carry the
-        addresses.
-        """
-        asked.link("ib0", "172.16.1.4/16")
-        asked.link("eth1", "10.225.0.4/16")
-        asked.link("eth0", "10.224.0.4/16")
-        asked.default("eth1", metric=50)
-        asked.default("eth0", metric=100)
-        report = asked.ask("172.16.8.0/22", SERVICES, expectedDevs=["eth0"], allowedDevs=["eth1"])
-        assert shapes(report) == [("172.16.8.0/22", "overlap", ("ib0",), "ib0")]
-        assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
-
-    def test_without_any_default_route(self, asked: AskedNode) -> None:
-        """The routes by the expected device count; all else has no route, and a default route is
-        advised.
-        """
-        asked.link("eth0", "10.224.0.4/16")
-        asked.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
-        assert asked.ask(SERVICES, expectedDevs=["eth0"]).verdict == f"{SERVICES} leaves by eth0"
-        report = asked.ask(SERVICES, "10.97.0.0/16", expectedDevs=["eth0"])
-        assert shapes(report) == [("10.97.0.0/16", "no-route", (), None)]
-        assert report.expected_devs == ("eth0",)
-        assert report.advice == (
-            "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
-        )
-
-    def test_without_the_expected_device(self, asked: AskedNode) -> None:
-        """A name that no device has is said, instead of a lease by it that cannot come."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.default("eth0")
-        advice = asked.ask(SERVICES, expectedDevs=["Eth0", "gone0"]).advice.splitlines()
-        assert advice[0] == (
-            "The node has no device Eth0 and no device gone0: correct expectedDevs, "
-            "or see the driver of the device (ip link show)."
-        )
-        assert not [line for line in advice if line.startswith("Give ")]
-        asked.link("eth1", "10.225.0.4/16", carrier=False)
-        advice = asked.ask(SERVICES, expectedDevs=["gone0", "eth1"]).advice.splitlines()
-        assert [line.partition(": ")[0] for line in advice[:3]] == [
-            "The node has no device gone0",
-            "Give the node a default route by eth1",
-            "eth1 has no carrier",
-        ]
-
-    def test_an_expected_device_that_is_down(self, asked: AskedNode) -> None:
-        """The first step is to set it up: neither its cable nor its lease is the reason."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.node.set_up("eth0", up=False)
-        advice = asked.ask(SERVICES, expectedDevs=["eth0"]).advice.splitlines()
-        assert advice[0] == "eth0 is down; run: ip link set eth0 up"
-        assert not [line for line in advice if "cable" in line]
+# --- expected devices
 
 
-class TestDeadEnds:
-    def test_the_default_device_without_carrier(self, asked: AskedNode) -> None:
-        """Its routes stand, and all that they take is lost: no route by it is suggested, and
-        nothing to be allowed.
-        """
-        asked.link("eth0", "10.224.0.4/16", carrier=False)
-        asked.default("eth0")
-        report = asked.ask(SERVICES)
+def test_a_default_route_by_the_wrong_device_at_a_lower_metric(asked: AskedNode) -> None:
+    """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of the
+    right one.
+    """
+    asked.links("ib0", "eth0")
+    asked.default("ib0", metric=50)
+    asked.default("eth0", metric=100)
+    trusted = asked.ask(SERVICES)
+    assert trusted.verdict == f"{SERVICES} leaves by ib0"
+    [note] = trusted.notes
+    assert str(note) == (
+        "note: chosen-exit: the IPv4 default route by ib0: decides, by its metric, before that by eth0; "
+        'if that is right, add "expectedDevs": ["ib0"] to routeOverlap'
+    )
+    report = asked.ask(SERVICES, expectedDevs=["eth0"])
+    assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
+    assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+    assert report.notes == ()
+
+
+def test_a_default_route_over_two_devices(asked: AskedNode) -> None:
+    """A hash sends some of the flows by the wrong one, which the finding names."""
+    asked.links("ib0", "eth0")
+    asked.default("ib0", "eth0")
+    assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
+    report = asked.ask(SERVICES, expectedDevs=["eth0"])
+    assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
+    assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+
+
+def test_suggested_routes_go_by_an_expected_device(asked: AskedNode) -> None:
+    """Not by the default route that comes first, though its device is allowed to carry the
+    addresses.
+    """
+    asked.links("ib0", "eth1", "eth0")
+    asked.default("eth1", metric=50)
+    asked.default("eth0", metric=100)
+    report = asked.ask("172.16.8.0/22", SERVICES, expectedDevs=["eth0"], allowedDevs=["eth1"])
+    assert shapes(report) == [("172.16.8.0/22", "overlap", ("ib0",), "ib0")]
+    assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
+
+
+def test_without_any_default_route(asked: AskedNode) -> None:
+    """The routes by the expected device count; all else has no route, and a default route is
+    advised.
+    """
+    asked.links("eth0")
+    asked.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
+    report = asked.ask(SERVICES, "10.97.0.0/16", expectedDevs=["eth0"])
+    assert shapes(report) == [("10.97.0.0/16", "no-route", (), None)]
+    assert report.expected_devs == ("eth0",)
+    assert report.advice == (
+        "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
+    )
+    asked.node.set_up("eth0", up=False)
+    [first, *others] = asked.ask(SERVICES, expectedDevs=["eth0"]).advice.splitlines()
+    assert first == "eth0 is down; run: ip link set eth0 up"
+    assert "cable" not in "".join(others)
+
+
+def test_without_the_expected_device(asked: AskedNode) -> None:
+    """A name that no device has is said, instead of a lease by it that cannot come."""
+    asked.links("eth0", "eth1", dead="eth1")
+    asked.default("eth0")
+    advice = asked.ask(SERVICES, expectedDevs=["Eth0", "gone0"]).advice
+    assert advice.startswith(
+        "The node has no device Eth0 and no device gone0: correct expectedDevs, "
+        "or see the driver of the device (ip link show)."
+    )
+    assert "\nGive " not in advice
+    advice = asked.ask(SERVICES, expectedDevs=["gone0", "eth1"]).advice
+    assert [line.partition(": ")[0] for line in advice.splitlines()[:3]] == [
+        "The node has no device gone0",
+        "Give the node a default route by eth1",
+        "eth1 has no carrier",
+    ]
+
+
+# --- dead ends
+
+
+def test_the_default_device_without_carrier(asked: AskedNode) -> None:
+    """Its routes stand, and all that they take is lost, but for the node's own address: no route by
+    it is suggested, and it is not to be allowed.
+
+    An overlap beside it is still found.
+    """
+    asked.links("eth0", "ib0", dead="eth0")
+    asked.default("eth0")
+    for section in {}, {"allowedDevs": ["eth*"]}:
+        report = asked.ask(SERVICES, **section)
         assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
         assert (
             "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0"
@@ -140,165 +141,128 @@ class TestDeadEnds:
             report.advice
             == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
         )
-
-    def test_its_own_address_is_fine(self, asked: AskedNode) -> None:
-        """The node reaches its own addresses without a wire; the rest of the connected network is
-        lost.
-        """
-        asked.link("eth0", "10.224.0.4/16", carrier=False)
-        asked.default("eth0")
-        report = asked.ask("10.224.0.4/32", "10.224.0.4/31")
-        assert [(cidr, finding.first, finding.last) for cidr, finding in report.findings] == [
-            ("10.224.0.4/31", "10.224.0.5", "10.224.0.5")
-        ]
-
-    @pytest.mark.parametrize("asked", ["kernel"], indirect=True)
-    def test_its_own_address_is_carried_by_another(self, asked: AskedNode) -> None:
-        """A device that is down does not carry for the sake of its own address, unless nothing else
-        is expected.
-        """
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link("eth1", "10.225.0.4/16")
-        asked.default("eth0", "eth1")
-        asked.node.set_up("eth0", up=False)
-        assert (
-            asked.ask("10.224.0.4/32", SERVICES).verdict
-            == f"10.224.0.4/32, {SERVICES} leave by eth1"
-        )
-        assert asked.ask("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
-
-    def test_one_of_two_next_hops(self, asked: AskedNode) -> None:
-        """The kernel goes on to send some of the flows by it."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link("eth1", "10.225.0.4/16", carrier=False)
-        asked.default("eth0", "eth1")
-        report = asked.ask(SERVICES)
-        assert shapes(report) == [(SERVICES, "dead-end", ("eth0", "eth1"), "eth1")]
-        assert "dead end, eth1 has no carrier, one of eth0, eth1 (" in str(report)
-
-    def test_no_route_by_it_is_suggested(self, asked: AskedNode) -> None:
-        """An overlap beside it is still found, and `allowedDevs` is proposed for the overlap's
-        device alone.
-        """
-        asked.link("eth0", "10.224.0.4/16", carrier=False)
-        asked.link("ib0", "172.16.1.4/16")
-        asked.default("eth0")
-        report = asked.ask("172.16.8.0/22", SERVICES)
-        assert shapes(report) == [
-            ("172.16.8.0/22", "overlap", ("ib0",), "ib0"),
-            (SERVICES, "dead-end", ("eth0",), "eth0"),
-        ]
-        assert suggested(report) == []
-        assert report.allowance.endswith('"allowedDevs": ["ib0"]}')
-        # An overlap alone names the device, too, and not the main table, in which a route will help
-        # once it is back.
-        advice = asked.ask("172.16.8.0/22").advice
-        assert advice.startswith("eth0 has no carrier: ")
-
-    def test_a_wrong_device_beside_a_dead_one_is_an_overlap(self, asked: AskedNode) -> None:
-        """The carrier comes back by itself, the other device stays wrong."""
-        asked.link("eth0", "10.224.0.4/16", carrier=False)
-        asked.link("ib0", "172.16.1.4/16")
-        asked.default("eth0", "ib0")
-        report = asked.ask(SERVICES, expectedDevs=["eth0"])
-        assert shapes(report) == [(SERVICES, "overlap", ("eth0", "ib0"), "ib0")]
-        assert '"allowedDevs": ["ib0"]' in report.allowance
-
-    def test_to_allow_a_dead_device_makes_it_no_better(self, asked: AskedNode) -> None:
-        """An expected device needs a carrier, also if a pattern matches it."""
-        asked.link("eth0", "10.224.0.4/16", carrier=False)
-        asked.default("eth0")
-        report = asked.ask(SERVICES, allowedDevs=["eth*"])
-        assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
-
-    def test_an_allowed_device_may_be_dead(self, asked: AskedNode) -> None:
-        """A CNI's bridge has no carrier while no pod runs."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link("cni0", "10.244.0.1/24", carrier=False)
-        asked.default("eth0")
-        report = asked.ask("10.244.0.0/16")
-        assert report.verdict == "10.244.0.0/16 leaves by eth0, cni0"
-        reason = "carries expected addresses, as it is allowed to, but has no carrier"
-        assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
-        assert asked.ask(SERVICES).notes == ()
-
-    @needs_kernel
-    def test_a_bridge_without_ports_may_be_left_over(self) -> None:
-        """It is noted while it carries expected addresses, until it gets a port."""
-        with KernelNode.made() as node:
-            connect(node, eth0="10.224.0.4/16", veth1="10.9.0.1/24")
-            node.ip("link add cni0 up type bridge")
-            node.add_address("cni0", "10.244.0.1/24")
-            node.ip("route append default via 10.224.0.1 dev eth0")
-            kernel = NetlinkBackend(netns=node.name)
-            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
-            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
-            assert prove_egress(kernel, ["10.244.0.0/16"]).notes == (
-                NodeFinding("idle-device", "cni0", reason, "note"),
-            )
-            assert prove_egress(kernel, [SERVICES]).notes == ()
-            node.ip("link set veth1 master cni0")
-            assert prove_egress(kernel, ["10.244.0.0/16"]).notes == ()
+    [(_, own)] = asked.ask("10.224.0.4/32", "10.224.0.4/31").findings
+    assert (own.first, own.last) == ("10.224.0.5", "10.224.0.5")
+    report = asked.ask("172.16.8.0/22", SERVICES)
+    assert shapes(report) == [
+        ("172.16.8.0/22", "overlap", ("ib0",), "ib0"),
+        (SERVICES, "dead-end", ("eth0",), "eth0"),
+    ]
+    assert suggested(report) == []
+    assert report.allowance.endswith('"allowedDevs": ["ib0"]}')
+    # An overlap alone names the device, too, and not the main table, in which a route will help
+    # once it is back.
+    assert asked.ask("172.16.8.0/22").advice.startswith("eth0 has no carrier: ")
 
 
-class TestLocal:
-    def test_the_device_may_be_allowed(self, asked: AskedNode) -> None:
-        """Beside the other steps: the device of an address that the node itself holds may be a
-        CNI's of any name.
-        """
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link("mesh0", "10.9.0.1/32")
-        asked.default("eth0")
-        report = asked.ask("10.9.0.0/24")
-        assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
-        assert report.advice == (
-            "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
-        )
-        section = '"routeOverlap": {"expectedCidrs": ["10.9.0.0/24"], "mode": "STRICT", "allowedDevs": ["mesh0"]}'
-        assert "This silences the finding for good: " in report.allowance
-        assert report.allowance.endswith(f"\n  {section}")
-        assert asked.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
+@pytest.mark.parametrize("asked", ["kernel"], indirect=True)
+def test_its_own_address_is_carried_by_another(asked: AskedNode) -> None:
+    """A device that is down does not carry for the sake of its own address, unless nothing else
+    is expected.
+    """
+    asked.links("eth0", "eth1")
+    asked.default("eth0", "eth1")
+    asked.node.set_up("eth0", up=False)
+    assert asked.ask("10.224.0.4/32", SERVICES).verdict.endswith(" leave by eth1")
+    assert asked.ask("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
 
 
-class TestCarriers:
-    def test_all_that_carry_are_named(self, asked: AskedNode) -> None:
-        """The expected ones first, in their order, then the others by name; none that carries
-        nothing.
-        """
-        for dev, address in (
-            ("weave", "10.246.0.1/24"),
-            ("cni0", "10.244.0.1/24"),
-            ("flannel.1", "10.245.0.1/32"),
-            ("eth1", "10.225.0.4/16"),
-            ("eth0", "10.224.0.4/16"),
-        ):
-            asked.link(dev, address)
-        asked.default("eth0")
-        asked.node.add_route("10.97.0.0/16", gateway="10.225.0.1", dev="eth1")
-        asked.node.add_route("10.244.7.0/24", dev="flannel.1")
-        expected = ["eth1", "eth0"]
-        report = asked.ask("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
-        assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
-        assert asked.ask("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
+@pytest.mark.parametrize(
+    ("dead", "kind", "words"),
+    [
+        # The kernel goes on to send some of the flows by it.
+        ("eth1", "dead-end", "dead end, eth1 has no carrier, one of eth0, eth1 ("),
+        # The carrier comes back by itself, the other device stays wrong.
+        ("eth0", "overlap", '"allowedDevs": ["eth1"]'),
+    ],
+)
+def test_one_of_two_next_hops(asked: AskedNode, dead: str, kind: str, words: str) -> None:
+    """It is a dead end, and beside a wrong one that one is an overlap."""
+    asked.links("eth0", "eth1", dead=dead)
+    asked.default("eth0", "eth1")
+    report = asked.ask(SERVICES, expectedDevs=["eth0", "eth1"] if dead == "eth1" else ["eth0"])
+    assert shapes(report) == [(SERVICES, kind, ("eth0", "eth1"), "eth1")]
+    assert words in f"{report}{report.allowance}"
 
-    def test_with_rules_by_source(self, asked: AskedNode) -> None:
-        """The device of the second answer is one of them: a connection leaves by it."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link("cni0", "10.244.0.1/24")
-        asked.default("eth0")
-        asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
-        asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
-        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
 
-    @pytest.mark.parametrize(
-        "dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"]
+def test_an_allowed_device_may_be_dead(asked: AskedNode) -> None:
+    """A CNI's bridge has no carrier while no pod runs."""
+    asked.links("eth0", "cni0", dead="cni0")
+    asked.default("eth0")
+    report = asked.ask("10.244.0.0/16")
+    assert report.verdict == "10.244.0.0/16 leaves by eth0, cni0"
+    reason = "carries expected addresses, as it is allowed to, but has no carrier"
+    assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
+    assert asked.ask(SERVICES).notes == ()
+
+
+@needs_kernel
+def test_a_bridge_without_ports_may_be_left_over() -> None:
+    """It is noted while it carries expected addresses, until it gets a port."""
+    with KernelNode.made() as node:
+        connect(node, eth0="10.224.0.4/16", veth1="10.9.0.1/24")
+        node.ip("link add cni0 up type bridge")
+        node.add_address("cni0", "10.244.0.1/24")
+        node.ip("route append default via 10.224.0.1 dev eth0")
+        kernel = NetlinkBackend(netns=node.name)
+        [note] = prove_egress(kernel, ["10.244.0.0/16"]).notes
+        trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+        assert note.reason == f"carries expected addresses, as it is allowed to, but {trouble}"
+        assert prove_egress(kernel, [SERVICES]).notes == ()
+        node.ip("link set veth1 master cni0")
+        assert prove_egress(kernel, ["10.244.0.0/16"]).notes == ()
+
+
+# --- devices that carry
+
+
+def test_the_device_of_a_local_address_may_be_allowed(asked: AskedNode) -> None:
+    """Beside the other steps: the device of an address that the node itself holds may be a CNI's of
+    any name.
+    """
+    asked.links("eth0")
+    asked.link("mesh0", "10.9.0.1/32")
+    asked.default("eth0")
+    report = asked.ask("10.9.0.0/24")
+    assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
+    assert report.advice == (
+        "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
     )
-    def test_devices_of_more_cnis_are_allowed_by_default(self, dev: str, asked: AskedNode) -> None:
-        """Each carries addresses of the cluster without a word in the config."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link(dev, "10.244.0.1/24")
-        asked.default("eth0")
-        assert asked.ask("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
+    section = '"routeOverlap": {"expectedCidrs": ["10.9.0.0/24"], "mode": "STRICT", "allowedDevs": ["mesh0"]}'
+    assert "This silences the finding for good: " in report.allowance
+    assert report.allowance.endswith(f"\n  {section}")
+    assert asked.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
+
+
+def test_all_that_carry_are_named(asked: AskedNode) -> None:
+    """The expected ones first, in their order, then the others by name; none that carries nothing.
+
+    A connection leaves by the device of the second answer, where a rule selects by source.
+    """
+    asked.link("weave", "10.246.0.1/24")
+    asked.link("flannel.1", "10.245.0.1/32")
+    asked.links("cni0", "eth1", "eth0")
+    asked.default("eth0")
+    asked.node.add_route("10.97.0.0/16", gateway="10.225.0.1", dev="eth1")
+    asked.node.add_route("10.244.7.0/24", dev="flannel.1")
+    expected = ["eth1", "eth0"]
+    report = asked.ask("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
+    assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
+    assert asked.ask("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
+    asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
+    asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
+    assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+
+
+@pytest.mark.parametrize(
+    "dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"]
+)
+def test_devices_of_more_cnis_are_allowed_by_default(dev: str, asked: AskedNode) -> None:
+    """Each carries addresses of the cluster without a word in the config."""
+    asked.links("eth0")
+    asked.link(dev, "10.244.0.1/24")
+    asked.default("eth0")
+    assert asked.ask("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
 
 
 @needs_kernel
@@ -319,7 +283,7 @@ def test_what_refuses_is_named_by_the_kernels_message(
     """
     with KernelNode.made() as node:
         asked = AskedNode(node, tmp_path)
-        asked.link("eth0", "10.224.0.4/16")
+        asked.links("eth0")
         asked.default("eth0")
         for command in deciding, idle:
             node.ip(command)

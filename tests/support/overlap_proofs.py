@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from hostrouting.host import NextHop, Route
 from hostrouting.route_overlap import CidrReport, prove_egress
 from hostrouting.testing import MemoryBackend
 
@@ -14,8 +13,3 @@ def prove(node: MemoryBackend, cidr: str, allowed: Sequence[str] = ()) -> CidrRe
 
 def shapes(report: CidrReport) -> list[tuple[str, str, str, str | None]]:
     return [(finding.kind, finding.first, finding.last, finding.dev) for finding in report.findings]
-
-
-def default_by(node: MemoryBackend, *legs: NextHop) -> None:
-    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
-    node.insert_route(Route(network=0, prefix_length=0, nexthops=legs, protocol=3))

@@ -126,34 +126,36 @@ def _rare_routes(draw: st.DrawFn) -> Route:
 @st.composite
 def _rare_defaults(draw: st.DrawFn) -> list[Route]:
     """Default routes with an IPv6 gateway, alone and beside another next hop."""
-    single = Route(network=0, prefix_length=0, gateway=_UNNUMBERED, dev="e0", protocol=16)
-    legs = (NextHop(_UNNUMBERED, "e0"), NextHop(pick(draw, _UNNUMBERED, None), "e1"))
-    several = Route(network=0, prefix_length=0, nexthops=legs, protocol=3)
-    behind = Route(network=0, prefix_length=0, dev="e1", metric=100, protocol=3)
-    return pick(draw, [single], [several], [single, behind], [several, behind])
+    single = Route.parse("0.0.0.0/0", gateway=str(_UNNUMBERED), dev="e0", protocol=16)
+    legs = (NextHop(_UNNUMBERED, "e0"), NextHop(draw(st.sampled_from([_UNNUMBERED, None])), "e1"))
+    several = Route.parse("0.0.0.0/0", nexthops=legs, protocol=3)
+    behind = Route.parse("0.0.0.0/0", dev="e1", metric=100, protocol=3)
+    return draw(st.sampled_from([[single], [several], [single, behind], [several, behind]]))
 
 
 @st.composite
 def _defaults(draw: st.DrawFn) -> list[Route]:
     gateway = Address.parse("10.1.0.200")
     legs = (NextHop(gateway, "e0"), NextHop(Address.parse("192.168.7.254"), "e1", weight=2))
-    single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
-    shape = pick(
-        draw, *["single"] * 6, "metric", "multipath", "multipath", "link", "ours", "refused", "none"
+    single = Route.parse("0.0.0.0/0", gateway=str(gateway), dev="e0", protocol=16)
+    shape = draw(
+        st.sampled_from(
+            ["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"]
+        )
     )
     return {
         "single": [single],
         "metric": [
-            Route(network=0, prefix_length=0, dev="e1", metric=200, protocol=3),
-            Route(network=0, prefix_length=0, gateway=gateway, dev="e0", metric=100, protocol=16),
+            Route.parse("0.0.0.0/0", dev="e1", metric=200, protocol=3),
+            Route.parse("0.0.0.0/0", gateway=str(gateway), dev="e0", metric=100, protocol=16),
         ],
-        "multipath": [Route(network=0, prefix_length=0, nexthops=legs, protocol=3), single],
-        "ours": [Route(network=0, prefix_length=0, dev="e1"), attrs.evolve(single, metric=100)],
+        "multipath": [Route.parse("0.0.0.0/0", nexthops=legs, protocol=3), single],
+        "ours": [Route.parse("0.0.0.0/0", dev="e1"), attrs.evolve(single, metric=100)],
         "refused": [
-            Route(network=0, prefix_length=0, kind="blackhole", protocol=3),
+            Route.parse("0.0.0.0/0", kind="blackhole", protocol=3),
             attrs.evolve(single, metric=100),
         ],
-        "link": [Route(network=0, prefix_length=0, dev="e0", protocol=3)],
+        "link": [Route.parse("0.0.0.0/0", dev="e0", protocol=3)],
         "none": [],
     }[shape]
 

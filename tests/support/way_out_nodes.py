@@ -5,6 +5,7 @@ the same answer.
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from support.overlap_worlds import ScriptRun, run_script
 
@@ -28,24 +29,20 @@ class AskedNode:
         self.node.add_link(dev, carrier=carrier)
         self.node.add_address(dev, address)
 
+    def links(self, *devs: str, dead: str = "") -> None:
+        """Add devices with their usual addresses; one may be without a carrier."""
+        for dev in devs:
+            self.link(dev, ADDRESSES[dev], carrier=dev != dead)
+
     def default(self, *devs: str, metric: int = 0) -> None:
         """Add a default route by each of the devices; the gateway is the first address of the
         network of the device.
         """
         hops = tuple(NextHop(Address.parse(GATEWAYS[dev]), dev) for dev in devs)
-        [single, *others] = hops
-        route = (
-            Route(network=0, prefix_length=0, nexthops=hops, metric=metric, protocol=16)
-            if others
-            else Route(
-                network=0,
-                prefix_length=0,
-                gateway=single.gateway,
-                dev=single.dev,
-                metric=metric,
-                protocol=16,
-            )
-        )
+        way: dict[str, Any] = {"nexthops": hops}
+        if len(hops) == 1:
+            way = {"gateway": hops[0].gateway, "dev": hops[0].dev}
+        route = Route(network=0, prefix_length=0, metric=metric, protocol=16, **way)
         self.node.insert_route(route, verb="append")
 
     def ask(self, *cidrs: str, **section: object) -> OverlapReport:
@@ -91,3 +88,9 @@ class AskedNode:
 
 #: By device, the router on its link.
 GATEWAYS = {"eth0": "10.224.0.1", "eth1": "10.225.0.1", "ib0": "172.16.0.1", "cni0": "10.244.0.1"}
+ADDRESSES = {
+    "eth0": "10.224.0.4/16",
+    "eth1": "10.225.0.4/16",
+    "ib0": "172.16.1.4/16",
+    "cni0": "10.244.0.1/24",
+}
