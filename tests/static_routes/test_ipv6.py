@@ -131,20 +131,6 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
     assert at(host) == []
 
 
-def test_ipv4_by_an_ipv6_gateway(node: Node, host: Host) -> None:
-    """As on unnumbered networks: from the default route, or by the gateway that the config names."""
-    node.insert_route(Route.parse("0.0.0.0/0", gateway="fe80::1", dev="eth0", protocol=16))
-    apply(
-        host,
-        StaticRoute(destination="172.16.1.0/24"),
-        static_route("172.16.2.0/24 via fd00:1::7"),
-    )
-    assert list(map(str, host.routes.routes_of(OUR_PROTOCOL))) == [
-        "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
-        "172.16.2.0/24 via inet6 fd00:1::7 dev eth0 proto 142",
-    ]
-
-
 def test_metric_1_of_another_program(node: Node, host: Host) -> None:
     """Its route stays as it is, and the refusal names it with its protocol; at another metric it is
     in nobody's way.

@@ -93,14 +93,6 @@ def test_an_undo_of_other_changes_leaves_it(
     assert (shown(backend, "10.224.0.0/16"), shown(backend, "172.16.1.0/24")) == (before, [])
 
 
-@pytest.mark.parametrize("stray", STRAYS, ids=str)
-def test_a_reset_removes_it_alone(node: KernelNode, backend: NetlinkBackend, stray: Route) -> None:
-    """Without a config no route of our protocol is left, and the kernel's own stays."""
-    node.insert_route(stray, verb="prepend")
-    converge(backend, [])
-    assert shown(backend, "10.224.0.0/16") == [CONNECTED]
-
-
 def test_after_a_flap_ours_stays_before_it(node: KernelNode, backend: NetlinkBackend) -> None:
     """The device of a connected route goes down and comes up: the kernel adds its route after ours,
     which stays.

@@ -1,6 +1,7 @@
 """A repair restores each route that the node allows, and never waits."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 from support.kernel import connect
@@ -59,25 +60,25 @@ def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> Non
     assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 
-def test_a_route_without_device_waits_alone(host: FakeHost, node: MemoryBackend) -> None:
-    """The route of a device that is gone waits, with the reason; the other one is restored."""
-    node.remove_link("eth1")
-    waiting = repaired(host, FIRST, SECOND).waiting
-    assert waiting == {"172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142": "there is no such device"}
-    assert ours(node) == ["172.16.1.0/24 dev eth0"]
-
-
-@pytest.mark.parametrize("trouble", ["down", "address"])
-def test_a_refused_route_waits_alone(host: FakeHost, node: MemoryBackend, trouble: str) -> None:
-    """The route of a device that is down, or has no address, waits with the kernel's reason; the
-    other is restored.
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (lambda node: node.remove_link("eth1"), "there is no such device"),
+        (lambda node: node.set_up("eth1", up=False), "invalid gateway"),
+        (lambda node: node.remove_address("eth1", "10.225.0.4/16"), "invalid gateway"),
+    ],
+    ids=["gone", "down", "address"],
+)
+def test_a_refused_route_waits_alone(
+    host: FakeHost, node: MemoryBackend, trouble: Callable[[MemoryBackend], None], reason: str
+) -> None:
+    """The route of a device that is gone, down or without an address waits, with the reason; the
+    other one is restored.
     """
-    if trouble == "down":
-        node.set_up("eth1", up=False)
-    else:
-        node.remove_address("eth1", "10.225.0.4/16")
-    (reason,) = repaired(host, FIRST, SECOND).waiting.values()
-    assert reason
+    trouble(node)
+    [(route, why)] = repaired(host, FIRST, SECOND).waiting.items()
+    assert route == "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"
+    assert reason in why
     assert ours(node) == ["172.16.1.0/24 dev eth0"]
 
 

@@ -135,23 +135,6 @@ class TestRefusals:
             )
         ]
 
-    def test_unreachable_gateways(self, host: FakeHost, ctx: Context) -> None:
-        """Each is named with the kernel's own words, together with all other refusals."""
-        error = self.refused(
-            host,
-            ctx,
-            static_route("172.17.0.0/24 via 10.9.9.9"),
-            static_route("172.17.1.0/24 via 10.9.9.9"),
-            StaticRoute(destination="172.16.0.0/16"),
-        )
-        assert isinstance(error, RouteRejectedError)
-        assert [str(refusal).split(" via ")[0] for refusal in error.refusals] == [
-            "+ 172.17.0.0/24",
-            "+ 172.17.1.0/24",
-            "+ 172.16.0.0/16",
-        ]
-        assert "Nexthop has invalid gateway" in str(error)
-
     def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
         """The device is named, and whose it is."""
         error = self.refused(
