@@ -1,21 +1,13 @@
-"""Pods that are hard to tell from dead ones, in real namespaces: silent, on other bridges, with a
-link that is down.
-"""
+"""Pods that are hard to tell from dead ones, in real namespaces: silent, or on other bridges."""
 
 from __future__ import annotations
 
-import attrs
-import pytest
 from support.ebtables_backends import BACKENDS
 from support.needs import needs
 from support.stale_cni_nodes import LIVE, LIVE_MAC, REUSED, STALE, World, add_link
-from support.stale_cni_worlds import config_of, dnat
+from support.stale_cni_worlds import dnat
 
-from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.host import Neighbour
-from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.testing.node import KernelNode
-from phases import Context, run
+from phases import Context
 
 pytestmark = needs("kernel", "ebtables-nft")
 
@@ -82,37 +74,3 @@ if "legacy" in BACKENDS:
             assert world.asks(REUSED)
             task.undo(Context(timeout=60))
         assert (world.shown(), lost) == (before, [])
-
-
-@pytest.mark.parametrize(("node", "device"), [("node", "azv1"), ("live", "eth0")])
-def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(
-    world: World, node: str, device: str
-) -> None:
-    """The bridge forgets it, and it cannot be probed: it is given time, and is there again with its
-    link.
-    """
-    before = world.shown()
-    there: KernelNode = getattr(world, node)
-    there.ip(f"link set {device} down")
-
-    class ComesBack(NetlinkLinkLayer):
-        looked = 0
-
-        def neighbours(self) -> list[Neighbour]:
-            self.looked += 1
-            if self.looked == 3:
-                there.ip(f"link set {device} up")
-            return super().neighbours()
-
-    task = CleanStaleCNI(
-        config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name))
-    )
-    report = run(task, timeout=60)
-    report.raise_for_failure()
-    assert not any(LIVE in change.subject for change in report.changes)
-    after = world.shown()
-    for sort in "ebtables", "neigh":
-        assert [line for line in after[sort] if f"{LIVE} " in line] == [
-            line for line in before[sort] if f"{LIVE} " in line
-        ]
-    assert world.asks(LIVE)

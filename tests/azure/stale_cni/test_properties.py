@@ -1,5 +1,5 @@
 """Random mixes of live, stale, node-level and foreign objects: only the stale ones go, and every
-failure is undone.
+failure is undone. test_evidence.py and test_owners.py have all that shows that a pod lives.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stale_cni_worlds import (
     NODE_RULES,
-    TUNNEL_MAC,
     arp_reply,
     config_of,
     context,
@@ -37,20 +36,16 @@ FOREIGN = (
 class Pod(NamedTuple):
     """A pod of azure-vnet; `alive` is how one knows that it lives, if it does.
 
-    The device of one that is `down` is there, and stays down: no sign of life. One that is
-    `outdated` is gone, but the kernel still knows its neighbours.
+    The device of one that is `down` is there, and stays down: no sign of life.
     """
 
     number: int
     alive: str
-    is_tunnel: bool
     kinds: frozenset[str]
-    #: Its hardware address is now a device's of the node.
-    is_node: bool = False
 
     @property
-    def is_gone(self) -> bool:
-        return self.alive in ("", "outdated", "down")
+    def is_alive(self) -> bool:
+        return self.alive not in {"", "down"}
 
     @property
     def device(self) -> str:
@@ -62,29 +57,25 @@ class Pod(NamedTuple):
 
     @property
     def mac(self) -> str:
-        return TUNNEL_MAC if self.is_tunnel else f"aa:bb:cc:00:00:{self.number:02x}"
+        return f"aa:bb:cc:00:00:{self.number:02x}"
 
     def lines(self) -> list[str]:
         v4, v6 = self.addresses
         made = {"arp": arp_reply(v4, self.mac), "ip": dnat(v4, self.mac), "ip6": dnat(v6, self.mac)}
         return [line for kind, line in made.items() if kind in self.kinds]
 
+    def others(self) -> list[str]:
+        v4, v6 = self.addresses
+        made = {
+            "neighbour": f"{v4} dev azure0 lladdr {self.mac} PERMANENT",
+            "neighbour6": f"{v6} dev azure0 lladdr {self.mac} PERMANENT",
+            "route": f"{v4} dev {self.device} scope link",
+            "route6": f"{v6} dev {self.device} metric 1024",
+        }
+        return [text for kind, text in made.items() if kind in self.kinds]
 
-@st.composite
-def pods(draw: st.DrawFn, number: int) -> Pod:
-    is_tunnel = draw(st.booleans())
-    # A hardware address that all pods have is no evidence.
-    ways = ["", "", "outdated", "down", "state", "unnamed", "silent"] + (
-        [] if is_tunnel else ["learned"]
-    )
-    kinds = draw(
-        st.sets(st.sampled_from(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"]))
-    )
-    is_node = not is_tunnel and draw(st.integers(0, 4)) == 0
-    alive = draw(st.sampled_from(ways))
-    # The kernel drops the routes of a device that goes down.
-    kinds -= {"route", "route6"} if alive == "down" else set()
-    return Pod(number, alive, is_tunnel, frozenset(kinds), is_node)
+
+KINDS = ["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"]
 
 
 class World(NamedTuple):
@@ -97,86 +88,35 @@ class World(NamedTuple):
         host = FakeHost()
         node_of(host)
         for pod in self.pods:
-            self._arrange(host, pod)
-        alive = {p.device: p.addresses for p in self.pods if p.alive == "state"}
-        # An endpoint without a device counts as alive; one that names a device that is gone does
-        # not.
-        unnamed = {"": [a for p in self.pods if p.alive == "unnamed" for a in p.addresses]}
-        dead = {
-            f"azv{p.number + 100}": p.addresses for p in self.pods if p.is_gone and p.number % 2
-        }
-        write_state(host, {**alive, **unnamed, **dead})
+            host.link_layer.add_device(pod.device, master="azure0", up=pod.alive != "down")
+            if pod.alive in {"silent", "down"}:
+                host.link_layer.alive.update((pod.device, address) for address in pod.addresses)
+            for address, suffix, length in zip(pod.addresses, ("", "6"), (32, 128), strict=True):
+                if f"neighbour{suffix}" in pod.kinds:
+                    host.link_layer.add_neighbour(address, "azure0", pod.mac)
+                if f"route{suffix}" in pod.kinds:
+                    host.routes.add_route(f"{address}/{length}", dev=pod.device)
+        write_state(host, {pod.device: pod.addresses for pod in self.pods if pod.alive == "state"})
         for line, backend in self.rules:
             host.ebtables.add(line, backend=backend)
         return host
 
-    def _arrange(self, host: FakeHost, pod: Pod) -> None:
-        device = pod.device
-        host.link_layer.add_device(device, master="azure0", up=pod.alive != "down")
-        if pod.is_node:
-            host.link_layer.add_device(f"lan{pod.number}", mac=pod.mac)
-        v4, v6 = pod.addresses
-        if pod.alive == "learned" and {"arp", "ip", "neighbour"} & pod.kinds:
-            host.link_layer.learn(pod.mac, device)
-        if pod.alive in ("silent", "down"):
-            host.link_layer.alive.update((device, address) for address in pod.addresses)
-        if pod.alive == "outdated":
-            host.link_layer.add_neighbour(v4, device, pod.mac, permanent=False)
-            host.link_layer.add_neighbour(v6, device, pod.mac, permanent=False)
-        for kind, address in (("neighbour", v4), ("neighbour6", v6)):
-            if kind in pod.kinds:
-                host.link_layer.add_neighbour(address, "azure0", pod.mac)
-        if "route" in pod.kinds:
-            host.routes.add_route(f"{v4}/32", dev=device)
-        if "route6" in pod.kinds:
-            host.routes.add_route(f"{v6}/128", dev=device)
-
     def stale(self) -> set[str]:
         """The subjects of all objects that no live pod has."""
-        subjects = set()
-        for pod in self.pods:
-            v4, v6 = pod.addresses
-            saved = self._saved(pod)
-            device = pod.device
-            if "route" in pod.kinds and v4 not in saved:
-                subjects.add(f"{v4} dev {device} scope link")
-            if "route6" in pod.kinds and v6 not in saved:
-                subjects.add(f"{v6} dev {device} metric 1024")
-            # All else has a hardware address.
-            if pod.is_node:
-                continue
-            subjects |= {
-                f"ebtables {backend} nat: {line}"
-                for line, backend in self.rules
-                if line in pod.lines() and (v6 if "--ip6-dst" in line else v4) not in saved
-            }
-            others = {
-                "neighbour": (v4, f"{v4} dev azure0 lladdr {pod.mac} PERMANENT"),
-                "neighbour6": (v6, f"{v6} dev azure0 lladdr {pod.mac} PERMANENT"),
-            }
-            # Those of tunnel mode's hardware address are ip-masq-agent's.
-            if not pod.is_tunnel:
-                subjects |= {
-                    text
-                    for kind, (v, text) in others.items()
-                    if kind in pod.kinds and v not in saved
-                }
-        return subjects
-
-    def _saved(self, pod: Pod) -> set[str]:
-        v4, v6 = pod.addresses
-        if pod.alive != "learned":
-            return set() if pod.is_gone else {v4, v6}
-        # By its hardware address only those are known that something names together with it.
-        with_mac = {line for line, _ in self.rules if line in pod.lines()}
-        saved = {v4} if {"arp", "ip", "neighbour"} & pod.kinds else set()
-        is_v6_named = "neighbour6" in pod.kinds or any("--ip6-dst" in line for line in with_mac)
-        return saved | ({v6} if saved and is_v6_named else set())
+        gone = [pod for pod in self.pods if not pod.is_alive]
+        lines = {line for pod in gone for line in pod.lines()}
+        rules = {f"ebtables {made} nat: {line}" for line, made in self.rules if line in lines}
+        return rules | {text for pod in gone for text in pod.others()}
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    those = [draw(pods(number)) for number in range(1, draw(st.integers(1, 6)) + 1)]
+    those = []
+    for number in range(1, draw(st.integers(1, 6)) + 1):
+        alive = draw(st.sampled_from(["", "", "down", "state", "silent"]))
+        # The kernel drops the routes of a device that goes down.
+        kinds = KINDS[:5] if alive == "down" else KINDS
+        those.append(Pod(number, alive, draw(st.frozensets(st.sampled_from(kinds)))))
     lines = [*NODE_RULES, *FOREIGN, *(line for pod in those for line in pod.lines())]
     twice = draw(st.lists(st.sampled_from(lines), max_size=2))
     ordered = draw(st.permutations([*lines, *twice]))
@@ -259,8 +199,7 @@ def test_faults_are_met(fault: str, k: int) -> None:
     """The property above is not empty: with a pod that has left something of every sort each fault
     stops the run.
     """
-    everything = frozenset(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])
-    pod = Pod(1, "", is_tunnel=False, kinds=everything)
+    pod = Pod(1, alive="", kinds=frozenset(KINDS))
     host = World([pod], [(line, "nft") for line in pod.lines()]).make()
     FAULTS[fault](host, k)
     with pytest.raises(HostRoutingError):
