@@ -422,6 +422,33 @@ def test_rules_that_suppress_a_group(
     assert ran.status == (0 if report.ok else 1), ran.output
 
 
+def _with_infiniband(meanwhile: str = "") -> list[str]:
+    """Return a command that runs one on a node with InfiniBand, and bash beside it."""
+    device = "mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0"
+    return ["unshare", "--mount", "bash", "-ec", f'{device}; {meanwhile} exec "$@"', "--"]
+
+
+def test_the_pool_is_filled_while_it_is_waited_for(node: KernelNode, tmp_path: Path) -> None:
+    """The proof of before is none then."""
+    write_files(tmp_path, Announced(_PAIRS).as_fabric(kernel_of(node)))
+    pool = tmp_path / POOL[1:]
+    filled = pool.rename(tmp_path / "filled")
+    pool.write_bytes(b"")
+    markers = tmp_path / "markers"
+    markers.mkdir()
+    fill = f"until [[ -e {markers}/waited ]]; do sleep 0.1; done; cp {filled} {pool}"
+    ran = run_script(
+        node,
+        markers,
+        ["10.3.8.0/22"],
+        files=tmp_path,
+        waits=300,
+        second=0.1,
+        through=_with_infiniband(f"( {fill} ) &"),
+    )
+    assert f"10.3.8.0/22: {_WHOLE} " in ran.markers["route-overlap.detected"], ran.output
+
+
 @pytest.mark.slow
 def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) -> None:
     """However large the tables are, the boot script takes no longer for a wait than the seconds
@@ -429,7 +456,6 @@ def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) 
     """
     runs = tmp_path / "runs"
     environment = another_ip(tmp_path / "bin", f'echo run >> {runs}\nexec {IP} "$@"')
-    infiniband = 'mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0; exec "$@"'
     write_files(tmp_path, Fabric())
     (tmp_path / POOL[1:]).write_bytes(b"")
     for waits in (1, 3):
@@ -442,7 +468,7 @@ def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) 
             files=tmp_path,
             waits=waits,
             environment=environment,
-            through=["unshare", "--mount", "bash", "-ec", infiniband, "--"],
+            through=_with_infiniband(),
         )
         assert "warning: no fabric is announced" in ran.output
         assert ran.markers["waited"] == f"{waits}\n"

@@ -86,6 +86,9 @@ def test_all_is_well(node: KernelNode) -> None:
         ("append default via fe80::0 dev e0 proto ra", "via fe80:: dev e0"),
         ("append default via fe80::a0 dev e0 proto ra", "via fe80::a dev e0"),
         ("append default via fe80::b dev e0 proto ra", "via fe80::a dev e0"),
+        # By several devices there is no exit, and the lowest metric decides.
+        ("add default via fe80::b dev e1 metric 9", "via fe80::b dev e1"),
+        ("add default via fe80::b dev e1 metric 2000", "via fe80::a dev e0"),
     ],
 )
 def test_which_default_route_completes_a_route(

@@ -121,14 +121,18 @@ def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host:
 
 
 def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
-    """If the kernel refuses both the new place and the old one, the error names the missing route."""
+    """If the kernel refuses both the new place and the old one, the error names the missing route,
+    and the run has recorded its removal.
+    """
+    account = Account()
     node.insert_route(OURS)
     node.insert_route(theirs(73), verb="prepend")
     node.fail_at(2)
     node.fail_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        run(host, OURS)
+        converge(Context().within(account), [OURS], host, logging.getLogger())
     assert raised.value.left_behind == [f"missing: {OURS}"]
+    assert account.changes == [f"- {OURS}"]
 
 
 def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHost) -> None:

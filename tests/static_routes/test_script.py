@@ -495,7 +495,8 @@ class TestRunning:
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
         """It is removed by the number of the object alone: ip refuses the next hops beside that. A
-        blackhole is the object's kind, and not always the route's.
+        blackhole is the object's kind, and not always the route's. For a `local` route, ip needs
+        the table main, too.
         """
         node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
         node.ip("nexthop add id 6 blackhole")
@@ -504,6 +505,7 @@ class TestRunning:
             "172.31.0.0/16 nhid 5 table 100",
             "172.30.0.0/17 nhid 6",
             "blackhole 172.31.0.0/17 nhid 6",
+            "local 172.31.0.0/18 dev lo table main",
         ):
             node.ip("route add", *route.split(), "proto 142")
         wanted = static_route("172.16.2.0/24 via 10.224.0.1 dev eth0")

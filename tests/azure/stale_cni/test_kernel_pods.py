@@ -14,8 +14,9 @@ pytestmark = needs("kernel", "ebtables-nft")
 
 def test_a_pod_that_was_silent_for_long_is_asked(world: World) -> None:
     """The bridge has forgotten it, and there is no state: it answers on its veth, and keeps its
-    rules.
+    rules, those of an address that does not answer, too: the bridge learns its hardware address.
     """
+    world.rule(dnat("fd00:10:240::10", LIVE_MAC))
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
     task = world.sweep()
     assert world.planned(task) == STALE

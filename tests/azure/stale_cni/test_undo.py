@@ -17,7 +17,7 @@ from support.stale_cni_sweeps import (
     sweep_now,
     undo_now,
 )
-from support.stale_cni_worlds import NODE_RULES, config_of, context, whole_state
+from support.stale_cni_worlds import NODE_RULES, config_of, context, dnat, whole_state
 
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.config import HostRoutingConfig
@@ -56,6 +56,18 @@ def test_undo_of_several_sweeps_restores_all_of_them() -> None:
     assert whole_state(host) != between
     undo_now(host)
     assert whole_state(host) == before
+
+
+def test_an_object_in_two_records_is_restored_once() -> None:
+    """It came back between two sweeps."""
+    host = made_host()
+    sweep_now(host)
+    host.ebtables.add(dnat(DEAD, DEAD_MAC))
+    sweep_now(host)
+    planned = [change.subject for change in sweep(host).plan_undo(context())]
+    assert sorted(planned) == sorted(STALE)
+    undo_now(host)
+    assert host.ebtables.lines().count(dnat(DEAD, DEAD_MAC)) == 1
 
 
 def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
