@@ -717,15 +717,14 @@ report() { # number of the cidr, first address, the one after the last, answer: 
 ${by:+ by ${by// /,}}${route:+ ($route)}"
 }
 
-# Judge the parts of the family; adjacent ones with the same answer are one finding.
+# Judge the parts of the family, those of a CIDR one after the other; adjacent ones with the same answer are one finding.
 judge() {
   local part first='' last='' new answer='' of=''
   for part in "${!plain[@]}"; do
     new=${sourced[part]-}
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     new=${fates[part]+announced }${fates[part]-$new}
-    [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" && ${starts[part]} == "$last" ]] \
-      && last=${ends[part]} && continue
+    [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && last=${ends[part]} && continue
     [[ $answer ]] && report "$of" "$first" "$last" "$answer"
     answer=$new
     [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
