@@ -116,6 +116,18 @@ ROUTES: dict[str, tuple[str, str]] = {
         "route add 10.3.8.0/22 dev e0; route add 10.0.0.0/8 dev e0 table 77; rule add from 10.1.0.1 lookup 77 pref 99",
         _WHOLE,
     ),
+    # A group may suppress an announced route. That is not followed: too much is found.
+    **{
+        f"a rule that suppresses group {group} with {dev}, before table {then}": (
+            (
+                f"route add 10.0.0.0/8 dev e0 table 77; link set {dev} group {group}; rule add pref "
+                f"100 lookup {first} suppress_ifgroup {group}; rule add pref 101 lookup {then}"
+            ),
+            _WHOLE,
+        )
+        for dev, group in (("e0", 5), ("e1", 5), ("e2", 5), ("e2", 0))
+        for first, then in (("main", "77"), ("77", "main"))
+    },
     # The agent adds no address that is there, whatever an operator has done with its route.
     "the address is there": ("address add 10.3.0.4/16 dev e1; route del 10.3.0.0/16", ""),
     "the address is there, with another length": ("address add 10.3.0.4/24 dev e1", _WHOLE),
@@ -394,32 +406,6 @@ def test_routes_that_meet_announced_ones(
     ran = run_script(node, tmp_path / "markers", cidrs.split(), files=tmp_path)
     found = LINE.finditer(ran.markers.get("route-overlap.detected", ""))
     assert ", ".join(f"{line['kind']} {line['first']}" for line in found) == expected, ran.output
-
-
-@pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
-@pytest.mark.parametrize("tables", [("main", "77"), ("77", "main")])
-def test_rules_that_suppress_a_group(
-    node: KernelNode, dev: str, tables: tuple[str, str], tmp_path: Path
-) -> None:
-    """A group may suppress an announced route. That is not followed: too much is found, and nothing
-    is missed.
-    """
-    announced = Announced([("late0" if dev == "late0" else "e1", "10.3.0.4")])
-    group = "0" if dev == "late0" else "5"
-    _do(
-        node,
-        "route add 10.0.0.0/8 dev e0 table 77"
-        + (f"; link set {dev} group {group}" if dev != "late0" else ""),
-    )
-    _do(
-        node,
-        f"rule add pref 100 lookup {tables[0]} suppress_ifgroup {group}; rule add pref 101 lookup {tables[1]}",
-    )
-    kernel = kernel_of(node)
-    report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
-    announced.connect(node)
-    assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not report.ok
-    assert ran.status == (0 if report.ok else 1), ran.output
 
 
 def _with_infiniband(meanwhile: str = "") -> list[str]:

@@ -87,6 +87,58 @@ def test_the_script_finds_what_the_proof_finds(
     assert "line " not in ran.output, ran.output
 
 
+_OF_E0 = {"expectedDevs": ["e0"]}
+_BY_IPV4 = "-4 route add default via 10.224.0.1 dev e0"
+_OBJECT = f"{_BY_IPV4}; nexthop add id 7 via {ROUTER} dev e1"
+_SECOND = f"-6 route append default via {ROUTER} dev e1 proto ra metric 2048"
+_WHOLE = "fd09::-fd09::ffff:ffff:ffff:ffff"
+#: Behind the default route of the node the last one matters only if that fails.
+_SILENT = (
+    f"-6 route add fd09::/80 via {SECOND_ROUTER} dev e1 metric 7; "
+    f"-6 route append default via {SECOND_ROUTER} dev e1 metric 2000; "
+    f"-6 neigh replace {SECOND_ROUTER} dev e1"
+)
+_ASTRAY = f"fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff by e1 (fd09::/80 via {SECOND_ROUTER} dev e1 metric 7)"
+#: For each case commands of `ip`, the section, and the finding, if there is one.
+DEVICES: dict[str, tuple[str, dict[str, list[str]], str]] = {
+    "not by the IPv4 default route's": (
+        "-4 route replace default via 10.225.0.1 dev e1",
+        {},
+        f"fd09::/64: overlap {_WHOLE} by e0 (default via {ROUTER} dev e0 proto ra metric 1024)",
+    ),
+    # Without one IPv4 device, that of all IPv6 default routes.
+    "by the only one of IPv6": (f"-4 route add default {BY_BOTH}", {}, ""),
+    "by one of several of IPv6": (
+        f"-4 route add default {BY_BOTH}; {_SECOND}",
+        {},
+        f"fd09::/64: unknown-exit {_WHOLE} by e0 (default via {ROUTER} dev e0 proto ra metric 1024)",
+    ),
+    "by the expected one": (f"-4 route add default {BY_BOTH}; {_SECOND}", _OF_E0, ""),
+    "an equal default by the fabric": (
+        f"{_OBJECT}; -6 route append default nhid 7 proto ra metric 1024",
+        {},
+        f"fd09::/64: overlap {_WHOLE} by e1 (default via {ROUTER} dev e1 proto ra metric 1024)",
+    ),
+    "a worse default by the fabric": (
+        f"{_OBJECT}; -6 route append default nhid 7 proto ra metric 1025",
+        {},
+        "",
+    ),
+    "a route for the node's source": (
+        "-6 route add fd09::/64 from fd00:1::/64 dev e1; -6 route add fd09::/64 dev e0 metric 1",
+        _OF_E0,
+        f"fd09::/64: overlap {_WHOLE} by e1 (fd09::/64 from fd00:1::/64 dev e1 metric 1024)",
+    ),
+    # On a host the kernel passes over a silent gateway; its route is wrong all the same.
+    "a gateway that answers": (
+        f"{_SILENT} lladdr 02:00:00:00:00:01 nud permanent",
+        _OF_E0,
+        _ASTRAY,
+    ),
+    "a gateway that failed": (f"{_SILENT} nud failed", _OF_E0, _ASTRAY),
+}
+
+
 class TestDevices:
     """The devices by which IPv6 must leave."""
 
@@ -105,15 +157,16 @@ class TestDevices:
         node.ip("-4 route add default via 10.224.0.1 dev e0")
         cidrs = ["fd09::/64", "10.96.0.0/16", "2001:db8::/32"]
         assert run(node, cidrs).output == "fd09::/64, 10.96.0.0/16, 2001:db8::/32 leave by e0\n"
-        node.ip("-4 route replace default via 10.225.0.1 dev e1")
-        ran = run(node, cidrs)
-        assert ran.markers["route-overlap.detected"].splitlines() == [
-            f"{cidr}: overlap {span} by e0 (default via {ROUTER} dev e0 proto ra metric 1024)"
-            for cidr, span in (
-                ("fd09::/64", "fd09::-fd09::ffff:ffff:ffff:ffff"),
-                ("2001:db8::/32", "2001:db8::-2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
-            )
-        ]
+
+    @pytest.mark.parametrize("case", DEVICES)
+    def test_which_routes_are_right(self, node: WiredNode, case: str) -> None:
+        """The kernel shows one route for the first address; each that may take packets counts."""
+        commands, section, expected = DEVICES[case]
+        for command in commands.split("; "):
+            node.ip(command)
+        ran = run(node, ["fd09::/64"], **section)
+        lines = ran.markers.get("route-overlap.detected", "").splitlines()
+        assert [line.partition(" pref ")[0] for line in lines] == ([expected] if expected else [])
 
     def test_the_texts_are_those_of_the_family_that_fails(self, node: WiredNode) -> None:
         """The missing default route, and the way that packets should take."""
@@ -128,6 +181,9 @@ class TestDevices:
         node.ip("-4 route delete 10.96.3.0/24")
         node.ip(f"-6 route add fd09::/96 via {ROUTER} dev e1")
         assert f"\nexpected: dev e0 via {ROUTER}; " in run(node, cidrs).output
+        node.ip("-4 route delete default")
+        node.ip(f"-6 route append default via {ROUTER} dev e1 metric 2048")
+        assert "\nName the device in expectedDevs; " in run(node, cidrs[:1]).output
 
     def test_an_announced_fabric_takes_nothing_from_ipv6(self, node: WiredNode) -> None:
         """It is of IPv4; IPv6 is proven all the same."""
@@ -147,54 +203,6 @@ class TestDevices:
         report, ran = both_answers(node, fabric, tmp_path, ["fd09::/64", "172.16.8.0/24"])
         assert report.ok
         assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
-
-    def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
-        """Also where IPv4 has next hops by several; a second device makes it unknown."""
-        node.ip(f"-4 route add default {BY_BOTH}")
-        assert run(node, ["fd09::/64"]).status == 0
-        node.ip(f"-6 route append default via {ROUTER} dev e1 proto ra metric 2048")
-        ran = run(node, ["fd09::/64"])
-        assert ran.markers["route-overlap.detected"].startswith("fd09::/64: unknown-exit fd09::-")
-        assert "\nName the device in expectedDevs; " in ran.output
-        assert run(node, ["fd09::/64"], expectedDevs=["e0"]).status == 0
-
-    def test_each_of_equal_defaults(self, node: WiredNode) -> None:
-        """One by the fabric is an overlap although the kernel shows the other; one of a higher
-        metric is none.
-        """
-        node.ip("-4 route add default via 10.224.0.1 dev e0")
-        node.ip(f"nexthop add id 7 via {ROUTER} dev e1")
-        node.ip("-6 route append default nhid 7 proto ra metric 1024")
-        assert "overlap" in run(node, ["fd09::/64"]).output
-        node.ip("-6 route delete default nhid 7 proto ra metric 1024")
-        node.ip("-6 route append default nhid 7 proto ra metric 1025")
-        assert run(node, ["fd09::/64"]).status == 0
-
-    def test_a_route_for_the_source_of_the_node(self, node: WiredNode) -> None:
-        """Packets leave from an address of e0, and by the route for those."""
-        node.ip("-6 route add fd09::/64 from fd00:1::/64 dev e1")
-        node.ip("-6 route add fd09::/64 dev e0 metric 1")
-        [line] = (
-            run(node, ["fd09::/64"], expectedDevs=["e0"])
-            .markers["route-overlap.detected"]
-            .splitlines()
-        )
-        wrong = "fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff:ffff by e1 (fd09::/64 from fd00:1::/64 dev e1"
-        assert line.startswith(wrong)
-
-    def test_a_route_whose_gateway_failed(self, node: WiredNode) -> None:
-        """On a host the kernel passes over it, for another one of its table; it is wrong all the
-        same.
-        """
-        node.ip(f"-6 route add fd09::/80 via {SECOND_ROUTER} dev e1 metric 7")
-        # Behind the default route of the node, so it matters only if that fails.
-        node.ip(f"-6 route append default via {SECOND_ROUTER} dev e1 metric 2000")
-        wrong = f"fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff by e1 (fd09::/80 via {SECOND_ROUTER} dev e1 metric 7)"
-        for state in "permanent", "failed":
-            address = () if state == "failed" else ("lladdr", "02:00:00:00:00:01")
-            node.ip(f"-6 neigh replace {SECOND_ROUTER}", *address, f"dev e1 nud {state}")
-            ran = run(node, ["fd09::/64"], expectedDevs=["e0"])
-            assert ran.markers == {"route-overlap.detected": f"{wrong}\n"}
 
     def test_a_node_without_ipv6(self, node: WiredNode) -> None:
         """Nothing leads there, and IPv4 is proven all the same."""
