@@ -100,6 +100,27 @@ def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "\x00",
+        "1.2.3.4\x00",
+        "\ud800",
+        "1.2.3.4%eth0",
+        "::1",
+        "1.2.3.4\n",
+        "0x7f.1",
+        "1.2.3.256",
+        "-1.2.3.4",
+    ],
+)
+def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None:
+    """NUL, surrogates, zones, other families and other notations are refused with the one message."""
+    with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
+        parse_ipv4(text)
+    assert str(caught.value) == f"{text!r} is not an IPv4 address such as '10.224.0.1'"
+
+
+@pytest.mark.parametrize(
     ("name", "problem"),
     [
         ("", "it is empty"),
