@@ -176,9 +176,7 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     """`append` merges its gateway with ours into one route; no change of ours takes either from it."""
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 0
-    node.ip(
-        "-6 route append fd00:1::/48 via fe80::b dev e1 metric 1 proto bird",
-    )
+    node.ip("-6 route append fd00:1::/48 via fe80::b dev e1 metric 1 proto bird")
     before = shown(node)
     assert "nexthop" in before[0]
     status, [line] = boot(node, route)

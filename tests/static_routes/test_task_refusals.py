@@ -138,10 +138,7 @@ class TestRefusals:
     def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
         """The device is named, and whose it is."""
         error = self.refused(
-            host,
-            ctx,
-            static_route("172.17.0.0/24 via 10.224.0.1 dev eth7"),
-            retryable=True,
+            host, ctx, static_route("172.17.0.0/24 via 10.224.0.1 dev eth7"), retryable=True
         )
         assert isinstance(error, LinkNotFoundError)
         assert error.dev == "eth7"
