@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_proofs import check_nothing_is_missed, check_script_equals_proof
+from support.announced_proofs import check_announced
 from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
 from support.kernel import connect, kernel_of, node_with_vrf
 from support.needs import needs
@@ -72,8 +72,7 @@ def test_nothing_is_missed(
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)
         world.arrange(node)
-        check_script_equals_proof(node, world, announced, tmp_path)
-        check_nothing_is_missed(node, world, announced)
+        check_announced(node, world, announced, tmp_path)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

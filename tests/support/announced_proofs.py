@@ -16,18 +16,36 @@ from hostrouting.net.addresses import format_ipv4
 from hostrouting.testing import KernelNode
 
 
-def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced) -> None:
-    """Assert that the proof finds each address that the kernel loses when the announced ones are
-    really added.
+def check_announced(
+    node: KernelNode,
+    world: World,
+    announced: Announced,
+    folder: Path,
+    *,
+    through: Sequence[str] = (),
+) -> None:
+    """Assert that the boot script, which reads its files below `folder`, finds the same as the
+    proof, and that both find each address that the kernel loses when the announced ones are really
+    added.
 
     Without rules of its own, a node has no other findings, but for those that are true today, and
     where a device is allowed: the fabric counts as a whole.
     """
     kernel = kernel_of(node)
     patterns = world.allowed
-    report = prove_egress(
-        kernel, world.cidrs, allowed_devs=patterns, fabric=announced.as_fabric(kernel)
+    report, ran = both_answers(
+        node, announced.as_fabric(kernel), folder, world.cidrs, allowed=patterns, through=through
     )
+    assert ran.status == (0 if report.ok else 1), ran.output
+    lines = ran.markers.get("route-overlap.detected", "").splitlines()
+    by_script, by_python = (
+        [found and found.groups() for found in map(LINE.fullmatch, told)]
+        for told in (lines, report.lines())
+    )
+    assert by_script == by_python
+    assert not report.ok or ran.markers["route-overlap.ok"] == f"{report.verdict}\n"
+    assert "line " not in ran.output, ran.output
+
     today = prove_egress(kernel, world.cidrs, allowed_devs=patterns)
     fabric = {dev for dev, _ in announced.addresses}
     is_plain = len(kernel.rules()) == 3 and announced.is_plain
@@ -47,29 +65,3 @@ def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced
         if expected and is_plain and not allowed & fabric:
             too_much = said - true - claimed(today, cidr).keys()
             assert not too_much, [*map(format_ipv4, sorted(too_much))]
-
-
-def check_script_equals_proof(
-    node: KernelNode,
-    world: World,
-    announced: Announced,
-    folder: Path,
-    *,
-    through: Sequence[str] = (),
-) -> None:
-    """Assert that the boot script, which reads its files below `folder`, finds the same as the
-    proof.
-    """
-    fabric = announced.as_fabric(kernel_of(node))
-    report, ran = both_answers(
-        node, fabric, folder, world.cidrs, allowed=world.allowed, through=through
-    )
-    assert ran.status == (0 if report.ok else 1), ran.output
-    lines = ran.markers.get("route-overlap.detected", "").splitlines()
-    by_script = [LINE.fullmatch(line) for line in lines]
-    by_python = [LINE.fullmatch(line) for line in report.lines()]
-    assert [found and found.groups() for found in by_script] == [
-        found and found.groups() for found in by_python
-    ]
-    assert not report.ok or ran.markers["route-overlap.ok"] == f"{report.verdict}\n"
-    assert "line " not in ran.output, ran.output
