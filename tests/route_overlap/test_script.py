@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
 from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.examples import FEW
+from support.filled import asset, changes, without
 from support.kernel import connect, needs_kernel
 from support.needs import needs
 from support.overlap_worlds import run_script
@@ -43,6 +44,44 @@ CONFIG = HostRoutingConfig.from_mapping(
 
 
 class TestFiles:
+    def test_script(self) -> None:
+        """The whole script, to the byte: its asset, with these places filled in."""
+        plain = asset(
+            "route_overlap/check-route-overlap.sh",
+            SHARED="boot/shared.sh",
+            AGENT="route_overlap/fabric.sh",
+        )
+        for part in ("ipv6", "after", "networks"):
+            plain = without(plain, part)
+        assert changes(plain, render_script(CONFIG)) == [
+            *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
+            *("+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24", "+)"),
+            *("-firsts=(@FIRSTS@)", "-nexts=(@NEXTS@)", "-families=(@FAMILIES@)", "+firsts=("),
+            *("+  2886729728", "+  167772160", "+  2852039166", "+  167772160", "+)", "+nexts=("),
+            *("+  2886795264", "+  184549376", "+  2852039167", "+  167772416", "+)"),
+            *("+families=(4)", "-allowed=(@ALLOWED@)", "+allowed=("),
+            *(f"+  '{pattern}'" for pattern in (*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?")),
+            *(
+                "+)",
+                "-given=(@EXPECTED@)",
+                "+given=()",
+                "-declare -A names=(@NAMES@)",
+                "+declare -A names=()",
+            ),
+            *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()"),
+            *("-  family=4 edges=(@EDGES@) roots=(@ROOTS@)", "+  family=4 edges=("),
+            *(
+                f"+  [{edge}]=1"
+                for edge in (1, 167772160, 167772416, 184549376, 2852039166, 2852039167)
+            ),
+            *(
+                f"+  [{edge}]=1"
+                for edge in (2886729728, 2886795264, 224 << 24, 240 << 24, (1 << 32) - 1)
+            ),
+            *("+) roots=(", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16"),
+            *("+)", "-fabric_source=routeOverlap.fabric"),
+        ]
+
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need; it runs after
         the static routes.
