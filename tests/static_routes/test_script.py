@@ -304,6 +304,15 @@ class TestRunning:
         assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 0
         assert ours(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
+    def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
+        """As the kernel does: of a default route with two next hops, the one whose device is up
+        counts.
+        """
+        node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
+        node.ip("link set ib0 down")
+        assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
+        assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
+
     @pytest.mark.parametrize("now", [False, True])
     @pytest.mark.parametrize("verb", ["add", "prepend"])
     @pytest.mark.parametrize(

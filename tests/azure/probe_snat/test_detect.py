@@ -6,8 +6,11 @@ import logging
 import re
 from typing import Any
 
+import attrs
 import pytest
 from support.imds import network_interface
+from support.kernel import host_of, kernel_of
+from support.needs import needs
 from support.probe_nodes import lead
 from support.probe_worlds import ADDRESS, RULES
 
@@ -18,7 +21,7 @@ from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.net.addresses import Address
 from hostrouting.net.routes import NextHop, ObservedRoute
-from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost, KernelNode
 
 ALWAYS = ProbeSNATConfig(enabled=True, detect="always")
 
@@ -187,6 +190,19 @@ class TestAssess:
             == f"add a route to {ADDRESS} by eth0, or correct hostRouting.probeSnat.dev"
         )
         assert not outcome.may_change
+
+    @needs("kernel")
+    def test_no_reply_leaves_by_a_dead_next_hop(self) -> None:
+        """The kernel passes over it."""
+        fake = node()
+        with KernelNode.made() as made:
+            for dev in "eth0", "eth1":
+                made.add_link(dev)
+            hops = "nexthop via fe80::1 dev eth0 nexthop via fe80::1 dev eth1"
+            made.ip(f"-6 route add 2603:1062::/32 {hops}")
+            made.set_up("eth1", up=False)
+            host = host_of(kernel_of(made), fake, link_layer=fake.link_layer)
+            assert assess(attrs.evolve(ALWAYS, dev="eth0"), host) == RULES
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
