@@ -277,6 +277,8 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
     assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in told)
     (tmp_path / path[1:]).write_text("2\n")
     assert not [*vanishing(files, learned)]
+    (tmp_path / path[1:]).unlink()
+    assert not [*vanishing(files, learned)], "nobody knows"
 
 
 def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
