@@ -41,7 +41,7 @@ ROOMS: Final = {
     "net": "tests/net",
     "node": "tests/node tests/boot/test_intent.py",
     "phases": "tests/phases",
-    "probe_snat": "tests/azure/probe_snat",
+    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py",
     "route_overlap": "tests/route_overlap",
     "stale_cni": "tests/azure/stale_cni",
     "static_routes": "tests/static_routes",
