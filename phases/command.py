@@ -7,13 +7,11 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from phases.context import end_of_work
+from phases.context import Context, end_of_work
 from phases.exceptions import CommandFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from phases.context import Context
 
 
 class CommandResult(NamedTuple):

@@ -23,6 +23,7 @@ from hostrouting.net.routes import (
     NextHop,
     ObservedRoute,
     Route,
+    RouteChange,
     resting,
 )
 from hostrouting.net.rules import FIRST_RULES, Rule
@@ -30,7 +31,6 @@ from hostrouting.net.rules import FIRST_RULES, Rule
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.net.changes import RouteChange
 
 _UDP = 17
 _FIRST_POLICY = Policy(FIRST_RULES)
@@ -59,7 +59,7 @@ class Fib:
 
     It has the reading methods of `RouteBackend`, so `prove_egress` takes either.
 
-    >>> from hostrouting.net.changes import RouteChange
+    >>> from hostrouting.net.routes import RouteChange
     >>> from hostrouting.net.routes import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
     >>> planned = Fib.of([], []).changed([RouteChange.add(route)])

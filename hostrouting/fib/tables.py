@@ -12,8 +12,14 @@ import attrs
 
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet
 from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
-from hostrouting.net.changes import is_deleted_by
-from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, Route, preference
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    FLAG_DEAD,
+    ObservedRoute,
+    Route,
+    is_deleted_by,
+    preference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

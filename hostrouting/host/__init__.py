@@ -39,9 +39,8 @@ from hostrouting.host.ports import (
 )
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address
-from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
-from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
+from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.host.packets.nft import Listing
     from hostrouting.host.units import UnitState
-    from hostrouting.net.changes import RouteChange
     from hostrouting.net.events import NetworkEvent
     from hostrouting.net.links import Device, Neighbour, Station
-    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange
     from hostrouting.net.rules import Rule
     from phases import Context
 

@@ -2,8 +2,7 @@
 
 addresses.py      Address, Prefix; readers and writers of addresses, CIDRs and device names
 routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place;
-                  the default routes of a node
-changes.py        RouteChange: one step of a batch
+                  the default routes of a node; RouteChange: one step of a batch
 rules.py          Rule: a policy rule with all its selectors
 links.py          Device with its addresses, Neighbour, Station
 events.py         the kernel's announcements of all these

@@ -16,7 +16,7 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
-from hostrouting.config import require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.node.capabilities import PROBE_UNIT, probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.boot import BootFile, BootUnit, Departure
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
 
 #: The programs that the units of the pair run, each with its package.

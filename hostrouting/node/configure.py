@@ -29,7 +29,7 @@ from hostrouting.exceptions import (
     InvalidConfigError,
     WorseRoutingError,
 )
-from hostrouting.host import Host
+from hostrouting.host import Host, RouteChange
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -51,8 +51,6 @@ from phases import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from hostrouting.host import RouteChange
 
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]

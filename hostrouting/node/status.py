@@ -21,8 +21,7 @@ from hostrouting.boot import (
 from hostrouting.boot.layout import drop_in_of, unit_path
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
-from hostrouting.net.changes import is_merged
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import NodeReport, check_node
 from hostrouting.static_routes.account import why_merged

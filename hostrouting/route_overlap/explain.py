@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.base.commands import Painted, printable
-from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings, require_lists
@@ -23,7 +23,6 @@ from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.config import RouteOverlapConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
 

@@ -27,7 +27,7 @@ from hostrouting.exceptions import HostFileError, HostRoutingError, RouteOverlap
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.report import described
+from hostrouting.route_overlap.report import OverlapReport, described
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK, MARKERS, boot_part
 from phases import Change, Context, DeadlineExceededError
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
-    from hostrouting.route_overlap.report import OverlapReport
 
 _logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from hostrouting.exceptions import (
     RouteRejectedError,
 )
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
-from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     PROTOCOL_NAMES,
@@ -22,6 +21,9 @@ from hostrouting.net.routes import (
     ObservedRoute,
     Place,
     Route,
+    RouteChange,
+    is_merged,
+    may_merge,
     place,
     signature,
 )

@@ -16,7 +16,7 @@ import attrs
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.routes import NextHop
+from hostrouting.net.routes import NextHop, ObservedRoute
 from hostrouting.route_overlap.task import announced_fabric, prove_config, unready_units
 from hostrouting.static_routes.account import RouteAccount
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hostrouting.fib import Fib
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Finding

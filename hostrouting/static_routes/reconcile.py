@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
@@ -32,8 +31,11 @@ from hostrouting.net.routes import (
     ObservedRoute,
     Place,
     Route,
+    RouteChange,
     default_routes,
     expected_exit,
+    is_deleted_by,
+    is_merged,
     place,
     resting,
 )

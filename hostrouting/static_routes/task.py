@@ -17,8 +17,7 @@ from hostrouting.exceptions import (
     RouteRejectedError,
 )
 from hostrouting.net.addresses import GIVERS, IPV6, Address
-from hostrouting.net.changes import is_merged
-from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.net.routes import OUR_PROTOCOL, is_merged, place
 from hostrouting.static_routes.account import (
     findings_of,
     forecast,
@@ -36,7 +35,7 @@ from hostrouting.static_routes.reconcile import (
     resolve,
 )
 from hostrouting.static_routes.script import RUN_FILES, boot_part
-from phases import Change
+from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, Route, RouteChange
-    from phases import Context
 
 
 class ConfigureStaticRoutes(PairTask):

@@ -18,7 +18,6 @@ from hostrouting.fib import Decision, Fib, Packet
 from hostrouting.fib.tables import Bucket, Tables, deleted, inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes, number_of, word
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, mask_of, netmask
-from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     FLAG_LINKDOWN,
@@ -30,6 +29,7 @@ from hostrouting.net.routes import (
     NextHop,
     ObservedRoute,
     Route,
+    may_merge,
     place,
     resting,
     signature,

@@ -17,7 +17,7 @@ from hostrouting.host.netlink.commit import AnyRoute, Failures, Steps, Transport
 from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import SCOPE_HOST, Lookup, ObservedRoute, place
+from hostrouting.net.routes import SCOPE_HOST, Lookup, ObservedRoute, RouteChange, place
 from hostrouting.testing.faults import Operations, Refused, unknown
 from hostrouting.testing.kernel import (
     own_routes,
@@ -34,7 +34,6 @@ from hostrouting.testing.node import Node
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.net.changes import RouteChange
     from hostrouting.net.rules import Rule
 
 

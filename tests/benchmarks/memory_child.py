@@ -23,8 +23,7 @@ def main(dev: str, *numbers: str) -> None:
     peaks = {"bare": _peak()}
     from hostrouting.host.netlink import NetlinkBackend
     from hostrouting.net.addresses import IPV4, Address
-    from hostrouting.net.changes import RouteChange
-    from hostrouting.net.routes import Route
+    from hostrouting.net.routes import Route, RouteChange
 
     via = Address(IPV4, gateway)
     peaks["imported"] = _peak()

@@ -29,8 +29,14 @@ from hostrouting.net.addresses import (
     parse_cidr,
     parse_ipv4,
 )
-from hostrouting.net.changes import RouteChange, is_deleted_by
-from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    NextHop,
+    ObservedRoute,
+    Route,
+    RouteChange,
+    is_deleted_by,
+)
 from hostrouting.net.rules import Range, Rule
 
 #: The devices of `routes`.

@@ -18,9 +18,8 @@ from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.routes import ObservedRoute, RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

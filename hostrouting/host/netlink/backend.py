@@ -33,12 +33,11 @@ from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import LINKS, Echoes, Indexes, parse_ipv6_routes
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import Lookup, ObservedRoute, route_order
+from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange, route_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
 

@@ -37,8 +37,17 @@ from hostrouting.exceptions import (
     RouteRejectedError,
 )
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged, may_merge
-from hostrouting.net.routes import ObservedRoute, Route, place, resting, signature
+from hostrouting.net.routes import (
+    ObservedRoute,
+    Route,
+    RouteChange,
+    is_deleted_by,
+    is_merged,
+    may_merge,
+    place,
+    resting,
+    signature,
+)
 
 _logger = logging.getLogger(__name__)
 

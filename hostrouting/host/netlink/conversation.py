@@ -7,7 +7,7 @@ import gc
 import os
 import socket
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -18,7 +18,6 @@ from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, pars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
 
 
 _Result = TypeVar("_Result")

@@ -11,8 +11,7 @@ import pytest
 
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import Extra, resting
+from hostrouting.net.routes import Extra, RouteChange, resting
 from hostrouting.testing.contracts.routes import (
     BY_SOURCE,
     MULTIPATH,

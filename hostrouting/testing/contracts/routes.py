@@ -23,8 +23,7 @@ from hostrouting.net.addresses import (
     format_ipv4,
     parse_ipv4,
 )
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route
+from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route, RouteChange
 from hostrouting.net.rules import FIRST_RULES, Range, Rule
 
 if TYPE_CHECKING:
