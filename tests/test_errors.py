@@ -30,7 +30,7 @@ from hostrouting import (
     prove_egress,
 )
 from hostrouting.exceptions import NeighbourRejectedError, UnknownDecisionError
-from hostrouting.net.links import Neighbour
+from hostrouting.host import Neighbour
 from hostrouting.testing import MemoryBackend
 from phases import (
     CancelledError,

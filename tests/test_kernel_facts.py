@@ -17,8 +17,8 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.needs import needs
 
+from hostrouting.host import IPV6
 from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
-from hostrouting.net.addresses import IPV6
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

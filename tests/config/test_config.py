@@ -24,7 +24,7 @@ from hostrouting.config import (
     WatchConfig,
 )
 from hostrouting.config.wire import WireValue, wire_fields
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.host import IPV4, IPV6
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:

@@ -14,7 +14,7 @@ from support.config_schema import problems
 
 from hostrouting import InvalidConfigError
 from hostrouting.config import HostRoutingConfig, rules
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.host import IPV4, IPV6
 from hostrouting.testing.strategies import (
     addresses,
     cidrs,

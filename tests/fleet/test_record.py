@@ -16,9 +16,8 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import verdict_on
-from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import NextHop, ObservedRoute
-from hostrouting.net.rules import Range, Rule
+from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
+from hostrouting.net.rules import Range
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 

@@ -12,9 +12,7 @@ from support.fleets import CONFIG, FULL, OURS, fleet
 
 from hostrouting import HostRoutingConfig
 from hostrouting.fleet import NodeRecord, NodeVerdict, prove_record
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import ObservedRoute
-from hostrouting.net.rules import Rule
+from hostrouting.host import IPV6, ObservedRoute, Rule
 
 LOST, RIGHT = (NodeRecord.parse(line) for line in fleet(2))
 STRICT = HostRoutingConfig.from_mapping(

@@ -39,7 +39,7 @@ from hostrouting import (
     node_status,
     render_files,
 )
-from hostrouting.net.addresses import IPV6
+from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
 from phases import Context, Serial, TaskFailedError, execute, plan, run, undo, with_retry

@@ -14,9 +14,9 @@ from support.counted_ip import IP, another_ip
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import run_script
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.route_overlap import check_now, prove_egress
+from hostrouting.route_overlap import check_now
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context

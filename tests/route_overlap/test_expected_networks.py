@@ -13,9 +13,8 @@ from support.overlap_worlds import run_script
 from support.routers import WiredNode
 from support.way_out_nodes import AskedNode
 
-from hostrouting import Host, HostRoutingConfig
+from hostrouting import Host, HostRoutingConfig, check_node
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.node.check import check_node
 from hostrouting.route_overlap import check_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kernel import connect
 
-from hostrouting.net.addresses import IPV4, IPV6, Address
+from hostrouting.host import IPV4, IPV6, Address
 from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
 from hostrouting.testing import MemoryBackend
 

@@ -7,7 +7,7 @@ import pytest
 from support.fabric_answers import HOST, NOTHING, Answer, of_pool
 from support.fabric_files import DATA, SWITCHED_ON, Files, answers_of_bash, record
 
-from hostrouting.exceptions import HostFileError
+from hostrouting import HostFileError
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles
 

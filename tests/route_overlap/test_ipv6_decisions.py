@@ -5,12 +5,12 @@ each survived.
 import pytest
 from support.static_route_worlds import static_route
 
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Rule
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.net.rules import FIRST_RULES
-from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.report import SuggestedRoute
 
 CIDR, OWN, OLD = "fd00:5::/48", "fd00:1::4", "fd00:1::5"

@@ -16,8 +16,8 @@ from support.kernel import kernel_of, needs_kernel
 from support.routers import WiredNode
 from support.told_alike import told_alike
 
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.route_overlap import OverlapReport, prove_egress
 
 pytestmark = needs_kernel
 

@@ -18,7 +18,7 @@ from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, run_script
 from support.routers import ROUTER, SECOND_ROUTER, WiredNode
 
-from hostrouting.route_overlap import prove_egress
+from hostrouting import prove_egress
 
 pytestmark = needs_kernel
 

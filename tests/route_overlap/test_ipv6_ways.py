@@ -11,14 +11,15 @@ import pytest
 from support.kernel import connect, kernel_of, needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import RouteChange
+from hostrouting import (
+    HostRoutingConfig,
+    OverlapReport,
+    RouteRejectedError,
+    explain_routing,
+    prove_egress,
+)
+from hostrouting.host import IPV4, IPV6, ObservedRoute, Route, RouteChange
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import ObservedRoute, Route
-from hostrouting.route_overlap import OverlapReport, prove_egress
-from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
 from hostrouting.route_overlap.task import prove_now

@@ -8,10 +8,8 @@ import pytest
 from support.kernel import connect, needs_kernel
 from support.way_out_nodes import AskedNode
 
+from hostrouting import CheckRouteOverlap, Configure, check_node
 from hostrouting.config import PRESETS, HostRoutingConfig, RouteOverlapConfig
-from hostrouting.node.check import check_node
-from hostrouting.node.configure import Configure
-from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context, execute
 

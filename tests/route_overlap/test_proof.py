@@ -9,13 +9,10 @@ import pytest
 from support.kernel import uplink
 from support.overlap_proofs import prove, shapes
 
-from hostrouting.exceptions import BackendError
-from hostrouting.host import Lookup
-from hostrouting.net.addresses import Address, parse_cidr
-from hostrouting.net.routes import NextHop, Route
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove_egress
-from hostrouting.route_overlap.explain import explain_routing
+from hostrouting import BackendError, explain_routing, prove_egress
+from hostrouting.host import Address, Lookup, NextHop, Route, Rule
+from hostrouting.net.addresses import parse_cidr
+from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute
 from hostrouting.testing import FakeHost, MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"

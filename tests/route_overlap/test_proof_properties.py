@@ -16,12 +16,11 @@ from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, World, claimed, run_script, worlds
 from support.small_world import selecting_rules
 
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib
+from hostrouting.host import Route, Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.net.routes import Route
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 
 _LINE = re.compile(

@@ -10,9 +10,8 @@ from support.overlap_worlds import run_script
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.fib import Fib
-from hostrouting.net.addresses import IPV4, parse_cidr
-from hostrouting.net.routes import Route
-from hostrouting.net.rules import Rule
+from hostrouting.host import IPV4, Route, Rule
+from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap import Finding, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 

@@ -6,9 +6,7 @@ from support.kernel import connect
 from support.static_route_worlds import static_route
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import IPV4
-from hostrouting.net.routes import ObservedRoute
-from hostrouting.net.rules import Rule
+from hostrouting.host import IPV4, ObservedRoute, Rule
 from hostrouting.route_overlap import CidrReport, OverlapReport, SuggestedRoute, prove_egress
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_config

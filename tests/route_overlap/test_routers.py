@@ -7,13 +7,11 @@ import pytest
 from support.kernel import connect, needs_kernel, powerless
 from support.needs import needs
 
+from hostrouting import HostRoutingConfig, check_node
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import HostRoutingConfig
-from hostrouting.host import Host, NextHop, Route
+from hostrouting.host import Address, Host, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.addresses import Address
-from hostrouting.node.check import check_node
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context

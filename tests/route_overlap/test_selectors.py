@@ -15,12 +15,11 @@ from support.kernel import connect, kernel_of, needs_kernel
 from support.kernel_packets import decisions, let_packets_in
 from support.overlap_worlds import World, claimed
 
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Packet
 from hostrouting.fib.rules import Policy
+from hostrouting.host import Route, Rule
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
-from hostrouting.net.routes import Route
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

@@ -12,10 +12,9 @@ from support.examples import FEW
 from support.kernel import connect, kernel_of, needs_kernel
 from support.overlap_worlds import parts_of
 
-from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
-from hostrouting.net.routes import NextHop, Route
-from hostrouting.net.rules import Rule
+from hostrouting import BackendError
+from hostrouting.host import Address, NextHop, Route, Rule
+from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.route_overlap.parts import Part
 from hostrouting.testing import KernelNode
 

@@ -5,11 +5,10 @@ import pytest
 from support.kernel import connect
 from support.overlap_proofs import prove, shapes
 
+from hostrouting import prove_egress
 from hostrouting.fib import Fib
-from hostrouting.net.addresses import Address, parse_cidr
-from hostrouting.net.routes import NextHop, ObservedRoute, Route
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import prove_egress
+from hostrouting.host import Address, NextHop, ObservedRoute, Route, Rule
+from hostrouting.net.addresses import parse_cidr
 from hostrouting.testing import MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"

@@ -10,14 +10,10 @@ import attrs
 import pytest
 from support.kernel import connect
 
-from hostrouting import HostRoutingConfig
+from hostrouting import CheckRouteOverlap, HostRoutingConfig, RouteOverlapError
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH
-from hostrouting.exceptions import RouteOverlapError
-from hostrouting.host import ObservedRoute
-from hostrouting.host.units import UnitState
-from hostrouting.net.addresses import IPV4
-from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.route_overlap.task import unready_units
 from hostrouting.testing import FakeHost, MemoryBackend

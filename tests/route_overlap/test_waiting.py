@@ -11,7 +11,7 @@ from support.counted_ip import IP, another_ip
 from support.kernel import connect, needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap import check_now, render_script
 from hostrouting.testing import FakeHost, KernelNode

@@ -10,11 +10,11 @@ from support.kernel import connect, needs_kernel
 from support.needs import require
 from support.way_out_nodes import AskedNode
 
+from hostrouting import OverlapReport, prove_egress
 from hostrouting.base.findings import NodeFinding
+from hostrouting.host import Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr
-from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 
 SERVICES = "10.96.0.0/16"

@@ -19,12 +19,16 @@ from support.overlap_worlds import World
 from support.patience import in_time
 from support.static_route_worlds import config_of, configs, impatient, worlds
 
-from hostrouting.config import HostRoutingConfig, StaticRoute
-from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
-from hostrouting.host import ObservedRoute
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting import (
+    BackendError,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    LinkNotFoundError,
+    RouteRejectedError,
+    StaticRoute,
+)
+from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.testing import KernelNode
 
 

@@ -17,21 +17,23 @@ from support.patience import in_time
 from support.static_route_nodes import Account
 from support.static_route_worlds import config_of, static_route
 
+from hostrouting import (
+    BackendError,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    Reset,
+    RouteRejectedError,
+    StaticRoute,
+)
 from hostrouting.base.commands import FAILED
 from hostrouting.cli.commands import status_after
-from hostrouting.config import HostRoutingConfig, StaticRoute
-from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host import Host, ObservedRoute, Route
+from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Host, NextHop, ObservedRoute, Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import OUR_PROTOCOL, NextHop
-from hostrouting.node.configure import Reset
+from hostrouting.net.addresses import Prefix
 from hostrouting.node.status import verdict_now
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
-from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from hostrouting.testing.node import Node
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from phases import Context, run
 
 PLACE = "fd00:9::/48"

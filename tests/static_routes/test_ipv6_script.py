@@ -8,9 +8,9 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.static_route_worlds import boot, static_route
 
-from hostrouting.config import StaticRoute
-from hostrouting.net.addresses import GIVERS, IPV6
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting import StaticRoute
+from hostrouting.host import IPV6, OUR_PROTOCOL
+from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes import resolve
 from hostrouting.testing import KernelNode
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from support.kernel import connect
 from support.static_route_nodes import Account
 
-from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route
-from hostrouting.net.addresses import IPV4
+from hostrouting import BackendError, RouteRejectedError
+from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, Route
 from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations

@@ -10,8 +10,7 @@ from support.kernel import connect
 from support.overlap_worlds import World
 from support.static_route_worlds import configs, worlds
 
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError, HostRoutingConfig
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.routes import place

@@ -8,7 +8,7 @@ from support.kernel import connect
 from support.static_route_nodes import Account
 from support.static_route_worlds import static_route
 
-from hostrouting.config import StaticRoute
+from hostrouting import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair

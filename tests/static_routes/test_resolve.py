@@ -3,9 +3,8 @@
 import pytest
 from support.static_route_worlds import static_route
 
-from hostrouting.config import StaticRoute
-from hostrouting.host import NextHop, ObservedRoute
-from hostrouting.net.addresses import Address
+from hostrouting import StaticRoute
+from hostrouting.host import Address, NextHop, ObservedRoute
 from hostrouting.net.routes import FLAG_DEAD
 from hostrouting.static_routes import resolve
 

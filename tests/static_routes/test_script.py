@@ -18,8 +18,8 @@ from support.kernel import connect, needs_kernel
 from support.needs import needs
 from support.static_route_worlds import boot, config_of, impatient, static_route
 
+from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.boot import units_in
-from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.static_routes import render_script
 from hostrouting.static_routes.script import boot_part
 from hostrouting.testing import KernelNode, strategies

@@ -17,8 +17,7 @@ from support.shadow_worlds import Beside, first_is, foreign, ours, place
 from support.static_route_worlds import config_of, static_route
 from support.tasks import FailingTask
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.config import StaticRoute
+from hostrouting import Configure, HostRoutingConfig, StaticRoute
 from phases import Context, Serial, TaskFailedError, run, task
 
 pytestmark = needs("kernel")

@@ -7,11 +7,10 @@ import pytest
 from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
 from support.static_route_worlds import config_of, static_route
 
+from hostrouting import ConfigureStaticRoutes, StaticRoute
 from hostrouting.boot import INTENT_PATH, units_in
 from hostrouting.boot.layout import GATING_PATH
-from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
 from phases import Context

@@ -13,11 +13,16 @@ from support.patience import in_time
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
 from support.static_route_worlds import config_of, static_route
 
-from hostrouting.config import StaticRoute
-from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
+from hostrouting import (
+    BackendError,
+    Configure,
+    ConfigureStaticRoutes,
+    LinkNotFoundError,
+    RouteRejectedError,
+    StaticRoute,
+    UnitError,
+)
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.node.configure import Configure
-from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, TaskFailedError, execute, plan
 from phases.testing import ManualClock

@@ -11,9 +11,7 @@ import pytest
 from support.static_route_worlds import config_of, static_route
 from support.systemd_box import SystemdBox, require_systemd_box
 
-from hostrouting.config import StaticRoute
-from hostrouting.host import Host
-from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting import ConfigureStaticRoutes, Host, StaticRoute
 from phases import Context
 
 UNIT = "static-routes.service"

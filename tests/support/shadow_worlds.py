@@ -17,8 +17,7 @@ from typing import IO, Final
 from support.patience import in_time
 from support.watched_nodes import kernel_host
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.node.configure import Reset
+from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.testing import KernelNode
 from phases import execute
 

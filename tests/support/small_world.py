@@ -19,25 +19,10 @@ from hypothesis import strategies as st
 from support.draws import pick
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import (
-    IPV4,
-    IPV6,
-    Address,
-    Prefix,
-    address_bits,
-    format_address,
-    parse_cidr,
-    parse_ipv4,
-)
-from hostrouting.net.routes import (
-    DEVICELESS_KINDS,
-    NextHop,
-    ObservedRoute,
-    Route,
-    RouteChange,
-    is_deleted_by,
-)
-from hostrouting.net.rules import Range, Rule
+from hostrouting.host import IPV4, IPV6, Address, NextHop, ObservedRoute, Route, RouteChange, Rule
+from hostrouting.net.addresses import Prefix, address_bits, format_address, parse_cidr, parse_ipv4
+from hostrouting.net.routes import DEVICELESS_KINDS, is_deleted_by
+from hostrouting.net.rules import Range
 
 #: The devices of `routes`.
 DEVICES = ("e0", "e1", "e2")

@@ -14,13 +14,11 @@ from support.needs import needs
 from support.probe_nodes import lead
 from support.probe_worlds import ADDRESS, RULES
 
+from hostrouting import BackendError, HostRoutingConfig, InvalidConfigError, ProbeSNATConfig
 from hostrouting.azure.probe_snat import rules_to_install
 from hostrouting.azure.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
-from hostrouting.exceptions import BackendError, InvalidConfigError
-from hostrouting.net.addresses import Address
-from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.host import Address, NextHop, ObservedRoute
 from hostrouting.testing import FakeHost, KernelNode
 
 ALWAYS = ProbeSNATConfig(enabled=True, detect="always")

@@ -17,9 +17,8 @@ from support.probe_nodes import (
     state,
 )
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting import ConfigureProbeSNAT, HostRoutingError
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH
-from hostrouting.exceptions import HostRoutingError
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -10,9 +10,7 @@ from support.needs import needs
 from support.probe_nodes import says
 from support.probe_worlds import ProbeWorld
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
-from hostrouting.host import Host
+from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host.packets.nft import NftCommand
 from phases import Context
 

@@ -22,7 +22,7 @@ from support.probe_nodes import (
 )
 from support.probe_worlds import RULES
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting import BackendError, ConfigureProbeSNAT, HostRoutingConfig, PermissionDeniedError
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
     DEPARTURE,
@@ -33,8 +33,6 @@ from hostrouting.azure.probe_snat.ruleset import (
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -15,6 +15,7 @@ from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
+from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
 from hostrouting.azure.probe_snat import boot_unit
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
@@ -27,10 +28,8 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.boot.layout import PROGRAM_FOLDERS
-from hostrouting.config import ProbeSNATConfig
-from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.testing.node import KernelNode
+from hostrouting.testing import KernelNode
 from hostrouting.testing.strategies import probe_snat_configs
 from phases import Context
 

@@ -34,12 +34,11 @@ from support.probe_nodes import (
 )
 from support.probe_worlds import RULES
 
-from hostrouting.azure.probe_snat import ConfigureProbeSNAT, boot_unit
+from hostrouting import BackendError, ConfigureProbeSNAT, Host, ToolNotFoundError, UnitError
+from hostrouting.azure.probe_snat import boot_unit
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH
-from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
-from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
 from phases import Context, run

@@ -33,9 +33,15 @@ from support.stale_cni_worlds import (
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
 from hostrouting.azure.stale_cni.verdicts import judge
-from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, Station
-from hostrouting.net.addresses import Address
-from hostrouting.net.links import DeviceAddress
+from hostrouting.host import (
+    Address,
+    Device,
+    DeviceAddress,
+    EbtablesRule,
+    Neighbour,
+    NextHop,
+    Station,
+)
 
 # --- the node
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
+from hostrouting import HostFileError
 from hostrouting.azure.stale_cni.journal import (
     Record,
     Restorable,
@@ -19,7 +20,6 @@ from hostrouting.azure.stale_cni.journal import (
     set_aside,
     to_json,
 )
-from hostrouting.exceptions import HostFileError
 from hostrouting.host import EbtablesRule, Neighbour, NextHop, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import IPV6, Address, Prefix

@@ -19,7 +19,7 @@ from support.stale_cni_nodes import (
     differences,
 )
 
-from hostrouting.exceptions import StaleCNIError
+from hostrouting import StaleCNIError
 from hostrouting.host import EbtablesRule
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from phases import Context

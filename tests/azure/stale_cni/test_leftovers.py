@@ -7,8 +7,7 @@ from support.stale_cni_snapshots import POD, POD6, judged, kinds, neighbour, rou
 
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
-from hostrouting.host import OUR_PROTOCOL, NextHop
-from hostrouting.net.addresses import Address
+from hostrouting.host import OUR_PROTOCOL, Address, NextHop
 
 HOPS = (NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1"))
 

@@ -23,8 +23,7 @@ from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
 from hostrouting.azure.stale_cni.leftovers import Snapshot
 from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
-from hostrouting.host import Device, EbtablesRule, Neighbour, Station
-from hostrouting.net.links import DeviceAddress
+from hostrouting.host import Device, DeviceAddress, EbtablesRule, Neighbour, Station
 
 ADDRESSES = [f"10.240.0.{number}" for number in range(10, 14)]
 DEVICES = [f"azv{number}" for number in range(1, 4)]

@@ -19,8 +19,7 @@ from support.stale_cni_worlds import (
     write_state,
 )
 
-from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.exceptions import BackendError, HostRoutingError
+from hostrouting import BackendError, CleanStaleCNI, HostRoutingError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations
 

@@ -17,7 +17,7 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import config_of, context, dnat
 
-from hostrouting.exceptions import BackendError
+from hostrouting import BackendError
 from phases import CancelledError, DeadlineExceededError
 
 

@@ -13,13 +13,17 @@ from support.needs import needs
 from support.patience import in_time
 from support.stale_cni_worlds import arp_reply, config_of, context, dnat, node_of, whole_state
 
-from hostrouting.azure.stale_cni import CleanStaleCNI, sweep_node
+from hostrouting import (
+    CleanStaleCNI,
+    HostRoutingConfig,
+    InvalidConfigError,
+    LockHeldError,
+    check_node,
+)
+from hostrouting.azure.stale_cni import sweep_node
 from hostrouting.azure.stale_cni.journal import from_json
 from hostrouting.azure.stale_cni.report import SweepReport
 from hostrouting.boot import NOT_INSTALLED
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError, LockHeldError
-from hostrouting.node.check import check_node
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context

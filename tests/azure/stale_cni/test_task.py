@@ -18,10 +18,9 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import cns_state_of, config_of, context, node_of, whole_state
 
+from hostrouting import HostRoutingConfig, PermissionDeniedError
 from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.testing import FakeHost
 from phases import Change
 

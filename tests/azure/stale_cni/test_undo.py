@@ -19,9 +19,8 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import NODE_RULES, config_of, context, dnat, whole_state
 
+from hostrouting import BackendError, HostRoutingConfig
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
-from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError
 from phases import Change
 
 #: The stale objects in the order in which undo restores them.
