@@ -46,7 +46,12 @@ WAY: dict[str, st.SearchStrategy[Any]] = {
     "encapsulation": st.none() | st.builds(Encapsulation, BYTES, st.binary(max_size=9)),
 }
 HOPS = st.builds(NextHop, weight=st.integers(1, 256), onlink=st.booleans(), **WAY)
-WAYS = [WAY, {"nexthops": st.lists(HOPS, min_size=1, max_size=3).map(tuple)}]
+NO_WAY = {"gateway": st.none(), "dev": st.none(), "extra": st.just(()), "encapsulation": st.none()}
+#: Hypothesis makes up each field of a named tuple that it is not given.
+WAYS = [
+    {**WAY, "nexthops": st.just(())},
+    {**NO_WAY, "nexthops": st.lists(HOPS, min_size=1, max_size=3).map(tuple)},
+]
 
 
 def routes(prefix: Prefix, way: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Restorable]:
