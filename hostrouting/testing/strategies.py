@@ -156,7 +156,9 @@ def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
         expected=_tuples(st.sampled_from(presets)),
         mode=st.sampled_from(OverlapMode),
         allowed_devs=_tuples(device_patterns()),
-        expected_devs=_tuples(device_names() | destinations(IPV4)),
+        expected_devs=_tuples(
+            (device_names() | cidrs(IPV4)).filter(_accepts(rules.expected_device))
+        ),
         fabric=st.sampled_from(["auto", "off"]) | _tuples(cidrs(IPV4)),
     )
 
