@@ -11,6 +11,7 @@ from support.kernel import connect
 from hostrouting.host import IPV4, IPV6, Address
 from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
 from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 
 
 @pytest.fixture
@@ -18,13 +19,13 @@ def node() -> MemoryBackend:
     """A node with a default route."""
     node = MemoryBackend()
     connect(node, eth0="10.224.0.4/16")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    arrange(node, "default via 10.224.0.1 dev eth0")
     return node
 
 
 def test_a_refusing_route_is_named(node: MemoryBackend) -> None:
     """The kernel answers only with an errno, which is the same for every route of the kind."""
-    node.add_route("172.16.8.0/24", kind="blackhole")
+    arrange(node, "blackhole 172.16.8.0/24")
     [explanation] = explain_routing(node, ["172.16.8.0/23"])
     heading, refused, fine = explanation.lines()
     assert heading == "172.16.8.0/23"
@@ -93,7 +94,7 @@ def test_the_width_of_the_bar(node: MemoryBackend) -> None:
     there is none.
     """
     for number in range(8):
-        node.add_route(f"172.16.{2 * number}.7/32", kind="blackhole")
+        arrange(node, f"blackhole 172.16.{2 * number}.7")
     [explanation] = explain_routing(node, ["172.16.0.0/12"])
     assert len(explanation.parts) == 17
 

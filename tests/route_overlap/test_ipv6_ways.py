@@ -25,6 +25,7 @@ from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanish
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost
+from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
 pytestmark = needs_kernel
@@ -346,8 +347,9 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     """
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16", ib0="fd00:9::1/64")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.routes.add_route("::/0", gateway=ROUTER, dev="eth0", metric=1024)
+    arrange(
+        host.routes, "default via 10.224.0.1 dev eth0", f"::/0 via {ROUTER} dev eth0 metric 1024"
+    )
     config = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"}}
     )

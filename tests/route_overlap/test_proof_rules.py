@@ -14,6 +14,7 @@ from hostrouting.host import IPV4, Route, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap import Finding, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 
 
 @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
@@ -43,7 +44,7 @@ def test_a_rule_can_block_too(node: MemoryBackend) -> None:
 def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
     """Of two that refuse, the more specific one is for few packets: the other one is named."""
     node.insert_route(Route.parse("10.96.0.0/24", kind="blackhole", tos=8, protocol=3))
-    node.add_route("10.96.0.0/16", kind="prohibit")
+    arrange(node, "prohibit 10.96.0.0/16")
     [finding] = prove(node, "10.96.0.0/24").findings
     assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
 
@@ -60,8 +61,7 @@ def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBacke
 )
 def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule) -> None:
     """The rule is tried first and does not match, so the next route is named."""
-    node.add_route("10.96.0.0/16", kind="prohibit")
-    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    arrange(node, "prohibit 10.96.0.0/16", "blackhole 10.96.0.0/24 table 88")
     # The rule is added last, since it may block other destinations.
     node.add_rule(rule)
     [finding] = prove(node, "10.96.0.0/24").findings
@@ -88,9 +88,12 @@ def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
 
     node = Ruled()
     connect(node, eth0="10.224.0.4/16")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0")
-    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
-    node.add_route("10.96.0.0/16", kind="prohibit")
+    arrange(
+        node,
+        "default via 10.224.0.1 dev eth0",
+        "blackhole 10.96.0.0/24 table 88",
+        "prohibit 10.96.0.0/16",
+    )
     [finding] = prove(node, "10.96.0.0/24").findings
     assert finding.route == "prohibit 10.96.0.0/16"
 
@@ -99,7 +102,7 @@ def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBa
     """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes
     one).
     """
-    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    arrange(node, "blackhole 10.96.0.0/24 table 88")
     node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
     [finding] = prove(node, "10.96.0.0/24").findings
     assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/24 table 88")
@@ -116,7 +119,7 @@ def test_a_dead_route_does_not_block() -> None:
         node.ip("route append default via 10.224.0.1 dev eth0")
         node.add_link("ib0", carrier=False)
         node.ip("route append 10.96.0.0/24 dev ib0")
-        node.add_route("10.96.0.0/16", kind="blackhole")
+        arrange(node, "blackhole 10.96.0.0/16")
         [report] = prove_egress(kernel_of(node), ["10.96.0.0/24"]).cidrs
     [finding] = report.findings
     assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
@@ -167,7 +170,7 @@ def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) 
     """With a rule for packets from eth0's address the plain answer says eth0, and connections leave
     by ib0.
     """
-    node.add_route("10.96.0.0/16", dev="ib0", table=88)
+    arrange(node, "10.96.0.0/16 dev ib0 table 88")
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
     [finding] = prove(node, "10.96.0.0/12").findings
     assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")

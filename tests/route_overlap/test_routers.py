@@ -14,6 +14,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.route_overlap.proof import silent_routers
 from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
 REASON = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
@@ -35,11 +36,14 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
         NextHop(Address.parse("10.225.0.1"), "eth1"),
     )
     node.insert_route(Route.parse("0.0.0.0/0", nexthops=hops, protocol=3))
-    node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
-    node.add_route("default", dev="eth1", metric=200)
-    node.add_route("10.96.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=142)
-    node.add_route("10.97.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
-    node.add_route("10.98.0.0/16", gateway="10.224.0.8", dev="eth0", protocol=3)
+    arrange(
+        node,
+        "default via 172.16.0.1 dev ib0 metric 100",
+        "default dev eth1 metric 200",
+        "10.96.0.0/16 via 10.224.0.9 dev eth0 proto 142",
+        "10.97.0.0/16 via 10.224.0.1 dev eth0 proto 142",
+        "10.98.0.0/16 via 10.224.0.8 dev eth0",
+    )
     assert [found.subject for found in silent_routers(Context(), host, ["eth0", "eth1"])] == [
         "10.224.0.1 dev eth0",
         "10.225.0.1 dev eth1",
@@ -52,7 +56,7 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     """It is one of `check` alone, which stays good, and only if addresses are expected."""
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    arrange(host.routes, "default via 10.224.0.1 dev eth0")
     host.link_layer.silence("eth0", "10.224.0.1")
     config = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}}
@@ -70,7 +74,7 @@ def test_a_question_that_is_refused_is_a_note() -> None:
     """
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    arrange(host.routes, "default via 10.224.0.1 dev eth0")
     host.link_layer.fail_at(1)
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}})
     report = check_node(Context(), config, host)

@@ -18,9 +18,10 @@ from support.overlap_worlds import World, claimed
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Packet
 from hostrouting.fib.rules import Policy
-from hostrouting.host import Route, Rule
+from hostrouting.host import Rule
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import route
 
 pytestmark = needs_kernel
 
@@ -196,13 +197,10 @@ def _worlds(draw: st.DrawFn) -> World:
     aside = st.tuples(places, small_world.devices(), st.sampled_from([100, 100, 100, 254]))
     asides = draw(st.lists(aside, min_size=1, max_size=4))
     special = st.lists(small_world.selecting_rules().map(_special), min_size=1, max_size=3)
-    others = [
-        Route.parse(place, dev=dev, table=table, metric=9, protocol=3)
-        for place, dev, table in asides
-    ]
+    others = [route(f"{place} dev {dev} table {table} metric 9") for place, dev, table in asides]
     return World(
         addresses=[("e0", ("10.1.0.1/16", None)), ("e1", ("192.168.7.1/24", None))],
-        routes=[Route.parse("0.0.0.0/0", gateway="10.1.0.200", dev="e0", protocol=16), *others],
+        routes=[route("default via 10.1.0.200 dev e0 proto dhcp"), *others],
         rules=draw(st.lists(small_world.rules(), max_size=1)) + draw(special),
         cidrs=["10.1.0.0/24", "10.3.0.0/29"],
         allowed=draw(st.sampled_from([(), ("e1",)])),

@@ -10,6 +10,7 @@ from hostrouting.fib import Fib
 from hostrouting.host import Address, NextHop, ObservedRoute, Route, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
@@ -34,7 +35,7 @@ def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
     device. An address of the expected device in one is nothing to warn of.
     """
     node.add_link("ib1")
-    node.add_route("172.16.9.0/24", dev="ib1")
+    arrange(node, "172.16.9.0/24 dev ib1")
     node.add_address("eth0", "172.16.8.9/32")
     assert [
         (route.destination, route.takes_from, route.warning)
@@ -44,9 +45,7 @@ def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
     """With or without a metric, a single address, too: ours is added before it."""
-    node.add_route("10.96.0.10/31", dev="ib0")
-    node.add_route("10.96.0.20/32", dev="ib0", metric=100)
-    node.add_route("10.96.0.30/32", dev="ib0")
+    arrange(node, "10.96.0.10/31 dev ib0", "10.96.0.20 dev ib0 metric 100", "10.96.0.30 dev ib0")
     destinations = ["10.96.0.10/31", "10.96.0.20/32", "10.96.0.30/32"]
     assert [
         route.destination for route in prove(node, "10.96.0.0/16").suggested_routes
@@ -68,8 +67,7 @@ def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
 def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> None:
     """The whole address space is taken in halves, and there is no route to multicast."""
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
-    node.add_route("default", dev="ib0")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0", metric=9)
+    arrange(node, "default dev ib0", "default via 10.224.0.1 dev eth0 metric 9")
     [report, other] = prove_egress(node, ["0.0.0.0/0", "224.0.0.0/4"], expected_devs=["eth0"]).cidrs
     assert {"0.0.0.0/1", "128.0.0.0/1"} <= {route.destination for route in report.suggested_routes}
     assert other.suggested_routes == ()
@@ -79,7 +77,7 @@ def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend
     """It would make the kernel send from eth0's address, and a rule leads packets of that one into
     the fabric.
     """
-    node.add_route("172.16.8.0/22", dev="ib0", table=88)
+    arrange(node, "172.16.8.0/22 dev ib0 table 88")
     assert prove(node, "172.16.8.0/22").suggested_routes
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
     report = prove(node, "172.16.8.0/22")
@@ -91,15 +89,15 @@ def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBacken
     """A datagram goes by a rule to another table, and only a connection, by its source, to the main
     one.
     """
-    node.add_route("10.96.0.0/16", dev="ib0", metric=7)
+    arrange(node, "10.96.0.0/16 dev ib0 metric 7")
     node.add_rule(Rule(40, table=254, source=parse_cidr("10.224.0.4/32")))
-    node.add_route("default", gateway="10.224.0.1", dev="eth0", table=77)
+    arrange(node, "default via 10.224.0.1 dev eth0 table 77")
     node.add_rule(Rule(50, table=77, destination=parse_cidr("10.96.0.0/16")))
     assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == [
         "10.96.0.0/16"
     ]
     node.add_link("ib1")
-    node.add_route("10.96.0.0/16", dev="ib1", table=77, source="10.224.0.4")
+    arrange(node, "10.96.0.0/16 dev ib1 table 77 src 10.224.0.4")
     report = prove(node, "10.96.0.0/16")
     assert [finding.dev for finding in report.findings] == ["ib0"]
     assert report.suggested_routes == ()
@@ -109,7 +107,7 @@ def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
     """The first of it: all else there is decided by more specific routes that are fine."""
     node.add_address("ib0", "10.96.0.4/24")
     for inner in ("129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26"):
-        node.add_route(f"10.96.0.{inner}", gateway="10.224.0.1", dev="eth0")
+        arrange(node, f"10.96.0.{inner} via 10.224.0.1 dev eth0")
     destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
     assert destinations == ["10.96.0.0/25", "10.96.0.128/32"]
 
@@ -118,9 +116,9 @@ def test_a_node_without_any_address_has_suggestions_too() -> None:
     """There is no source to ask with: the selectors of such a rule are unknown, and change nothing."""
     node = MemoryBackend()
     node.add_link("eth0")
-    node.add_route("10.224.0.1/32", dev="eth0")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0")
-    node.add_route("10.96.0.0/24", kind="blackhole")
+    arrange(
+        node, "10.224.0.1 dev eth0", "default via 10.224.0.1 dev eth0", "blackhole 10.96.0.0/24"
+    )
     node.add_rule(Rule(100, table=88, source=parse_cidr("192.0.2.1/32")))
     assert [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes] == [
         "10.96.0.0/24"
@@ -151,7 +149,7 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
 def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) -> None:
     """`default dev ppp0` has none that a route could go by."""
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
-    node.add_route("default", dev="eth0")
+    arrange(node, "default dev eth0")
     report = prove(node, "172.16.8.0/22")
     assert (report.ok, report.suggested_routes) == (False, ())
 
@@ -159,7 +157,7 @@ def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) ->
 def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
     """A route could beat a `local` route of the main table, but that serves another program."""
     node.add_rule(Rule(100, table=88))  # or main and local are one
-    node.add_route("10.96.0.0/24", kind="local", dev="ib0", table=254)
+    arrange(node, "local 10.96.0.0/24 dev ib0")
     report = prove(node, "10.96.0.0/16")
     assert shapes(report) == [("local", "10.96.0.0", "10.96.0.255", "ib0")]
     assert report.suggested_routes == ()

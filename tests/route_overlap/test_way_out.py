@@ -16,6 +16,7 @@ from hostrouting.host import Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 
 SERVICES = "10.96.0.0/16"
 
@@ -243,13 +244,12 @@ def test_all_that_carry_are_named(asked: AskedNode) -> None:
     asked.link("flannel.1", "10.245.0.1/32")
     asked.links("cni0", "eth1", "eth0")
     asked.default("eth0")
-    asked.node.add_route("10.97.0.0/16", gateway="10.225.0.1", dev="eth1")
-    asked.node.add_route("10.244.7.0/24", dev="flannel.1")
+    arrange(asked.node, "10.97.0.0/16 via 10.225.0.1 dev eth1", "10.244.7.0/24 dev flannel.1")
     expected = ["eth1", "eth0"]
     report = asked.ask("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
     assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
     assert asked.ask("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
-    asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
+    arrange(asked.node, "default via 10.244.0.2 dev cni0 table 77")
     asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
     assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
 
