@@ -25,6 +25,7 @@ from hostrouting.host import (
     SettingEvent,
 )
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.testing.contracts.routes import arrange
 from phases import DeadlineExceededError, execute
 
 
@@ -120,7 +121,7 @@ def test_a_changed_finding_is_told_once(
     watched.run(130)
     assert [message for message in caplog.messages if "overlap" in message] == [LINE]
     caplog.clear()
-    watched.node.insert_route(Route.parse("172.16.9.0/24", dev="ib0", protocol=16))
+    arrange(watched.node, "172.16.9.0/24 dev ib0 proto dhcp")
     watched.run(130)
     lines = [message for message in caplog.messages if ": overlap" in message]
     assert lines == [LINE, LINE.replace("172.16.4.", "172.16.9.")]
@@ -168,7 +169,7 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
     watched.run(3)
     change_every_second(watched, seconds=20)
     caplog.clear()
-    watched.node.insert_route(Route.parse("172.31.4.0/24", dev="ib0", protocol=16))
+    arrange(watched.node, "172.31.4.0/24 dev ib0 proto dhcp")
     watched.run(2.5)
     assert caplog.text.count("172.31.0.0/16: overlap") == 1
     assert "alarm: 172.16.0.0/16, 172.31.0.0/16" in watched.keeper.state
@@ -362,7 +363,7 @@ def test_the_config_of_an_apply_counts(
     assert watched.marker() == "ok"
     assert not caplog.records
     execute(Reset(other, host=watched.host))
-    watched.node.insert_route(Route.parse("172.17.4.0/24", dev="ib0", protocol=16))
+    arrange(watched.node, "172.17.4.0/24 dev ib0 proto dhcp")
     watched.run(3)
     assert watched.installed.is_reset
     assert not watched.host.files.exists(MARKER_DETECTED)

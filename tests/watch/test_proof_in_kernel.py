@@ -17,6 +17,7 @@ from support.watched_nodes import kernel_host, running
 from hostrouting import Host, HostRoutingConfig, Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import arrange
 
 pytestmark = needs_kernel
 
@@ -51,7 +52,7 @@ def watched(caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
     with KernelNode.made() as node, KernelLinks(node) as links:
         links.add_device("eth0", addresses=["10.224.0.4/16"])
         links.add_device("ib0")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        arrange(node, "default via 10.224.0.1 dev eth0")
         host = kernel_host(node)
         with running(Watch(CONFIG, host=host)) as watch:
             found = Watched(host, node, watch.until)
@@ -74,11 +75,11 @@ def test_devices_and_rules(watched: Watched) -> None:
     """A device that is removed takes its findings along; a rule to a table of the fabric is a
     finding, and its end.
     """
-    watched.node.add_route("172.16.4.0/24", dev="ib0")
+    arrange(watched.node, "172.16.4.0/24 dev ib0")
     watched.until_marked("172.16.4.0-172.16.4.255 by ib0")
     watched.node.remove_link("ib0")
     watched.until_marked("ok")
-    watched.node.add_route("172.16.0.0/12", dev="eth0-far", table=100)
+    arrange(watched.node, "172.16.0.0/12 dev eth0-far table 100")
     watched.node.ip("rule add to 172.16.9.0/24 lookup 100")
     watched.until_marked("172.16.9.0-172.16.9.255 by eth0-far")
     watched.node.ip("rule delete to 172.16.9.0/24")
@@ -126,6 +127,6 @@ def test_a_storm_of_two_programs(watched: Watched, caplog: pytest.LogCaptureFixt
     with ThreadPoolExecutor() as pool:
         for _ in range(4):
             list(pool.map(storm, [watched.node] * 2, (1, 2), (3000, 3000)))
-    watched.node.add_route("172.16.200.0/24", dev="ib0")
+    arrange(watched.node, "172.16.200.0/24 dev ib0")
     watched.until_marked("172.16.200.0-172.16.200.255 by ib0")
     assert caplog.text.count(": overlap") == 1

@@ -8,7 +8,7 @@ import pytest
 from support.fabric_files import record
 from support.proof_keepers import ProvenNode, config_of
 
-from hostrouting.host import Route
+from hostrouting.testing.contracts.routes import arrange
 
 
 @pytest.fixture
@@ -30,9 +30,7 @@ def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixtu
     ]
     # An event is answered on the model as it will be.
     caplog.clear()
-    watched.node.insert_route(
-        Route.parse("172.16.0.0/17", gateway="10.224.0.1", dev="eth0", protocol=16)
-    )
+    arrange(watched.node, "172.16.0.0/17 via 10.224.0.1 dev eth0 proto dhcp")
     watched.run(3)
     lines = [message.split(" (")[0] for message in caplog.messages if ": announced 172" in message]
     assert lines == [

@@ -26,11 +26,11 @@ from hostrouting.host import (
     DeviceAddress,
     DeviceEvent,
     NetworkEvent,
-    Route,
     RouteEvent,
 )
 from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts.routes import arrange, route
 from phases import Context
 from phases.testing import ManualClock
 
@@ -44,9 +44,7 @@ def node() -> MemoryBackend:
 
 
 EVENTS: list[NetworkEvent] = [
-    RouteEvent(
-        "add", resting(Route.parse("10.9.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=16))
-    ),
+    RouteEvent("add", resting(route("10.9.0.0/16 via 10.224.0.9 dev eth0 proto dhcp"))),
     DeviceEvent("set", Device("veth7", 7, up=True)),
     AddressEvent("set", "veth7", DeviceAddress.parse("10.9.0.1/24")),
 ]
@@ -83,9 +81,9 @@ class TestContest:
     @staticmethod
     def drop_foreign(node: MemoryBackend) -> None:
         """Delete the foreign routes, by full description."""
-        for route in node.routes():
-            if route.network == OURS.network and route.protocol == FOREIGN.protocol:
-                node.delete_route(route)
+        for present in node.routes():
+            if present.network == OURS.network and present.protocol == FOREIGN.protocol:
+                node.delete_route(present)
 
     @staticmethod
     def pausing(kept: Kept, node: MemoryBackend) -> ManualClock:
@@ -254,13 +252,11 @@ class TestReadings:
 
     def test_another_default_route(self, kept: Kept, node: CountedNode) -> None:
         """A route without device and gateway follows the default route."""
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        arrange(node, "default via 10.224.0.1 dev eth0")
         kept.wants(StaticRoute(destination="172.16.1.0/24"))
         kept.act()
         kept.catch_up()
-        node.insert_route(
-            Route.parse("0.0.0.0/0", gateway="10.225.0.1", dev="eth1", protocol=16), verb="prepend"
-        )
+        node.insert_route(route("default via 10.225.0.1 dev eth1 proto dhcp"), verb="prepend")
         assert kept.catch_up() == 0
         kept.act()
         assert standing(node) == ["172.16.1.0/24 via 10.225.0.1 dev eth1 proto 142"]

@@ -13,8 +13,8 @@ from support.patience import wait_until
 
 from hostrouting import HostRoutingConfig, InvalidConfigError, Watch
 from hostrouting.boot import INTENT_PATH, Intent
-from hostrouting.host import Route
 from hostrouting.testing import FakeHost, MemorySupervisor
+from hostrouting.testing.contracts.routes import arrange, route
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from phases import CancelledError, Context, cancel_on_signals
@@ -138,15 +138,14 @@ def test_a_failure_is_the_state(host: FakeHost) -> None:
 
 def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
     """It names the expected CIDRs, and goes with the alarm."""
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    arrange(host.routes, "default via 10.224.0.1 dev eth0")
     host.routes.add_link("ib0")
     cidrs = [f"172.{number}.0.0/16" for number in range(16, 21)]
     proven = HostRoutingConfig.from_mapping(
         {"routeOverlap": {"expectedCidrs": cidrs}, "watch": {"enabled": True, "readings": 1}}
     )
     one, all_of_them = (
-        Route.parse(network, dev="ib0", protocol=16)
-        for network in ("172.17.4.0/24", "172.16.0.0/12")
+        route(f"{network} dev ib0 proto dhcp") for network in ("172.17.4.0/24", "172.16.0.0/12")
     )
     signs = watch(
         host,

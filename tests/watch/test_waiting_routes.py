@@ -12,9 +12,10 @@ from support.kept_routes import Kept, standing
 from support.needs import needs
 from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, watching
 
-from hostrouting.host import NetworkEvent, Route, RouteEvent
+from hostrouting.host import NetworkEvent, RouteEvent
 from hostrouting.net.routes import resting
 from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import route
 from phases import Context
 
 #: What hides the way to the gateway 10.224.0.1, and what shows it again; both are words for `ip`.
@@ -78,10 +79,8 @@ def test_it_returns_with_the_way_to_its_gateway(
 @pytest.mark.parametrize(
     "event",
     [
-        RouteEvent(
-            "add", resting(Route.parse("10.224.0.0/16", gateway="10.9.0.1", dev="eth0", protocol=4))
-        ),
-        RouteEvent("remove", resting(Route.parse("10.224.0.1/32", kind="blackhole", protocol=4))),
+        RouteEvent("add", resting(route("10.224.0.0/16 via 10.9.0.1 dev eth0 proto static"))),
+        RouteEvent("remove", resting(route("blackhole 10.224.0.1 proto static"))),
     ],
     ids=["a route by a gateway", "a route of the widest scope"],
 )
@@ -97,7 +96,7 @@ def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture)
         kept.act()
         caplog.clear()
         assert kept.keeper.receive([event]) == inf
-        node.insert_route(Route.parse("10.224.0.0/16", dev="eth1", protocol=4))
+        node.insert_route(route("10.224.0.0/16 dev eth1 proto static"))
         assert kept.catch_up() == 0
         kept.act()
     assert (caplog.messages, standing(node)) == ([], [])

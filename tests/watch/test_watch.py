@@ -26,9 +26,10 @@ from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, Stati
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import route
 from phases import Context, execute
 
-FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
 
 
 @pytest.fixture(params=["memory", "kernel"])
@@ -70,7 +71,7 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     """A route without device leaves by the first next hop that lives, also after that one came back
     in silence.
     """
-    third = Route.parse("172.16.3.0/24", gateway="10.224.0.1", dev="eth0")
+    third = route("172.16.3.0/24 via 10.224.0.1 dev eth0 proto 142")
     hops = (
         NextHop(Address.parse("10.224.0.1"), "eth0"),
         NextHop(Address.parse("10.225.0.1"), "eth1"),
