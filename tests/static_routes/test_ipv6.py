@@ -34,6 +34,7 @@ from hostrouting.node.status import verdict_now
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
+from hostrouting.testing.contracts.routes import arrange, route
 from phases import Context, run
 
 PLACE = "fd00:9::/48"
@@ -114,8 +115,11 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
     """Routes of both are completed by their own default, are in force together, are repeated
     without change, and go.
     """
-    node.add_route("default", gateway="10.1.0.1", dev="eth0", protocol=16)
-    node.add_route("::/0", gateway="fe80::1", dev="eth0", protocol=9, metric=1024)
+    arrange(
+        node,
+        "default via 10.1.0.1 dev eth0 proto dhcp",
+        "::/0 via fe80::1 dev eth0 proto ra metric 1024",
+    )
     wanted = [StaticRoute(destination=text) for text in ("172.16.1.0/24", "fd00:9::/48")]
     apply(host, *wanted)
     assert at(host) == [f"{PLACE} via fe80::1 dev eth0 proto 142 metric 1"]
@@ -150,7 +154,7 @@ def test_metric_1_of_another_program(node: Node, host: Host) -> None:
 def test_a_route_for_one_source(node: Node, host: Host) -> None:
     """It hides ours at any metric, also ours that stands, so the refusal names it."""
     apply(host, ROUTE)
-    source = Route.parse(PLACE, gateway="fd00:1::8", dev="eth0", metric=1024, protocol=4)
+    source = route(f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1024")
     node.insert_route(attrs.evolve(source, from_prefix=Prefix.parse("fd00:1::/64")))
     for _ in range(2):
         assert (

@@ -16,16 +16,17 @@ from hostrouting.host import Address, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import route
 from phases import Context
 
 pytestmark = needs("kernel")
 
-OURS = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+OURS = route("172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142")
 CONNECTED = "10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"
 #: Of our protocol, in the place of the connected route.
 STRAYS = [
-    Route.parse("10.224.0.0/16", dev="eth0"),
-    Route.parse("10.224.0.0/16", gateway="10.224.0.9", dev="eth0"),
+    route("10.224.0.0/16 dev eth0 proto 142"),
+    route("10.224.0.0/16 via 10.224.0.9 dev eth0 proto 142"),
 ]
 
 
@@ -56,8 +57,8 @@ def test_a_blackhole_by_a_nexthop_object_goes_and_comes_back(
     route, which may be another one.
     """
     node.ip("nexthop add id 6 blackhole")
-    for route in "172.30.0.0/16", "unreachable 172.31.0.0/16":
-        node.ip("route add", *route.split(), "nhid 6 proto 142")
+    for text in "172.30.0.0/16", "unreachable 172.31.0.0/16":
+        node.ip("route add", text, "nhid 6 proto 142")
     before, account = backend.routes(), Account()
     converge(backend, [], Context().within(account))
     assert backend.routes_of(142) == []

@@ -16,6 +16,7 @@ from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteC
 from hostrouting.net.routes import place
 from hostrouting.static_routes import reconcile, resolve
 from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 
 WANTED = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 
@@ -168,14 +169,10 @@ class TestOrder:
     def test_removals_come_last(self, node: MemoryBackend) -> None:
         """Add before remove; in any table, a route with our protocol that is not wanted is removed."""
         for table in 254, 100, 1000:
-            node.add_route(
-                "172.20.0.0/16",
-                gateway="10.224.0.1",
-                dev="eth0",
-                protocol=OUR_PROTOCOL,
-                table=table,
+            arrange(
+                node, f"172.20.0.0/16 via 10.224.0.1 dev eth0 table {table} proto {OUR_PROTOCOL}"
             )
-        node.add_route("172.21.0.0/16", gateway="10.224.0.1", dev="eth0", table=100)
+        arrange(node, "172.21.0.0/16 via 10.224.0.1 dev eth0 table 100")
         assert texts(reconcile([WANTED], node.routes()).changes) == [
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",

@@ -9,15 +9,16 @@ from support.static_route_nodes import Account
 from support.static_route_worlds import static_route
 
 from hostrouting import StaticRoute
-from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing.contracts.routes import route
 from phases import Context
 
 FIRST = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
 SECOND = static_route("172.16.2.0/24 via 10.225.0.1 dev eth1")
-FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
     assert list(repaired(host, FIRST, incomplete).waiting.values()) == [
         "table main has no IPv4 default route"
     ]
-    default = Route.parse("0.0.0.0/0", gateway="10.224.0.1", dev="eth0", protocol=4)
+    default = route("default via 10.224.0.1 dev eth0 proto static")
     node.insert_route(default)
     assert repaired(host, FIRST, incomplete).waiting == {}
     node.delete_route(default)
