@@ -43,6 +43,7 @@ from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.testing import FakeHost
+from hostrouting.testing.contracts.routes import arrange
 from phases import Context, TaskFailedError, execute, plan
 from phases.testing import ManualClock
 
@@ -352,7 +353,7 @@ def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
     node = host.routes
     assert prove_config(config, Fabric(networks=("172.16.0.0/16",)), node).allowance == ""
     node.add_link("eth1")
-    node.add_route("172.16.9.0/24", dev="eth1")
+    arrange(node, "172.16.9.0/24 dev eth1")
     macs = {"ib0": ":".join(["80"] * 20), "eth1": "02:00:00:00:00:07"}
     devices = {name: one._replace(mac=macs.get(name, "")) for name, one in node.fib.devices.items()}
     node.fib = attrs.evolve(node.fib, devices=devices)
@@ -371,8 +372,11 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
     connect(host.routes, eth1="10.9.0.4/16")
     [default] = [route for route in host.routes.routes() if not route.prefix_length]
     host.routes.apply([RouteChange.remove(default)])
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=200)
-    host.routes.add_route("default", gateway="10.9.0.1", dev="eth1", metric=100)
+    arrange(
+        host.routes,
+        "default via 10.224.0.1 dev eth0 metric 200",
+        "default via 10.9.0.1 dev eth1 metric 100",
+    )
     [finding] = check(host, config).findings
     assert (finding.kind, finding.subject) == (
         "lost-route",
@@ -470,7 +474,7 @@ def test_a_status_that_has_no_time_left(
     assert main(["check", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["unread"][:2]) == (False, ["routes", "files"])
-    host.routes.add_route("172.16.8.0/24", dev="ib0")
+    arrange(host.routes, "172.16.8.0/24 dev ib0")
     assert main(["status"]) == 1
 
 
@@ -584,8 +588,11 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     The next step is no apply of the config as it is; a plan names the refused route once.
     """
     host.routes.add_address("ib0", "fd00:1b::4/64")
-    host.routes.add_route("::/0", gateway="fe80::1", dev="eth0", metric=9)
-    host.routes.add_route("fd00:1b::1:0/112", gateway="fe80::1b", dev="ib0", metric=1, protocol=4)
+    arrange(
+        host.routes,
+        "::/0 via fe80::1 dev eth0 metric 9",
+        "fd00:1b::1:0/112 via fe80::1b dev ib0 proto static metric 1",
+    )
     config = config_of(
         staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1b::1:0/112"}]},
         routeOverlap={

@@ -40,6 +40,7 @@ from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange, route
 from phases import (
     CancelledError,
     Context,
@@ -53,7 +54,7 @@ from phases import (
 )
 
 RIGHT = {"destination": "172.16.8.0/22"}
-FABRIC = Route.parse("172.16.8.0/24", dev="ib0", protocol=2)
+FABRIC = route("172.16.8.0/24 dev ib0 proto kernel")
 CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
 UNDONE = "undone: the earlier config is in force, live and for the next boot"
@@ -525,7 +526,7 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
         for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:2::4/64"):
             kernel.add_link(dev)
             kernel.add_address(dev, address)
-        kernel.add_route("::/0", gateway="fd00:1::1", dev="eth0")
+        arrange(kernel, "::/0 via fd00:1::1 dev eth0 metric 1024")
         kernel.ip("-6 route add fd00:5::/65 dev eth0 table local")
         host, _ = on(kernel)
         route = {"destination": "fd00:5::/64", "gateway": "fd00:2::1", "dev": "ib0"}
