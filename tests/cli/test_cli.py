@@ -23,6 +23,7 @@ from hostrouting.cli import main
 from hostrouting.config import config_schema
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import KernelNode
+from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
 
@@ -311,7 +312,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
 @needs_kernel
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
     """Parts with one answer are one; each has its devices and its route."""
-    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+    arrange(node, "172.16.8.0/22 via 10.224.0.1 dev eth0")
     answer = json.loads(
         run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout
     )
@@ -339,7 +340,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     """On a terminal the range is a bar in the colours of its devices; a TERM without colours has
     lines of its width.
     """
-    node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
+    arrange(node, "172.16.128.0/17 via 10.224.0.1 dev eth0")
 
     explain = [*enter(node), *COMMAND, "explain", "172.16.128.0/16"]
     shown = on_a_terminal(*explain)

@@ -10,14 +10,15 @@ from fuzz.netlink_mutator import messages_of
 from support import played_kernel
 from support.played_kernel import PlayedKernel, listener_of, played
 
-from hostrouting.host import IPV6, Neighbour, Route, RouteChange
+from hostrouting.host import IPV6, Neighbour, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import parse_ipv4
+from hostrouting.testing.contracts.routes import route
 
 _NEIGHBOUR = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
-_IPV6_ROUTE = Route.parse("fd00:77::/64", dev="e0", metric=1024, protocol=3)
-_ROUTE = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
+_IPV6_ROUTE = route("fd00:77::/64 dev e0 metric 1024")
+_ROUTE = route("172.30.0.0/16 via 10.0.0.2 dev e0 proto 142")
 
 
 _BACKEND, _LAYER = NetlinkBackend(), NetlinkLinkLayer()

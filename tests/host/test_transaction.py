@@ -8,12 +8,12 @@ import pytest
 from support.kernel import connect
 
 from hostrouting import PermissionDeniedError, RouteRejectedError
-from hostrouting.host import Route, RouteChange
+from hostrouting.host import RouteChange
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, find, shown
+from hostrouting.testing.contracts.routes import arrange, find, route, shown
 
-NINE = Route.parse("9.0.0.0/8", dev="eth0")
-EIGHT = Route.parse("8.0.0.0/8", dev="eth0")
+NINE = route("9.0.0.0/8 dev eth0 proto 142")
+EIGHT = route("8.0.0.0/8 dev eth0 proto 142")
 SEVEN = "7.0.0.0/8 dev eth0 scope link"
 
 

@@ -41,6 +41,7 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
+from hostrouting.testing.contracts.routes import arrange
 from phases import Context, run
 from phases.testing import ManualClock
 
@@ -344,7 +345,7 @@ class TestNoPart:
         """
         host.link_layer.remove_address("eth0", ADDRESS)
         host.link_layer.ages = {"eth0": 1.0}
-        host.routes.add_route("0.0.0.0/0", dev="eth0")
+        arrange(host.routes, "default dev eth0")
         ctx = Context(clock=LaterClock(lambda: host.link_layer.add_address("eth0", ADDRESS)))
         apply(host, ctx, config(detect="address"))
         assert rules_in(host.nftables.tables[OURS]) == RULES
@@ -367,7 +368,7 @@ class TestNoPart:
         host.link_layer.remove_address("eth0", ADDRESS)
         host.link_layer.ages = ages
         lead(host)
-        host.routes.add_route("0.0.0.0/0", dev="eth0")
+        arrange(host.routes, "default dev eth0")
         began = ctx.clock.monotonic()
         apply(host, ctx, config(dev=dev, detect="address"))
         assert seconds <= ctx.clock.monotonic() - began <= seconds + 1
@@ -450,7 +451,7 @@ class TestCloud:
         """On the device of the config, of the IPv6 default route, or of the IPv4 one, and at once."""
         host.metadata.error = BackendError("no answer")
         host.routes.add_address("eth1", "10.224.0.4/16")
-        host.routes.add_route("default", gateway="10.224.0.1", dev="eth1")
+        arrange(host.routes, "default via 10.224.0.1 dev eth1")
         lead(host, *leads_by)
         began = ctx.clock.monotonic()
         task = ConfigureProbeSNAT(config(**section), host=host)
