@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.documents import ROOT, blocks
@@ -13,8 +12,8 @@ import hostrouting.exceptions
 import phases
 from hostrouting import RouteBackend
 
-PAGE: Final = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
-PROGRAMS: Final = blocks("docs/agents.md")
+PAGE = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
+PROGRAMS = blocks("docs/agents.md")
 
 
 def run(*argv: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from support.ipv6_events import (
@@ -29,11 +29,11 @@ from hostrouting.host.netlink.conversation import in_namespace, open_here
 
 pytestmark = needs_kernel
 
-PLACE: Final = "fd09::/16"
-ADDRESS: Final = "fd09::9"
-RTM_GETROUTE: Final = 26
+PLACE = "fd09::/16"
+ADDRESS = "fd09::9"
+RTM_GETROUTE = 26
 #: Of /proc/net/ipv6_route.
-RTF_ADDRCONF: Final = 0x40000
+RTF_ADDRCONF = 0x40000
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from support.program import install_command, require_program
 from hostrouting import Configure, Host, HostRoutingConfig
 from phases import Context
 
-PAGE: Final = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
-CIDR: Final = "172.16.8.0/22"
+PAGE = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
+CIDR = "172.16.8.0/22"
 #: A GPU node in small, with a router on each link, and the fabric's network around the cluster's.
-LINKS: Final = """
+LINKS = """
 sysctl -qw net.ipv6.conf.default.accept_dad=0
 ip netns add beyond
 for dev in eth0 ib0; do
@@ -34,33 +34,33 @@ done
 ip -n beyond address add 10.224.0.1/16 dev eth0
 ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0 proto dhcp
 """
-SHADOW: Final = "ip address add 172.16.1.4/16 dev ib0\n"
+SHADOW = "ip address add 172.16.1.4/16 dev ib0\n"
 IPV6: Final = "ip -6 address add 2001:db8::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 proto ra\n"
-ROUTE: Final = {"destination": CIDR}
-CHECKED: Final[Mapping[str, Any]] = {
+ROUTE = {"destination": CIDR}
+CHECKED: Mapping[str, Any] = {
     "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
     "gates": [NSPAWN],
 }
-MENDED: Final = {"staticRoutes": {"enabled": True, "routes": [ROUTE]}, **CHECKED}
-BOTH_FAMILIES: Final = {"expectedCidrs": [CIDR, "fd00:9::/64"], "mode": "STRICT"}
-TYPO: Final = {"destination": "192.168.77.0/24", "gateway": "10.22.0.1", "dev": "eth0"}
-HELD: Final = f"until systemctl is-failed --quiet {KUBE}; do sleep .1; done"
+MENDED = {"staticRoutes": {"enabled": True, "routes": [ROUTE]}, **CHECKED}
+BOTH_FAMILIES = {"expectedCidrs": [CIDR, "fd00:9::/64"], "mode": "STRICT"}
+TYPO = {"destination": "192.168.77.0/24", "gateway": "10.22.0.1", "dev": "eth0"}
+HELD = f"until systemctl is-failed --quiet {KUBE}; do sleep .1; done"
 #: The configuration and the pool of WALinuxAgent, which has one pair.
-FABRIC: Final = """
+FABRIC = """
 echo OS.EnableRDMA=y > /etc/waagent.conf
 mkdir -p /var/lib/hyperv && cd /var/lib/hyperv
 printf %s IPoIB_Data > .kvp_pool_0 && truncate -s 512 .kvp_pool_0
 printf %s 'NUMPAIRS:1|00155D33FF10:172.16.1.4' >> .kvp_pool_0 && truncate -s 2560 .kvp_pool_0
 cd /
 """
-STEAL: Final = f"""
+STEAL = f"""
 until [[ $(systemctl is-active hostrouting-watch) == active ]]; do sleep .1; done
 for _ in 1 2 3 4; do
     until ip route del {CIDR} proto 142 2> /dev/null; do sleep .05; done
 done
 until journalctl -u hostrouting-watch | grep -q 'within an hour'; do sleep .1; done
 """
-NEIGHBOUR: Final = """
+NEIGHBOUR = """
 ip link add azure0 type bridge && ip link set azure0 up && ip address add 10.240.0.1/16 dev azure0
 ip neigh add 10.240.0.9 lladdr 02:00:00:00:00:09 dev azure0 nud permanent
 """
@@ -73,7 +73,7 @@ def _new(config: Mapping[str, object]) -> str:
 
 #: By the word after `console`: the installed config, what is there before the boot, and what
 #: happens after it.
-STATES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
+STATES: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
     "overlap": (CHECKED, SHADOW, HELD),
     "held": (CHECKED, SHADOW, HELD),
     "glass": (CHECKED, SHADOW, HELD),
@@ -110,9 +110,9 @@ STATES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     ),
 }
 #: Those of `make test`; each takes seconds.
-STORIES: Final = ("overlap", "worse")
+STORIES = ("overlap", "worse")
 #: What differs from run to run: times, ages, processes and checksums.
-VOLATILE: Final = (
+VOLATILE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( [A-Z]{3,4})?",
     r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d",
     r"(?<=as before, since )\d\d:\d\d",
@@ -144,7 +144,7 @@ def blocks() -> list[tuple[str, list[tuple[str, str]]]]:
     return sorted(parts, key=lambda part: part[0])
 
 
-SESSIONS: Final = {
+SESSIONS = {
     state: [each for _, session in parts for each in session]
     for state, parts in groupby(blocks(), lambda part: part[0])
 }

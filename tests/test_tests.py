@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from support.documents import ROOT
 from system.conftest import STORIES
 
 #: A loop of bash without a pause: `until CONDITION; do :; done`.
-_SPINS: Final = re.compile(r"\bdo\s+(?::|true|continue)?\s*;?\s*done\b")
+_SPINS = re.compile(r"\bdo\s+(?::|true|continue)?\s*;?\s*done\b")
 
 
 def _files(*endings: str) -> Iterator[Path]:

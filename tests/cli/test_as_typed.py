@@ -3,7 +3,6 @@
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.config_errors import is_beyond_a_schema
@@ -154,7 +153,7 @@ def test_a_schema_alone_is_no_config(tmp_path: Path) -> None:
 
 
 #: A route, or what stands in hostRouting, or a whole file as bytes: the field, and the rest of the answer.
-CONFIGS: Final[dict[str | bytes, str]] = {
+CONFIGS: dict[str | bytes, str] = {
     # a route
     '{"destination": "default"}': "staticRoutes.routes[0].destination: 'default' is not an IPv4 CIDR such as '172.16.0.0/16'",
     '{"destination": "10.0.0.0"}': "staticRoutes.routes[0].destination: '10.0.0.0' lacks a prefix length; write '10.0.0.0/32' for one address",

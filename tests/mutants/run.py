@@ -26,12 +26,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 #: The last killer of each mutant, which the next run asks first; it is no part of the project.
-NOTES: Final = ROOT / ".mutants.json"
-ROOMS: Final = {
+NOTES = ROOT / ".mutants.json"
+ROOMS = {
     "boot": "tests/boot tests/system/test_recovery.py",
     "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py",
     "config": "tests/config tests/cli/test_as_typed.py",
@@ -49,7 +49,7 @@ ROOMS: Final = {
     "watch": "tests/watch",
 }
 #: Seconds; a mutant may loop for ever.
-_LONGEST: Final = 900
+_LONGEST = 900
 
 
 class Mutant(NamedTuple):

@@ -6,7 +6,6 @@ The oracle is a second namespace, in which the same program does the same, and h
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.needs import needs
@@ -16,8 +15,8 @@ from hostrouting import HostRoutingConfig
 
 pytestmark = needs("kernel")
 
-PLACE: Final = "172.16.8.0/22"
-CONFIG: Final = HostRoutingConfig.from_mapping(
+PLACE = "172.16.8.0/22"
+CONFIG = HostRoutingConfig.from_mapping(
     {
         "staticRoutes": {
             "enabled": True,
@@ -26,12 +25,12 @@ CONFIG: Final = HostRoutingConfig.from_mapping(
         "gates": [],
     }
 )
-OURS: Final = f"unicast {PLACE} via 10.1.0.1 dev eth0 proto 142 scope global"
+OURS = f"unicast {PLACE} via 10.1.0.1 dev eth0 proto 142 scope global"
 OLDER, NEWER = (f"{PLACE} proto static via 10.1.0.{last} dev eth0" for last in (8, 9))
 HIDDEN, IN_PLACE_OF_OURS = (
     f"unicast {PLACE} via 10.1.0.{last} dev eth0 proto static scope global" for last in (8, 9)
 )
-EXISTS: Final = "RTNETLINK answers: File exists"
+EXISTS = "RTNETLINK answers: File exists"
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> N
 
 
 #: As each program changes a route of its own, and deletes it, at its default metric.
-PROGRAMS: Final = {
+PROGRAMS = {
     "bird": ("replace", "replace", "proto bird metric 32", "del {place} proto bird"),
     "zebra": ("replace", "replace", "proto static metric 20", "del {place} proto static metric 20"),
     "NetworkManager": (

@@ -7,7 +7,6 @@ The oracle is a second namespace, in which the same program does the same, and h
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import attrs
 import pytest
@@ -22,11 +21,11 @@ from phases import Context, Serial, TaskFailedError, run, task
 
 pytestmark = needs("kernel")
 
-LOGGER: Final = logging.getLogger(__name__)
-PREFIXES: Final = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", "10.3.0.0/24")
+LOGGER = logging.getLogger(__name__)
+PREFIXES = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", "10.3.0.0/24")
 #: Of the routes that the other program makes.
-PROTOCOLS: Final = ("static", "dhcp", "bird")
-HOPS: Final = (
+PROTOCOLS = ("static", "dhcp", "bird")
+HOPS = (
     "via 10.1.0.1 dev eth0",
     "via 10.1.0.9 dev eth0",
     "via 10.2.0.1 dev eth1",
@@ -38,12 +37,12 @@ HOPS: Final = (
     "nhid 2",
     "nhid 3",
 )
-OBJECTS: Final = (
+OBJECTS = (
     "nexthop add id 1 via 10.1.0.9 dev eth0; nexthop add id 2 blackhole; "
     "nexthop add id 4 via 10.2.0.1 dev eth1; nexthop add id 3 group 1/4"
 )
 #: Of devices, addresses and objects; each happens in both namespaces.
-EVENTS: Final = (
+EVENTS = (
     "link set eth1 down",
     "link set eth1 up",
     "link set eth1 down; link set eth1 up",
@@ -63,17 +62,15 @@ EVENTS: Final = (
     "nexthop replace id 1 via 10.1.0.10 dev eth0",
 )
 #: Makes the node able to take all routes again.
-WHOLE: Final = (
-    "link set eth1 up; address add 10.2.0.2/24 dev eth1; address del 10.3.0.2/24 dev eth1"
-)
-REFUSED: Final = "RTNETLINK answers: File exists"
+WHOLE = "link set eth1 up; address add 10.2.0.2/24 dev eth1; address del 10.3.0.2/24 dev eth1"
+REFUSED = "RTNETLINK answers: File exists"
 #: Of a route of the other program: its place, and its protocol.
-WAYS: Final = (
+WAYS = (
     *(f"{{}} proto {{}} {hop}" for hop in HOPS),
     *(f"{kind} {{}} proto {{}}" for kind in ("blackhole", "unreachable", "prohibit", "throw")),
 )
-VERBS: Final = ("add", "append", "prepend", "prepend", "replace", "replace", "change")
-DESCRIPTIONS: Final = (
+VERBS = ("add", "append", "prepend", "prepend", "replace", "replace", "change")
+DESCRIPTIONS = (
     "",
     "proto dhcp",
     "metric 100",
@@ -81,9 +78,9 @@ DESCRIPTIONS: Final = (
     "dev eth0 metric 100",
     "via 10.1.0.1",
 )
-OUR_HOPS: Final = ("via 10.1.0.1 dev eth0", "via 10.1.0.5 dev eth0", "via 10.2.0.1 dev eth1")
-TOS: Final = " tos 0x10"
-METRICS: Final = ("", "", "", " metric 100")
+OUR_HOPS = ("via 10.1.0.1 dev eth0", "via 10.1.0.5 dev eth0", "via 10.2.0.1 dev eth1")
+TOS = " tos 0x10"
+METRICS = ("", "", "", " metric 100")
 
 
 @attrs.define

@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from system.matrix import APPLIES, MODES
 from system.troubles import TROUBLES
@@ -19,7 +18,7 @@ Row = tuple[str, ...]
 DOCUMENT = Path(__file__).parents[2] / "docs/apply-matrix.md"
 KILLED = "SIGKILL after a step"
 _TROUBLES = (*(trouble.name for trouble in TROUBLES), KILLED)
-CELLS: Final[tuple[Cell, ...]] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
+CELLS: tuple[Cell, ...] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
 _HEAD = (
     "Trouble",
     "Apply",

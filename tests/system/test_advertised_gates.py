@@ -8,7 +8,6 @@ networkd or NetworkManager listens to them.
 
 import re
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
@@ -30,7 +29,7 @@ SECTIONS = {
     "gates": list(GATES),
 }
 PREPARED = {"kernel": KERNEL, "networkd": NETWORKD, "NetworkManager": NETWORK_MANAGER}
-each_owner: Final = pytest.mark.parametrize(
+each_owner = pytest.mark.parametrize(
     "owner", ["kernel", "networkd", pytest.param("NetworkManager", marks=pytest.mark.soak)]
 )
 

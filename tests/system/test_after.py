@@ -4,7 +4,6 @@ wait for them.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import pytest
 from support.gated_machine import (
@@ -22,20 +21,20 @@ from hostrouting import Configure, Host, HostRoutingConfig, check_node, node_sta
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, run
 
-UNIT: Final = "fabric.service"
-CHECK: Final = "check-route-overlap"
-LINKS: Final = """
+UNIT = "fabric.service"
+CHECK = "check-route-overlap"
+LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip link add ib0 type veth peer name far && ip link set far up && ip link set ib0 up
 ip route add default via 10.224.0.1 dev eth0
 """
-CONNECT: Final = "ip address add 172.16.1.4/16 dev ib0"
+CONNECT = "ip address add 172.16.1.4/16 dev ib0"
 #: It runs until the test lets it end.
-HANG: Final = "until [ -e /run/go ]; do sleep .1; done"
-FAIL_ONCE: Final = "sleep 1; [ -e /run/once ] || { touch /run/once; exit 1; }"
-RESTARTED: Final = "Restart=on-failure\nRestartSec=1"
-LATE: Final = "neither active nor ended with success in this boot"
+HANG = "until [ -e /run/go ]; do sleep .1; done"
+FAIL_ONCE = "sleep 1; [ -e /run/once ] || { touch /run/once; exit 1; }"
+RESTARTED = "Restart=on-failure\nRestartSec=1"
+LATE = "neither active nor ended with success in this boot"
 
 
 def config(mode: str) -> dict[str, object]:
