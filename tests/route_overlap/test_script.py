@@ -24,6 +24,8 @@ from hostrouting.route_overlap import render_script
 from hostrouting.route_overlap.script import boot_part
 from hostrouting.testing import KernelNode, strategies
 
+in_each_mode = pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
+
 
 def with_fabric(fabric: object, *cidrs: str) -> HostRoutingConfig:
     """Return a config with this setting, units to wait for, and a network in `expectedDevs`."""
@@ -159,7 +161,7 @@ class TestRunning:
     def uplink(self, node: KernelNode) -> None:
         node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
 
-    @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
+    @in_each_mode
     def test_an_overlap(
         self, node: KernelNode, uplink: None, tmp_path: Path, mode: str, status: int
     ) -> None:
@@ -181,7 +183,7 @@ class TestRunning:
             f"hostrouting check /etc/aks-flex-node/hostrouting.json\n{strict if mode == 'STRICT' else ''}"
         )
 
-    @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
+    @in_each_mode
     def test_systemd_gives_no_answer(
         self, node: KernelNode, uplink: None, tmp_path: Path, mode: str, status: int
     ) -> None:
@@ -242,7 +244,7 @@ class TestRunning:
         few, many = counts
         assert many == (few.processes, few.commands + 9_000, few.lines + 18_000)
 
-    @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
+    @in_each_mode
     def test_no_default_route(
         self, node: KernelNode, tmp_path: Path, mode: str, status: int
     ) -> None:

@@ -15,6 +15,10 @@ from hostrouting.testing.contracts.routes import arrange
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
 
+def remove_default(node: MemoryBackend) -> None:
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+
+
 def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
     """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that
     this is unsafe.
@@ -66,7 +70,7 @@ def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
 
 def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> None:
     """The whole address space is taken in halves, and there is no route to multicast."""
-    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    remove_default(node)
     arrange(node, "default dev ib0", "default via 10.224.0.1 dev eth0 metric 9")
     [report, other] = prove_egress(node, ["0.0.0.0/0", "224.0.0.0/4"], expected_devs=["eth0"]).cidrs
     assert {"0.0.0.0/1", "128.0.0.0/1"} <= {route.destination for route in report.suggested_routes}
@@ -148,7 +152,7 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(
 
 def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) -> None:
     """`default dev ppp0` has none that a route could go by."""
-    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    remove_default(node)
     arrange(node, "default dev eth0")
     report = prove(node, "172.16.8.0/22")
     assert (report.ok, report.suggested_routes) == (False, ())
@@ -179,7 +183,7 @@ def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
     """Such a route would be refused: the default route is `onlink`, and nothing says that its
     gateway is on eth0.
     """
-    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    remove_default(node)
     default = Route.parse("0.0.0.0/0", gateway="192.0.2.1", dev="eth0", protocol=3)
     for route in attrs.evolve(default, onlink=True), *reached:
         node.insert_route(route)
