@@ -43,6 +43,10 @@ class LateClock(ManualClock):
         return now
 
 
+def configure(host: FakeHost, ctx: Context) -> None:
+    ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+
+
 class TestWaiting:
     def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """After 30 s it fails, with the reason and the next step; it logged its wait once; the gate
@@ -52,7 +56,7 @@ class TestWaiting:
         host.routes.add_link("eth0")
         before = others(host)
         with caplog.at_level(logging.INFO), pytest.raises(BackendError) as raised:
-            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+            configure(host, ctx)
         assert str(raised.value) == (
             "static routes cannot be completed: table main has no IPv4 default route, not even after 30 s. No route "
             "was changed. Give the node one (see the log of its DHCP client), or give 'dev' and 'gateway' of: "
@@ -82,7 +86,7 @@ class TestWaiting:
             host.routes.add_route, "default", gateway="10.224.0.1", dev="eth0", protocol=16
         )
         ctx = Context(clock=LateClock(5, lease))
-        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        configure(host, ctx)
         assert (ours(host), ctx.clock.monotonic()) == (WANTED, 5)
 
     def test_the_context_is_heeded(self) -> None:
@@ -92,14 +96,14 @@ class TestWaiting:
         host = FakeHost()
         ctx = in_time(3)
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 1\.5 s"):
-            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+            configure(host, ctx)
         ctx = in_time(0.5)
         with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 0\.2 s"):
-            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+            configure(host, ctx)
         ctx = in_time()
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
-            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+            configure(host, ctx)
 
 
 class TestRefusals:
@@ -125,7 +129,7 @@ class TestRefusals:
             return raised.value
 
         refuse(installed=False)
-        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        configure(host, ctx)
         return refuse(installed=True)
 
     def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
@@ -271,5 +275,5 @@ class TestRefusals:
         host.services.fail_at(1)
         before = state(host)
         with pytest.raises(UnitError):
-            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+            configure(host, ctx)
         assert state(host) == before

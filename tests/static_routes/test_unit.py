@@ -21,6 +21,10 @@ ip link add eth0 type ifb && ip link set eth0 up && ip address add 10.224.0.4/16
 """
 
 
+def our_routes(box: SystemdBox) -> str:
+    return box.run("ip", "route", "show", "proto", "142").stdout
+
+
 @contextmanager
 def machine(prepare: str) -> Iterator[SystemdBox]:
     """A machine on which the unit is installed when it has booted: for two routes, of which one is
@@ -55,7 +59,7 @@ def test_it_waits_and_works() -> None:
             "ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp"
         )
         box.wait_for("routes in force: 2", unit=UNIT)
-        assert box.run("ip", "route", "show", "proto", "142").stdout.splitlines() == [
+        assert our_routes(box).splitlines() == [
             "172.16.1.0/24 via 10.224.0.1 dev eth0 ",
             "172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 ",
         ]
@@ -63,7 +67,7 @@ def test_it_waits_and_works() -> None:
         box.run("ip", "route", "flush", "proto", "142")
         for _ in range(7):
             box.run("systemctl", "start", UNIT)
-        assert len(box.run("ip", "route", "show", "proto", "142").stdout.splitlines()) == 2
+        assert len(our_routes(box).splitlines()) == 2
         # In the journal a state that stands still is told once; that the unit was started is not
         # told at all.
         assert box.journal(f"--unit={UNIT}") == [
@@ -94,9 +98,7 @@ def test_a_refusal_is_heard_once() -> None:
             "kernel scope link src 172.16.1.1' has this destination and metric, and is never overwritten; "
             "configure narrower destinations"
         )
-        assert box.run("ip", "route", "show", "proto", "142").stdout == (
-            "172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n"
-        )
+        assert our_routes(box) == ("172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n")
         for _ in range(2):
             [short] = said()
             assert re.fullmatch(r"as before, since \d\d:\d\d: " + re.escape(first), short)
@@ -121,6 +123,6 @@ def test_no_two_runs_meet() -> None:
         start = ("systemctl", "start", UNIT)
         assert box.run("flock", "/etc/aks-flex-node", *start, check=False).returncode == 1
         box.wait_for(f"{UNIT}: Main process exited, code=exited, status=75/TEMPFAIL", unit=UNIT)
-        assert box.run("ip", "route", "show", "proto", "142").stdout == ""
+        assert our_routes(box) == ""
         box.run(*start)
-        assert len(box.run("ip", "route", "show", "proto", "142").stdout.splitlines()) == 2
+        assert len(our_routes(box).splitlines()) == 2
