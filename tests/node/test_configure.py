@@ -59,6 +59,10 @@ def ours(host: FakeHost) -> list[str]:
     return [str(route) for route in host.routes.routes() if route.protocol == 142]
 
 
+def state(host: FakeHost) -> object:
+    return host.routes.routes(), host.files.tree.snapshot()
+
+
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
 def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
     """A new config is refused before its routes are live; the installed one still restores lost
@@ -147,7 +151,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
     started.
     """
     execute(configure(host, **ROUTES))
-    before = host.routes.routes(), host.files.tree.snapshot()
+    before = state(host)
     host.services.operations.calls.clear()
     for act in (execute, plan):
         with pytest.raises(TaskFailedError) as caught:
@@ -160,7 +164,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
         assert [path for path, _ in fields] == [
             f"hostRouting.{key}" for key in document.get("hostRouting", document)
         ]
-    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert state(host) == before
     assert host.services.operations.calls == []
 
 
@@ -174,7 +178,7 @@ def test_an_agents_config_without_ours_changes_nothing(
     """
     if installed:
         execute(configure(host, **ROUTES))
-    before = host.routes.routes(), host.files.tree.snapshot()
+    before = state(host)
     task = Configure(HostRoutingConfig.from_mapping(document), host=host)
     assert plan(task).changes == ()
     execute(task)
@@ -185,7 +189,7 @@ def test_an_agents_config_without_ours_changes_nothing(
     assert [message.startswith(wanted) for message in told] == [True, True]
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok
-    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert state(host) == before
 
 
 def test_only_an_explicit_empty_config_removes_everything(
@@ -194,7 +198,7 @@ def test_only_an_explicit_empty_config_removes_everything(
     """`{"hostRouting": {}}`, or a config that is empty in Python; on a fresh node a void one is a
     warning.
     """
-    before = host.routes.routes(), host.files.tree.snapshot()
+    before = state(host)
     void = Configure(HostRoutingConfig.from_mapping(VOID), host=host)
     execute(void)
     assert plan(void).changes == ()
@@ -202,20 +206,20 @@ def test_only_an_explicit_empty_config_removes_everything(
     for empty in (HostRoutingConfig.from_mapping({"hostRouting": {}}), HostRoutingConfig()):
         execute(configure(host, **ROUTES))
         execute(Configure(empty, host=host))
-        assert (host.routes.routes(), host.files.tree.snapshot()) == before
+        assert state(host) == before
 
 
 def test_a_task_alone_is_refused(host: FakeHost) -> None:
     """The tasks of a run share its lock and its transaction: alone, also after a run, they fail."""
     whole = configure(host, **ROUTES)
-    before = host.routes.routes(), host.files.tree.snapshot()
+    before = state(host)
     for _ in range(2):
         for alone in whole.subtasks[:3]:
             with pytest.raises(TaskFailedError, match="a task of configure runs only within it"):
                 execute(alone)
-        assert (host.routes.routes(), host.files.tree.snapshot()) == before
+        assert state(host) == before
         execute(whole)
-        before = host.routes.routes(), host.files.tree.snapshot()
+        before = state(host)
 
 
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
@@ -416,13 +420,13 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
     files and boot stay.
     """
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
-    before = (host.routes.routes(), host.files.tree.snapshot())
+    before = state(host)
     refused = {"destination": "172.20.0.0/16", "gateway": gateway, "dev": dev}
     task = configure(host, **GATED, staticRoutes={"enabled": True, "routes": [refused]}, **SHADOWED)
     with pytest.raises(TaskFailedError) as caught:
         execute(task, in_time())
     assert [type(failure) for failure in caught.value.failures] == [error]
-    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert state(host) == before
     assert "undone: " not in caplog.text
 
 
