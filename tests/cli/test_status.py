@@ -82,6 +82,10 @@ def gated(section: Mapping[str, object], **more: object) -> dict[str, Any]:
     return {"gates": [NSPAWN], **section, **more}
 
 
+def on_mended(*words: str) -> Result:
+    return on_stdin(gated(MENDED), *words)
+
+
 def test_a_node_that_is_right() -> None:
     """The sentence is the first line of `status`, the end of `apply`, and both are exit 0; nothing
     is left to do.
@@ -128,7 +132,7 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     """A live node is wrong as an image is, with the package to install, and so is the exit status of
     an apply; nft is for probes only.
     """
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     host.files.programs -= {"/usr/bin/ip", "/usr/bin/nft"}
     reason = "the node lacks it: a boot would find the gates shut, and they stay shut"
     told = run_here("status")
@@ -136,7 +140,7 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
         1,
         f"wrong: ip: {reason}, no gate is held; run: hostrouting check",
     )
-    applied = on_stdin(gated(MENDED), "apply", "--json")
+    applied = on_mended("apply", "--json")
     assert (applied.returncode, json.loads(applied.stdout)["ok"]) == (1, False)
     found = f"error: no-program: ip: {reason}; install the package iproute2"
     assert found in run_here("check").stdout.splitlines()
@@ -177,7 +181,7 @@ def test_a_node_in_trouble(
     """The sentence has the first cause, the held unit and the next step; the exit status is that of
     `check`.
     """
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     trouble(host)
     told = run_here("status", "--json")
     answer = json.loads(told.stdout)
@@ -188,7 +192,7 @@ def test_a_node_in_trouble(
 
 def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) -> None:
     """It would wait, and fail: `check` says what is to be done first."""
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     lose_the_default_route(host)
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
@@ -234,7 +238,7 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     """Units without a config, not all of them perhaps: exit 2, they are named, and the next step
     removes them.
     """
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     host.files.remove(INTENT_PATH)
     if lost:
         host.files.remove(f"/etc/systemd/system/{lost}.service")
@@ -251,7 +255,7 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
 
 def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     """The files are gone and the route is in force: it is named, and the next step removes it."""
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     [route] = host.routes.routes_of(OUR_PROTOCOL)
     run_here("reset")
     host.routes.insert_route(route.to_route())
@@ -271,7 +275,7 @@ def test_an_apply_whose_routes_another_program_removes(
         return release(*words, **options)
 
     monkeypatch.setattr(Boot, "release", lose)
-    applied = on_stdin(gated(MENDED), "apply")
+    applied = on_mended("apply")
     lost = "\nwrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force"
     assert applied.returncode == 1
     assert lost in applied.stdout
@@ -279,7 +283,7 @@ def test_an_apply_whose_routes_another_program_removes(
 
 def test_a_clock_that_was_set_back(host: FakeHost) -> None:
     """No age is told for a change of the future."""
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
 
@@ -290,7 +294,7 @@ def test_without_config_the_installed_one_is_meant(
     """A check and a plan answer as with the path of the config in force; for an image, that below
     DIR counts.
     """
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     lose_our_routes(host)
     planned = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\nafter apply: 172.16.8.0/22 leaves by eth0\n"
     assert run_here("plan").stdout == planned
@@ -313,7 +317,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
         patched.setattr(
             "hostrouting.cli.commands.print_lines", Mock(side_effect=HostFileError("no room"))
         )
-        applied = on_stdin(gated(MENDED), "apply")
+        applied = on_mended("apply")
     assert (applied.returncode, applied.stderr) == (3, "hostrouting: no room\n")
     assert verdict() == f"right: {RIGHT}, no gate is held"
     on_stdin("{", "apply")
@@ -324,7 +328,7 @@ def test_a_second_signal_is_named_in_the_journal(
     host: FakeHost, verdict: Callable[[], str]
 ) -> None:
     """SIGINT begins the undo of an apply, SIGTERM ends it: exit 130, and a line on what is left."""
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     verdict()
 
     def interrupt() -> None:
@@ -344,8 +348,7 @@ def test_a_second_signal_is_named_in_the_journal(
 def test_every_answer_has_a_version() -> None:
     """The JSON of all commands is an object that begins with it, also after a refusal."""
     answers = [
-        on_stdin(gated(MENDED), command, "--json")
-        for command in ("plan", "apply", "check", "render", "sweep")
+        on_mended(command, "--json") for command in ("plan", "apply", "check", "render", "sweep")
     ]
     answers += [
         run_here(*words, "--json")
@@ -360,10 +363,10 @@ def test_an_apply_says_little() -> None:
     """One that changes nothing is one line; with -v the log of tasks comes, and no change is told
     twice.
     """
-    first = on_stdin(gated(MENDED), "apply", "-v")
+    first = on_mended("apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
     assert not [change for change in first.stdout.splitlines() if change in first.stderr]
-    assert [len(told.splitlines()) for told in on_stdin(gated(MENDED), "apply")[1:]] == [1, 0]
+    assert [len(told.splitlines()) for told in on_mended("apply")[1:]] == [1, 0]
 
 
 def test_a_failed_apply_says_at_most_twelve_lines() -> None:
@@ -386,7 +389,7 @@ def test_a_status_without_an_answer_of_systemd(
     """The routes are proven all the same; what only systemd knows is called unknown, and the
     sentence says why.
     """
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
     sentence, *facts = run_here("status").stdout.splitlines()
     unasked = "not looked at: no answer; run: hostrouting check"
@@ -454,11 +457,7 @@ def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:
         1,
         f"gates that STRICT holds then: {NSPAWN}",
     )
-    assert (
-        on_stdin(gated(MENDED), "plan").returncode
-        == on_stdin(gated(MENDED), "apply").returncode
-        == 0
-    )
+    assert on_mended("plan").returncode == on_mended("apply").returncode == 0
     worse = f"{OVERLAP}, by the change '- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'"
     planned = on_stdin(gated(CHECKED), "plan")
     assert planned.returncode == 1
@@ -494,7 +493,7 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
 
 def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
     """It names the plan, which says why; of a config that an apply takes, that apply."""
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     path = tmp_path / "config.json"
     for section, command, status in (
         (CHECKED, "plan", 1),
@@ -510,10 +509,10 @@ def test_a_plan_shows_the_files_that_differ() -> None:
     """`--diff`: the lines of a new file, of a changed one and of one that goes; of an unchanged one
     nothing.
     """
-    new = on_stdin(gated(MENDED), "plan", "--diff").stdout
+    new = on_mended("plan", "--diff").stdout
     assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new
-    on_stdin(gated(MENDED), "apply")
-    assert "@@" not in on_stdin(gated(MENDED), "plan", "--diff").stdout
+    on_mended("apply")
+    assert "@@" not in on_mended("plan", "--diff").stdout
     changed = on_stdin(gated(MENDED, watch={"enabled": True}), "plan", "--diff").stdout
     assert '\n+  "watch": {"enabled": true},\n' in changed
     assert (
@@ -535,12 +534,12 @@ def test_a_plan_and_a_check_without_root_go_on(
 
     for name in ("exists", "exposed", "mode", "names", "read", "read_link"):
         monkeypatch.setattr(host.files, name, partial(look, getattr(host.files, name)))
-    planned = on_stdin(gated(MENDED), "plan")
+    planned = on_mended("plan")
     assert planned.returncode == 3
     assert planned.stdout.splitlines()[-1] == "after apply: 172.16.8.0/22 leaves by eth0"
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in planned.stdout
     assert planned.stderr.startswith("hostrouting: not compared: cannot look for")
-    checked = on_stdin(gated(MENDED), "check").stdout
+    checked = on_mended("check").stdout
     assert "would not leave by eth0" in checked
     # It reads no drop-ins where nothing is installed.
     assert ("note: not looked at: cannot look for" in checked) == closed.startswith("/")
@@ -553,8 +552,8 @@ def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(
     """`status` of a node that is wrong, or right without that of the table local, has the command
     of the finding of `check` as its next step; `plan` and `explain` have it if addresses are lost.
     """
-    on_stdin(gated(MENDED), "apply")
+    on_mended("apply")
     host.routes.remove_rule(rule := FIRST_RULES[lost])
-    answers = run_here("status"), on_stdin(gated(MENDED), "plan"), run_here("explain", "9.9.9.9")
+    answers = run_here("status"), on_mended("plan"), run_here("explain", "9.9.9.9")
     step = f"ip rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}"
     assert [answer.stdout.count(step) for answer in answers] == counts
