@@ -40,6 +40,10 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     return host
 
 
+def state(host: FakeHost) -> object:
+    return host.routes.routes(), host.files.tree.snapshot()
+
+
 @pytest.mark.parametrize("path", PLACES)
 @pytest.mark.parametrize("field", [{"mode": 0o777}, {"owner": 1000}])
 def test_an_apply_is_refused_before_any_change(
@@ -49,7 +53,7 @@ def test_an_apply_is_refused_before_any_change(
     reset goes on.
     """
     host.files.tree.change(path, **field)
-    before = host.routes.routes(), host.files.tree.snapshot()
+    before = state(host)
     fact = f"{path} (owner {field.get('owner', 0)}, mode {field.get('mode', 0o755):04o})"
     said = f"others than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
     acts: list[Callable[..., object]] = [plan, execute]
@@ -58,7 +62,7 @@ def test_an_apply_is_refused_before_any_change(
             act(Configure(config(**BY_SERVICE, **changed), host=host), in_time())
         assert isinstance(caught.value.cause, HostFileError)
         assert said in str(caught.value.cause)
-        assert (host.routes.routes(), host.files.tree.snapshot()) == before
+        assert state(host) == before
     found = check_node(in_time(), config(**BY_SERVICE), host).findings
     assert ["error" for each in found if each.kind == "exposed" and said in each.reason] == [
         found[-1].severity
@@ -71,10 +75,10 @@ def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> No
     """Neither routes nor boot files: the boot would run it as root."""
     host = node()
     host.files.write("/usr/bin/hostrouting", b"", mode=0o777)
-    before = host.routes.routes(), host.files.tree.snapshot()
+    before = state(host)
     with pytest.raises(TaskFailedError, match="/usr/bin/hostrouting"):
         apply(host, **BY_SERVICE)
-    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert state(host) == before
 
 
 @needs("root")
