@@ -140,16 +140,11 @@ class TestProbes:
     @pytest.mark.parametrize("protocol", HEADERS)
     def test_there_and_back_again_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
         """One address, the checksum and the hop limit change; and the checksum is right."""
-        there = world.carry(packet(PROBE, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]))
-        assert there == packet(
-            ADDRESS, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63
-        )
-        back = world.carry(
-            packet(POD, ADDRESS, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]), outward=True
-        )
-        assert back == packet(
-            POD, PROBE, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63
-        )
+        content = HEADERS[protocol] + FOUR_KILOBYTES[:999]
+        there = world.carry(packet(PROBE, POD, protocol, content))
+        assert there == packet(ADDRESS, POD, protocol, content, hop_limit=63)
+        back = world.carry(packet(POD, ADDRESS, protocol, content), outward=True)
+        assert back == packet(POD, PROBE, protocol, content, hop_limit=63)
         assert checksum_is_right(there)
         assert checksum_is_right(back)
 
@@ -160,10 +155,11 @@ class TestOthers:
         """Between a global address and the pod only the hop limit changes; no checksum, right or
         wrong.
         """
+        content = HEADERS[protocol] + FOUR_KILOBYTES[:999]
         for checksum in (packet, without_checksum):
-            there = checksum(CLOUD_GLOBAL, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999])
+            there = checksum(CLOUD_GLOBAL, POD, protocol, content)
             assert world.carry(there) == one_hop_later(there)
-            back = checksum(POD, CLOUD_GLOBAL, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999])
+            back = checksum(POD, CLOUD_GLOBAL, protocol, content)
             assert world.carry(back, outward=True) == one_hop_later(back)
 
     def test_another_link_local_source_stays_one(self, world: ProbeWorld) -> None:

@@ -46,6 +46,9 @@ from hostrouting.host import (
 # --- the node
 
 
+each_leftover = pytest.mark.parametrize("leftover", OF_PODS, ids=str)
+
+
 def test_rules_of_the_node_are_never_touched() -> None:
     """The bridge's own rules and the one for the node's address are known, and kept."""
     verdicts = judge(snapshot(*rules_of(*NODE_RULES)), pod_cidrs=POD_CIDRS, bridge="azure0")
@@ -64,7 +67,7 @@ ROUTER = Device(
 )
 
 
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
+@each_leftover
 def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: Restorable) -> None:
     """Cilium's router takes an address from the pods' pool; without a hardware address the address
     decides.
@@ -103,7 +106,7 @@ def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
     assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
 
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
+@each_leftover
 def test_gateways_of_the_node_are_never_touched(leftover: Restorable) -> None:
     """In bridge mode pods and node share a subnet: its gateway lies inside podCidrs, and may stand
     there by hand.
@@ -303,7 +306,7 @@ DEAD_RECORD, LIVE_RECORD = (
 )
 
 
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
+@each_leftover
 @pytest.mark.parametrize("endpoints", [(DEAD_RECORD, LIVE_RECORD), (LIVE_RECORD, DEAD_RECORD)])
 @pytest.mark.parametrize(
     "evidence",
@@ -360,7 +363,7 @@ AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
 NODE = (*DEVICES, AZV2)
 
 
-@pytest.mark.parametrize("leftover", OF_PODS, ids=str)
+@each_leftover
 def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Restorable) -> None:
     """Without the privilege to ask there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD
