@@ -133,7 +133,7 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 )
 #: Where a test may lie that a document names: in the tests, or in a public contract suite.
-TESTS = ("tests", "hostrouting")
+TESTS = "tests", "hostrouting"
 
 
 @cache

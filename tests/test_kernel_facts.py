@@ -180,7 +180,7 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
     impossible = struct.pack("=8BI", socket.AF_INET, 33, 0, 0, 254, 142, 0, 1, 0)
     with in_namespace(node.name, open_here) as sender:
         sender.bind((0, 0))
-        for count in (BATCH, 400):
+        for count in BATCH, 400:
             numbers = range(1, count + 1)
             sender.send(
                 b"".join(

@@ -110,7 +110,7 @@ STATES: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
     ),
 }
 #: Those of `make test`; each takes seconds.
-STORIES = ("overlap", "worse")
+STORIES = "overlap", "worse"
 #: What differs from run to run: times, ages, processes and checksums.
 VOLATILE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( [A-Z]{3,4})?",

@@ -30,7 +30,7 @@ def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, be
     """
     host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
     snapshot = host.files.tree.snapshot()
-    for call in (boot(host, "early.service").install, boot(host, "early.service").plan_install):
+    for call in boot(host, "early.service").install, boot(host, "early.service").plan_install:
         with pytest.raises(UnitError) as caught:
             call(ctx, stand_in(STATIC))
         assert str(caught.value) == (
@@ -78,7 +78,7 @@ def test_a_machine_that_still_requires_it_is_not_stopped(host: FakeHost, ctx: Co
 def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> None:
     """Removing the last unit restores the machine, folders included."""
     before = host.files.tree.snapshot()
-    for name in (STATIC, CHECK):
+    for name in STATIC, CHECK:
         install(host, stand_in(name))
     host.services.failing.add("check-route-overlap.service")
     with pytest.raises(UnitError):
@@ -109,7 +109,7 @@ def test_a_disabled_unit_keeps_its_gate(host: FakeHost) -> None:
     """Removing another unit keeps the gate of a disabled one, although no link requires that
     now.
     """
-    for name in (STATIC, CHECK):
+    for name in STATIC, CHECK:
         install(host, stand_in(name))
     host.files.remove(f"{READY}.requires/check-route-overlap.service")
     install(host, departure_of(STATIC))
@@ -162,7 +162,7 @@ class TestMasks:
         """
         host.files.link(path, "/dev/null")
         before = host.files.tree.snapshot()
-        for call in (boot(host).install, boot(host).refuse_gates):
+        for call in boot(host).install, boot(host).refuse_gates:
             with pytest.raises(UnitError) as caught:
                 call(ctx, stand_in(STATIC))
             assert str(caught.value) == (
@@ -183,7 +183,7 @@ class TestMasks:
         nothing.
         """
         install(host, STATIC)
-        masks = (f"{UNITS}/static-routes.service", DROP_IN)
+        masks = f"{UNITS}/static-routes.service", DROP_IN
         for path in masks:
             host.files.link(path, "/dev/null")
         install(host, departure_of(STATIC))

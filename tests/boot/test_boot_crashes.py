@@ -59,7 +59,7 @@ def upstream(host: FakeHost, ctx: Context) -> None:
 
 def remove_all(host: FakeHost, ctx: Context) -> None:
     # As `reset` without the config: it does not know which gates there were.
-    for name in (STATIC, CHECK):
+    for name in STATIC, CHECK:
         Boot(host, gates=[]).install(ctx, departure_of(name))
 
 
@@ -280,7 +280,7 @@ def boot_runs(host: FakeHost) -> dict[str, str]:
 def machine(prepare: Story, ctx: Context) -> FakeHost:
     """A machine on which a container and a kubelet run."""
     host = FakeHost()
-    for name in (NSPAWN, "kubelet.service"):
+    for name in NSPAWN, "kubelet.service":
         host.files.write(f"/lib/systemd/system/{name}", MACHINE, mode=0o644)
     prepare(host, ctx)
     host.services.start(ctx, KUBE)
@@ -312,6 +312,6 @@ def assert_nothing_is_lost(host: FakeHost) -> None:
 
 def assert_systemd_knows(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
     names = "kubelet", "hostrouting-ready", STATIC, CHECK
-    for name in (KUBE, *(f"{name}.service" for name in names)):
+    for name in KUBE, *(f"{name}.service" for name in names):
         now, then = host.services.state(ctx, name), wanted.services.state(ctx, name)
         assert now._replace(main_pid=0) == then._replace(main_pid=0)

@@ -15,7 +15,7 @@ from phases import Context
 
 pytestmark = pytest.mark.slow
 
-GATES = (NSPAWN, "kubelet.service", "systemd-nspawn@kube1.service", "absent.service")
+GATES = NSPAWN, "kubelet.service", "systemd-nspawn@kube1.service", "absent.service"
 
 
 class Configuration(NamedTuple):
@@ -36,13 +36,13 @@ configurations = st.builds(
 
 def machine(*, upstream: bool = False) -> FakeHost:
     host = FakeHost()
-    for gate in (NSPAWN, "kubelet.service"):
+    for gate in NSPAWN, "kubelet.service":
         host.files.write(
             f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644
         )
     if upstream:
         install_upstream(host.files)
-    for unit in ("systemd-nspawn@kube1.service", "kubelet.service"):
+    for unit in "systemd-nspawn@kube1.service", "kubelet.service":
         host.services.start(Context(), unit)
     return host
 
@@ -51,7 +51,7 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
     """Do the work of the two tasks, each after its own plan; return if anything changed."""
     ctx, boot = Context(), Boot(host, gates=wanted.gates)
     changed = False
-    for name in (STATIC, CHECK):
+    for name in STATIC, CHECK:
         before = seen(host.files.tree)
         if name in wanted.programs:
             unit = stand_in(name, wanted.programs[name])

@@ -59,7 +59,7 @@ def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) ->
     machine = "systemd-nspawn@kube1.service"
     configured(host, machine, "[Service]\nExecStartPre=")
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
-    for name in (machine, "systemd-nspawn@kube2.service"):
+    for name in machine, "systemd-nspawn@kube2.service":
         host.services.start(ctx, name)
     assert [(fault.subject, fault.kind) for fault in faults(host, ctx)] == [(machine, "gate-open")]
     configured(host, NSPAWN, "[Service]\nExecStartPre=")
@@ -89,7 +89,7 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
     assert [(fault.kind, is_unsuitable(fault)) for fault in faults(host, ctx)] == [(kind, True)]
     before = host.files.tree.snapshot()
     boot = Boot(host, gates=[NSPAWN])
-    for call in (boot.install, boot.plan_install):
+    for call in boot.install, boot.plan_install:
         with pytest.raises(
             UnitError, match=r"cannot be a gate.*\ncorrect it, or take it out of hostRouting\.gates"
         ):
@@ -125,6 +125,6 @@ def test_why_every_gate_is_open(host: FakeHost) -> None:
     assert broken_glass(host.files) is None
     host.files.write("/proc/cmdline", b"quiet hostrouting.disabled\n", mode=0o444)
     assert broken_glass(host.files) == "hostrouting.disabled is on the command line of the kernel"
-    for path in ("/run/hostrouting.disabled", "/etc/aks-flex-node/hostrouting.disabled"):
+    for path in "/run/hostrouting.disabled", "/etc/aks-flex-node/hostrouting.disabled":
         host.files.write(path, b"", mode=0o644)
         assert broken_glass(host.files) == f"{path} exists"

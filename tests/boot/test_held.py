@@ -11,7 +11,7 @@ from hostrouting.boot.layout import WAKE, read_asset
 from hostrouting.testing import FakeHost
 from phases import Context
 
-GATES = ("kubelet.service", r"systemd-nspawn@foo\x2dbar.service", "systemd-nspawn@kube1.service")
+GATES = "kubelet.service", r"systemd-nspawn@foo\x2dbar.service", "systemd-nspawn@kube1.service"
 RETRY = "hostrouting-retry.service"
 
 

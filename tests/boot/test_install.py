@@ -14,7 +14,7 @@ from hostrouting.boot.generation import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 
-SCRIPTS = ("hostrouting-ask.sh", "hostrouting-retry.sh")
+SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh"
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
@@ -165,7 +165,7 @@ def test_a_disabled_unit_is_enabled_again(host: FakeHost) -> None:
     """A link that was removed, or led elsewhere, is a difference."""
     install(host, STATIC)
     link = f"{READY}.requires/static-routes.service"
-    for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
+    for break_it in host.files.remove, lambda path: host.files.tree.link(path, "/dev/null"):
         break_it(link)
         assert planned(host, STATIC) == [f"+ {link}"]
         assert install(host, STATIC)

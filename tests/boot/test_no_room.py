@@ -54,7 +54,7 @@ def test_a_path_that_cannot_be_written_is_named(
     """
     image = make_image(tmp_path / "image")
     (image / folder).mkdir(parents=True)
-    for name, config in (("new", CONFIG), ("earlier", OTHER)):
+    for name, config in ("new", CONFIG), ("earlier", OTHER):
         (tmp_path / f"{name}.json").write_text(json.dumps(config))
     if story != "first":
         assert run_here("apply", "--root", image, tmp_path / "earlier.json").returncode == 0

@@ -85,7 +85,7 @@ def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
     empty = tmp_path / "empty.json"
     empty.write_text(json.dumps(document))
     before = files_below(tmp_path)
-    for command in ("plan", "apply"):
+    for command in "plan", "apply":
         refused = run_here(command, "--root", tmp_path, empty)
         assert (refused.returncode, "use --allow-empty" in refused.stderr) == (2, True)
     assert files_below(tmp_path) == before
@@ -301,7 +301,7 @@ def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) 
 
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
     """A full disk: exit 3 in every form, one line that says so, no traceback."""
-    for options in ([], ["--json"]):
+    for options in [], ["--json"]:
         ended = through_shell("> /dev/full", "render", *options, config)
         assert (ended.returncode, ended.stderr) == (
             3,

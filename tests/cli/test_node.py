@@ -108,7 +108,7 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
     """`check CONFIG | head -1` of a bad node still has exit status 1, and stderr is empty."""
     reading, writing = os.pipe()
     os.close(reading)
-    for options in ([], ["--json"]):
+    for options in [], ["--json"]:
         process = subprocess.run(
             [*enter(node), *COMMAND, "check", *options, str(checked)],
             stdout=writing,
@@ -218,7 +218,7 @@ def test_a_device_whose_name_is_no_text_is_told_all_the_same(
     route = [b"172.16.8.0/22", b"dev", name]
     subprocess.run([b"ip", b"-n", node.name.encode(), b"route", b"add", *route], check=True)
     asked = "172.16.8.0/22" if command == "explain" else checked
-    for encoding in ("utf-8:strict", "ascii:strict", "utf-8:surrogateescape"):
+    for encoding in "utf-8:strict", "ascii:strict", "utf-8:surrogateescape":
         told = run(command, asked, inside=node, PYTHONIOENCODING=encoding)
         assert told.returncode == (1 if command == "check" else 0), told.stderr
         assert "codec" not in told.stderr
@@ -316,7 +316,7 @@ def test_a_first_try_names_what_it_leaves_out_and_advises_no_refused_route(
     )
     tried, checked = run("apply", "--live", path, inside=node), run("check", path, inside=node)
     assert "--live leaves these sections out: gates, probeSnat\n" in tried.stderr
-    for text in (tried.stderr, checked.stdout):
+    for text in tried.stderr, checked.stdout:
         [section] = re.findall('"staticRoutes": {.*', text)
         assert ("172.16.8.0/22" in section, "172.20" in section) == (True, False)
 
@@ -345,7 +345,7 @@ def test_a_first_try_is_for_a_node_without_config(node: KernelNode, config: Path
     refused = within(node, "apply", "--live", config, prefix=before, capture_output=True)
     assert ("\n2\n" in refused.stdout, "172.16" in refused.stdout) == (True, False)
     assert "a config is installed, and would undo this" in refused.stderr
-    for option in ("--dry-run", "--root=/"):
+    for option in "--dry-run", "--root=/":
         assert run_here("apply", "--live", option, config).returncode == 2
 
 

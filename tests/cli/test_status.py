@@ -225,7 +225,7 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
     """Each command that means the installed config is exit 2, with one sentence; a reset ends with
     it, too.
     """
-    for command in ("status", "check", "plan", "sweep"):
+    for command in "status", "check", "plan", "sweep":
         refused = run_here(command, "--json")
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
         assert json.loads(refused.stdout)["error"].startswith(NOT_INSTALLED)
@@ -404,7 +404,7 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     """
     empty = tmp_path / "bin"
     empty.mkdir()
-    for path in (os.environ["PATH"], str(empty)):
+    for path in os.environ["PATH"], str(empty):
         planned = run("plan", config, inside=node, prefix=["env", f"PATH={path}"])
         assert (planned.returncode, planned.stdout.splitlines()[0]) == (0, f"+ {INTENT_PATH}"), (
             planned.stderr
@@ -532,7 +532,7 @@ def test_a_plan_and_a_check_without_root_go_on(
             raise HostFileError(f"cannot look for {path}: Permission denied")
         return usual(path, *words)
 
-    for name in ("exists", "exposed", "mode", "names", "read", "read_link"):
+    for name in "exists", "exposed", "mode", "names", "read", "read_link":
         monkeypatch.setattr(host.files, name, partial(look, getattr(host.files, name)))
     planned = on_mended("plan")
     assert planned.returncode == 3

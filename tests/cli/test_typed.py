@@ -14,7 +14,7 @@ from support.command_line import COMMAND
 from support.in_process import run_here
 
 #: With the name of each module as soon as it is imported.
-_TOLD = (sys.executable, "-X", "importtime", "-m", "hostrouting")
+_TOLD = sys.executable, "-X", "importtime", "-m", "hostrouting"
 
 
 def test_a_program_gets_the_guess() -> None:

@@ -117,7 +117,7 @@ def test_a_reader_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A closed pipe and a full disk end nothing: the watch goes on, and so does its log."""
-    for path in ("pipe", "/dev/full"):
+    for path in "pipe", "/dev/full":
         if path == "pipe":
             reader, writer = os.pipe()
             os.close(reader)

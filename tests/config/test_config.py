@@ -361,7 +361,7 @@ def test_values_of_ipaddress_stand_for_their_texts() -> None:
     """In the fields for addresses and networks; a device has a name."""
     route: Any = {"destination": ip_network("10.0.0.0/8"), "gateway": ip_address("10.224.0.1")}
     assert StaticRoute(**route) == StaticRoute(destination="10.0.0.0/8", gateway="10.224.0.1")
-    cidrs: Any = (ip_network("172.16.0.0/16"), ip_interface("fd00::1/64"))
+    cidrs: Any = ip_network("172.16.0.0/16"), ip_interface("fd00::1/64")
     assert RouteOverlapConfig(expected_cidrs=cidrs).expected_cidrs == ("172.16.0.0/16", "fd00::/64")
     with pytest.raises(InvalidConfigError, match="found a Python IPv4Address"):
         StaticRoute(**{**route, "dev": ip_address("10.0.0.1")})

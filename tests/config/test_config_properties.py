@@ -53,7 +53,7 @@ def _is_config_or_refused(read: Any, document: Any) -> None:
     else:
         assert refusal.errors
         assert all(message for _, message in refusal.errors)
-        beside = ("staticRoutes", "routeOverlap", "probeSnat", "staleCni")
+        beside = "staticRoutes", "routeOverlap", "probeSnat", "staleCni"
         assert all(
             path.startswith("hostRouting") or path in {"", *beside} for path, _ in refusal.errors
         )
@@ -117,7 +117,7 @@ def test_a_config_with_one_value_changed_is_a_config_or_refused(
 def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str) -> None:
     """A Python object that raises from repr() and bool() is refused like any other wrong type."""
     mapping = copy.deepcopy(config.to_mapping())
-    for container in (mapping, *(part for part in mapping.values() if isinstance(part, dict))):
+    for container in mapping, *(part for part in mapping.values() if isinstance(part, dict)):
         changed = container | {key: Hostile()}
         _is_config_or_refused(HostRoutingConfig.from_mapping, changed)
         _is_config_or_refused(

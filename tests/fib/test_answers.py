@@ -63,7 +63,7 @@ def test_an_appended_route_is_the_last_of_its_place(
 
 def test_an_ipv6_default_route_for_one_source_leaves_the_others_alone(node: MemoryBackend) -> None:
     """A longer prefix for one source would hide the rest; the default route does not."""
-    for dev, address in (("e0", "fd00:1::1/64"), ("e1", "fd00:2::1/64")):
+    for dev, address in ("e0", "fd00:1::1/64"), ("e1", "fd00:2::1/64"):
         node.add_address(dev, address)
     arrange(node, "::/0 via fd00:1::9 dev e0 metric 1024")
     by_source = "::/0 via fd00:2::9 dev e1 metric 1024"

@@ -17,7 +17,7 @@ ETH0 = Device("eth0", 2, up=True)
 NINE, EIGHT = 9 << 24, 8 << 24
 #: Blocks the packets that it selects, so that a decision shows if it was applied.
 BLOCKING = Rule(100, action="blackhole", destination=(NINE, 8))
-SINGLE_PORT = ((28, b"\xff\xff"), (29, b"\xff\xff"))
+SINGLE_PORT = (28, b"\xff\xff"), (29, b"\xff\xff")
 
 
 def model(backend: NetlinkBackend) -> Fib:

@@ -76,7 +76,7 @@ def test_an_image(tmp_path: Path) -> None:
     made = control.module(**arguments)
     assert (made["changed"], made["changes"]) == (True, foreseen["changes"])
     assert (image / f"etc/systemd/system/{KUBELET}.d/10-hostrouting.conf").exists()
-    for options in ([], ["--check"]):
+    for options in [], ["--check"]:
         again = control.module(*options, **arguments)
         assert (again["changed"], again["changes"]) == (False, [])
     wrong = control.module(**{**arguments, "config": {"gates": [""]}})
@@ -120,7 +120,7 @@ def test_a_machine(tmp_path: Path) -> None:
         assert machine.pids() == pids
         # Without the route STRICT refuses: the module fails with the reason, also in check mode.
         without = {**CONFIG, "staticRoutes": {}}
-        for options in ([], ["--check"]):
+        for options in [], ["--check"]:
             refused = control.module(*options, config=without, command=COMMAND)
             assert (
                 refused["rc"],

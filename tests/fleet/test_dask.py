@@ -85,8 +85,8 @@ def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
     )
     (checked, planned, none), places = json.loads(done.stdout)
     files: list[str | Path] = ["--json", "--from", tmp_path / "nodes-1", tmp_path / "nodes-2"]
-    for jobs in ("1", "2"):
-        for found, words in ((checked, ["check"]), (planned, ["plan", str(config)])):
+    for jobs in "1", "2":
+        for found, words in (checked, ["check"]), (planned, ["plan", str(config)]):
             expected = run(*words, *files, "--jobs", jobs)
             assert found == [expected.returncode, expected.stdout, ""]
     summary = json.loads(checked[1].splitlines()[-1])["summary"]

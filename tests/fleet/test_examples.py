@@ -74,7 +74,7 @@ def test_the_plugin(
     """0, 1 or 2 and one printable line of 80 characters at most, by the marker alone and without
     another program.
     """
-    for path, content in ((MARKER_OK, ok), (MARKER_DETECTED, detected)):
+    for path, content in (MARKER_OK, ok), (MARKER_DETECTED, detected):
         if content is not None:
             (tmp_path / Path(path).name).write_bytes(content)
     done = subprocess.run(
@@ -88,7 +88,7 @@ def test_the_plugin(
 def test_the_plugin_never_waits(tmp_path: Path) -> None:
     """A marker that is a fifo, or a folder, is a problem at once: nobody writes there."""
     marker = tmp_path / Path(MARKER_DETECTED).name
-    for make in (os.mkfifo, os.mkdir):
+    for make in os.mkfifo, os.mkdir:
         make(marker)
         done = subprocess.run(
             [PLUGIN, tmp_path], check=False, capture_output=True, text=True, timeout=60
@@ -123,7 +123,7 @@ def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
     [rule], [condition] = config["rules"], config["conditions"]
     assert spec["conditions"] == [{"type": condition["type"], "requiredStatus": "True"}]
     assert (rule["condition"], rule["args"]) == (condition["type"], [RUNTIME_DIRECTORY, "proven"])
-    for marker, status in ((None, 0), ("route-overlap.ok", 1), ("route-overlap.detected", 0)):
+    for marker, status in (None, 0), ("route-overlap.ok", 1), ("route-overlap.detected", 0):
         if marker:
             (tmp_path / marker).touch()
         command: list[str | Path] = [PLUGIN, tmp_path, "proven"]
@@ -275,6 +275,6 @@ def copy_python(root: Path) -> None:
     for path in {str(PYTHON), *re.findall(r"(/\S+) \(0x", loaded)}:
         (copy := root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    for name in ("proc", "sys", "usr/bin"):
+    for name in "proc", "sys", "usr/bin":
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "usr/bin/python3").symlink_to(PYTHON)

@@ -130,7 +130,7 @@ def test_the_command_writes_a_file_or_stdout(
     """The status is that of check; the file is readable by all, and stays as it is if nothing could
     be asked.
     """
-    words = ("check", config, "--format", "prometheus")
+    words = "check", config, "--format", "prometheus"
     told = run_here(*words)
     assert (told.returncode, told.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
     assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == [
@@ -156,7 +156,7 @@ def test_only_a_file_is_replaced(config: Path) -> None:
     special, link = config.with_name("pipe"), config.with_name("link")
     os.mkfifo(special)
     link.symlink_to(config)
-    for path in (special, link):
+    for path in special, link:
         refused = run_here("check", config, "--format", "prometheus", "--out", path)
         assert (refused.returncode, f"{path} is not a plain file to replace" in refused.stderr) == (
             3,

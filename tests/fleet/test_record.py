@@ -68,7 +68,7 @@ def test_every_field_comes_back() -> None:
     """A record with a value in each field: no form leaves one out."""
     assert NodeRecord.parse(FULL.to_line()) == FULL
     written = set(re.findall(r'"(\w+)":', FULL.to_line().decode()))
-    for kind in (Device, DeviceAddress, NextHop, ObservedRoute, Range, Rule):
+    for kind in Device, DeviceAddress, NextHop, ObservedRoute, Range, Rule:
         # Neighbours are there today and gone tomorrow.
         assert set(kind._fields) - written <= {"neighbours"}, kind
     assert {field.name for field in attrs.fields(NodeRecord)} <= written

@@ -50,7 +50,7 @@ def test_it_loads_no_adapter_and_no_test_tool() -> None:
         "packets.ebtables",
     }
     assert not {f"hostrouting.host.{name}" for name in adapters} & loaded
-    tools = ("pytest", "hypothesis", "pyroute2", "hostrouting.testing", "subprocess", "ctypes")
+    tools = "pytest", "hypothesis", "pyroute2", "hostrouting.testing", "subprocess", "ctypes"
     assert not [name for name in loaded if name.startswith(tools)]
 
 
@@ -96,10 +96,10 @@ def test_what_a_record_cannot_answer_is_told() -> None:
         < {*dual.report.not_asked}
     )
     way_out = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024)
-    rules = (*FULL.rules, Rule(5, table=9, source=(1, 128), family=IPV6))
+    rules = *FULL.rules, Rule(5, table=9, source=(1, 128), family=IPV6)
     by_source = attrs.evolve(RIGHT, routes=(*RIGHT.routes, way_out), rules=rules)
     assert "cannot choose the source" in prove_record(by_source, CONFIG).undecided
-    rules = (*RIGHT.rules, Rule(9, table=9, source=(1, 32)))
+    rules = *RIGHT.rules, Rule(9, table=9, source=(1, 32))
     unseen = attrs.evolve(RIGHT, routes=(ObservedRoute(0, 0, nexthop_id=7),), rules=rules)
     assert "next hops" in prove_record(unseen).undecided
 

@@ -27,7 +27,7 @@ _FIXED = {
     2: 20,
 }
 _attribute = struct.Struct("=HH")
-_LIES = (-17, -4, -1, 1, 3, 4, 1000, 1 << 16)
+_LIES = -17, -4, -1, 1, 3, 4, 1000, 1 << 16
 _NUMBERS = (
     0,
     1,

@@ -109,7 +109,7 @@ class _SaidSystemctl(Systemctl):
 
 def _systemctl_show(text: str) -> None:
     services = _SaidSystemctl(text=text)
-    for ask in (services.state, services.loaded):
+    for ask in services.state, services.loaded:
         try:
             ask(Context(), "kubelet.service")
         except UnitError:

@@ -58,7 +58,7 @@ def test_a_save_is_parsed_with_positions_and_without_counters(
     lines: list[str], counters: str
 ) -> None:
     """Rules have their chain and position in any style of counters; other tables are left out."""
-    chains = ("PREROUTING", "OUTPUT", "POSTROUTING")
+    chains = "PREROUTING", "OUTPUT", "POSTROUTING"
     ordered = [line for chain in chains for line in lines if line.split()[1] == chain]
     text = "\n".join(
         [

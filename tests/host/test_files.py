@@ -288,7 +288,7 @@ class TestKilledWriters:
             ".b.hostrouting-0123456789abcdeg",
             "b.hostrouting-0123456789abcdef",
         ]
-        for name in (*theirs, ".b.hostrouting-0123456789abcdef"):
+        for name in *theirs, ".b.hostrouting-0123456789abcdef":
             (tmp_path / name).touch()
         (tmp_path / ".c.hostrouting-0123456789abcdef").mkdir()
         with alive.open("wb") as file:
@@ -306,7 +306,7 @@ class TestKilledWriters:
         files.write("/etc/ours/a", b"", mode=0o644)
         (tmp_path / "etc/ours/.gone.hostrouting-0123456789abcdef").touch()
         (tmp_path / "etc/ours/.link.hostrouting-0123456789abcdef").symlink_to("/nowhere")
-        for folder in ("/etc/ours", "/etc/ours", "/nowhere"):
+        for folder in "/etc/ours", "/etc/ours", "/nowhere":
             files.sweep(folder)
         assert entries(tmp_path / "etc/ours") == ["a"]
 

@@ -99,7 +99,7 @@ class TestOffline:
     def test_there_must_be_an_image(self, tmp_path: Path) -> None:
         """A root that is absent or not a folder is refused before anything is created."""
         (tmp_path / "file").touch()
-        for name in ("typo", "file"):
+        for name in "typo", "file":
             with pytest.raises(HostFileError) as caught:
                 Host.offline(tmp_path / name)
             assert (

@@ -47,7 +47,7 @@ BEYOND = route("fd00:f::/64 via fd00:99::1 dev eth0 metric 1 proto 142")
 def node() -> Iterator[KernelLinks]:
     with KernelNode.made() as made:
         links = KernelLinks(made)
-        for dev, address in (("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64")):
+        for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
             links.add_device(dev, addresses=[address])
         yield links
 

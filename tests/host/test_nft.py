@@ -108,9 +108,9 @@ class TestNftCommand(NftablesContract):
         """Without privilege every method raises a `PermissionDeniedError`: reading, changing and
         checking.
         """
-        nobody = ("setpriv", "--reuid=65534", "--clear-groups")
+        nobody = "setpriv", "--reuid=65534", "--clear-groups"
         # Through a pipe that the user owns: nft 0.9.8 opens its input by name.
-        piped = ("bash", "-c", 'cat | nft "$@"', "bash")
+        piped = "bash", "-c", 'cat | nft "$@"', "bash"
         nftables = NftCommand(("ip", "netns", "exec", node.name, *nobody, *piped))
         for call, words in (
             (nftables.table, ("ip6", "ours")),

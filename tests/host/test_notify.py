@@ -113,8 +113,8 @@ def test_without_a_manager_signs_are_for_nothing(environment: dict[str, str]) ->
     """A process that a person started gives its signs to no manager, and none is due."""
     supervisor = supervisor_of(environment)
     assert isinstance(supervisor, NoSupervisor)
-    for sign in (supervisor.reloading, supervisor.alive, supervisor.stopping):
+    for sign in supervisor.reloading, supervisor.alive, supervisor.stopping:
         sign()
-    for tell in (supervisor.ready, supervisor.status):
+    for tell in supervisor.ready, supervisor.status:
         tell("fine")
     assert supervisor.seconds_between_signs is None

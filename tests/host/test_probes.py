@@ -119,7 +119,7 @@ def test_no_bytes_raise(frame: bytes) -> None:
 @given(st.data(), ipv4s, ipv6s)
 def test_an_answer_that_was_cut_is_none(data: st.DataObject, ipv4: bytes, ipv6: bytes) -> None:
     """An answer that lacks any byte is no answer."""
-    for frame in (reply(ipv4), advertisement(ipv6)):
+    for frame in reply(ipv4), advertisement(ipv6):
         assert answered_address(frame[: data.draw(st.integers(0, len(frame) - 1))]) is None
 
 
@@ -332,7 +332,7 @@ class TestOnTheKernel:
 
         Either would make it look for the pod, or for us, and so give it a new neighbour.
         """
-        for dev in ("azure0", "azv1", "azv2"):
+        for dev in "azure0", "azv1", "azv2":
             node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.accept_dad=0")
             node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.addr_gen_mode={addr_gen_mode}")
             node.kernel.set_up(dev, up=False)
@@ -374,7 +374,7 @@ def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outc
 
 def shaped(rate: str, size: int) -> tuple[str, ...]:
     """A queue for `tc` that takes so many bytes and refuses more."""
-    return ("root", "tbf", "rate", rate, "burst", str(size), "limit", str(size))
+    return "root", "tbf", "rate", rate, "burst", str(size), "limit", str(size)
 
 
 def tap(node: KernelNode) -> socket.socket:

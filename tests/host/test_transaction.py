@@ -48,7 +48,7 @@ def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) ->
     """The kernel limits the mtu; if it does not remove the route that it changed, the error names
     that route.
     """
-    metrics = (8, struct.pack("=HHI", 8, 2, 70_000))
+    metrics = 8, struct.pack("=HHI", 8, 2, 70_000)
     node.fail_at(3)
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(attrs.evolve(NINE, extra=(metrics,)))])

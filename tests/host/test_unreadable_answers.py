@@ -98,7 +98,7 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
             if number not in numbers:
                 continue
             tried.add(number)
-            for wrong in (payload[:-1], payload + b"\0", b""):
+            for wrong in payload[:-1], payload + b"\0", b"":
                 changed = [*fields[:place], (number, wrong), *fields[place + 1 :]]
                 packed = message(
                     answer_kind, flags, fixed + b"".join(attribute(*field) for field in changed)
@@ -128,7 +128,7 @@ def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(
     along.
     """
     new = [(200, b""), (0x3FFF, b"1"), (0x80C9, b"four"), (0x8FFF, bytes(23))]
-    carried = ((200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23)))
+    carried = (200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23))
     more = b"".join(attribute(*one) for one in new)
     request, asked = ASKED[kind]
     with played({request: b"".join(said(kind, case))}):

@@ -100,7 +100,7 @@ def test_routes_are_compared_again_after_new_files(
     """A unit that starts meanwhile runs the earlier script; without new files once is enough."""
     execute(configure(host, **ROUTES))
     caplog.set_level(logging.INFO)
-    for sections, counts in ((ROUTES, ["0"]), ({**ROUTES, "gates": ["a.service"]}, ["0"] * 2)):
+    for sections, counts in (ROUTES, ["0"]), ({**ROUTES, "gates": ["a.service"]}, ["0"] * 2):
         caplog.clear()
         execute(configure(host, **sections))
         texts = [text for text in caplog.messages if text.startswith("routes changed")]
@@ -153,7 +153,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
     execute(configure(host, **ROUTES))
     before = state(host)
     host.services.operations.calls.clear()
-    for act in (execute, plan):
+    for act in execute, plan:
         with pytest.raises(TaskFailedError) as caught:
             act(Configure(HostRoutingConfig.from_mapping(document), host=host))
         assert isinstance(caught.value.cause, InvalidConfigError)
@@ -203,7 +203,7 @@ def test_only_an_explicit_empty_config_removes_everything(
     execute(void)
     assert plan(void).changes == ()
     assert "hostRouting.staticRoutes asks for nothing: routes is empty" in caplog.text
-    for empty in (HostRoutingConfig.from_mapping({"hostRouting": {}}), HostRoutingConfig()):
+    for empty in HostRoutingConfig.from_mapping({"hostRouting": {}}), HostRoutingConfig():
         execute(configure(host, **ROUTES))
         execute(Configure(empty, host=host))
         assert state(host) == before
@@ -240,7 +240,7 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
 
 # --- the siblings of the routing pair
 
-TABLE = ("ip6", "azureSLBProbe")
+TABLE = "ip6", "azureSLBProbe"
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     """Four tasks run in order, and reset restores the machine's earlier state, down to each rule
     and file.
     """
-    before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
+    before = crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
     planned = [str(change) for change in plan(task).changes]
     assert any(line.startswith(f"- ebtables nft nat: {DEAD_POD}") for line in planned)
@@ -391,7 +391,7 @@ def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
     assert ctx.clock.monotonic() == 30
     assert [type(failure) for failure in caught.value.failures] == [BackendError, RouteOverlapError]
     assert "no IPv4 default route" in str(caught.value.failures[0])
-    for path in (DROP_IN, CHECK_UNIT, "/etc/systemd/system/static-routes.service"):
+    for path in DROP_IN, CHECK_UNIT, "/etc/systemd/system/static-routes.service":
         assert host.files.exists(path)
 
 

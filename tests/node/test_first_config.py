@@ -63,7 +63,7 @@ def test_a_joined_node_names_its_services(host: FakeHost, tmp_path: Path) -> Non
 )
 def test_forms_of_the_files(host: FakeHost, old: bytes, new: bytes, found: str) -> None:
     """Line ends, quotes and comments change nothing; what is in another form is asked for."""
-    for path, text in (("config.yaml", KUBELET), ("kubeconfig", SERVER % b"10.0.0.1")):
+    for path, text in ("config.yaml", KUBELET), ("kubeconfig", SERVER % b"10.0.0.1"):
         host.files.write(f"/var/lib/kubelet/{path}", text.replace(old, new), mode=0o600)
     printed = run_here("init")
     overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]

@@ -111,7 +111,7 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
     def refusals(task: ConfigureStaticRoutes) -> list[str]:
         return [change.kind for change in plan(task).changes if change.subject == task.name]
 
-    for wanted in (config(), without):
+    for wanted in config(), without:
         assert refusals(ConfigureStaticRoutes(wanted, host=host)) == ["refused"]
         error = run(composed(wanted, host=host), in_time()).error
         assert isinstance(error, TaskFailedError)

@@ -268,7 +268,7 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
     host = node()
     before = state(host)
     host.lock.holder = 4711
-    for act in (kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo):
+    for act in kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo:
         with pytest.raises(Exception, match=r"\(process 4711\) holds"):
             act(in_time(5))
     assert state(host) == before

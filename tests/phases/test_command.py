@@ -66,7 +66,7 @@ def test_status_can_be_the_answer() -> None:
 
 def test_command_not_found() -> None:
     """A command that does not exist says so, checked or not."""
-    for check in (True, False):
+    for check in True, False:
         with pytest.raises(CommandFailedError) as caught:
             run_command(Context(), ["no-such-command", "x"], check=check)
         assert (
@@ -185,7 +185,7 @@ def test_a_process_in_another_session_is_not_waited_for(
     stream = fifo.open()
     said = {stream.readline(), stream.readline()}
     ctx.cancel("stop")
-    for _ in ("SIGTERM", "SIGKILL"):
+    for _ in "SIGTERM", "SIGKILL":
         clock.wait_for_sleepers()
         clock.advance(7)
     assert isinstance(running.exception(timeout=60), CancelledError)

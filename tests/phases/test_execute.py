@@ -26,7 +26,7 @@ def _logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _extra(record: Any) -> tuple[str, str, str, float | None, str | None]:
-    return (record.task, record.path, record.status, record.duration, record.error)
+    return record.task, record.path, record.status, record.duration, record.error
 
 
 def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
@@ -80,7 +80,7 @@ def test_task_that_executes_tasks() -> None:
     not repeated.
     """
     inner = Serial(FailingTask("c", OSError("x")), name="b")
-    for outer in (task("a")(lambda ctx: execute(inner, ctx)), task("a")(lambda _: execute(inner))):
+    for outer in task("a")(lambda ctx: execute(inner, ctx)), task("a")(lambda _: execute(inner)):
         with pytest.raises(TaskFailedError, match=r"^a/b/c: x$"):
             execute(outer)
 

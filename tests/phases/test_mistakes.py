@@ -116,7 +116,7 @@ def test_wrappers_return_the_result_of_do() -> None:
     """A wrapped task is refused for the same answers; the error that was returned is the cause."""
     error = OSError("no route")
     greet = _Task(do=lambda _: error)
-    for wrapped in (greet, with_retry(greet, attempts=3, backoff=0), with_timeout(greet, 5)):
+    for wrapped in greet, with_retry(greet, attempts=3, backoff=0), with_timeout(greet, 5):
         with pytest.raises(TaskFailedError, match="returned an OSError") as caught:
             execute(wrapped)
         assert len(caught.value.failures) == 1

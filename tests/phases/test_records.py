@@ -86,7 +86,7 @@ def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
 
     routes = Routes("routes", journal)
     function = task("routes", undo=routes.undo, records=True)(routes.do)
-    for wrapped in (routes, with_timeout(routes, 5), function, with_timeout(function, 5)):
+    for wrapped in routes, with_timeout(routes, 5), function, with_timeout(function, 5):
         report = run(Serial(wrapped, FAIL), undo_on_failure=True)
         assert report.children[0].status == "ok"
     assert journal == ["do routes"] * 4

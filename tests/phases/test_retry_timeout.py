@@ -81,7 +81,7 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
 def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
     """Another error than those of retry_on fails at once, in a group too."""
     wrong = FailingTask("a", ValueError("wrong"))
-    for each in (wrong, Serial(wrong)):
+    for each in wrong, Serial(wrong):
         with pytest.raises(TaskFailedError, match=r"^a: wrong$"):
             execute(with_retry(each, attempts=5, retry_on=(OSError,)), Context(clock=clock))
     assert wrong.calls == 2
@@ -173,10 +173,10 @@ def test_wrapping_keeps_name_and_abilities() -> None:
         RecordingTask("b", []),
         Serial(RecordingTask("c", [])),
     )
-    for wrapped in (with_timeout(plain, 1), with_retry(plain, attempts=1)):
+    for wrapped in with_timeout(plain, 1), with_retry(plain, attempts=1):
         assert wrapped.name == "a"
         assert not isinstance(wrapped, (Plannable, Undoable, Group))
-    for wrapped in (with_timeout(full, 1), with_retry(full, attempts=1)):
+    for wrapped in with_timeout(full, 1), with_retry(full, attempts=1):
         assert isinstance(wrapped, Plannable)
         assert isinstance(wrapped, Undoable)
         assert not isinstance(wrapped, Group)

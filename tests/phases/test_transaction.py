@@ -31,7 +31,7 @@ def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
     @task("both", records=True)
     def both(ctx: Context) -> None:
         transaction = Transaction(ctx)
-        for name in ("first", "second"):
+        for name in "first", "second":
             transaction.ctx.record(Change("+", f"/etc/{name}"), undo=noting(undone, name))
             if commits:
                 transaction.commit()
@@ -99,7 +99,7 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
 def test_an_interrupt_ends_a_rollback() -> None:
     """It passes unchanged, and the changes that stay can be named."""
     transaction = Transaction(Context())
-    for change in (FIRST, SECOND):
+    for change in FIRST, SECOND:
         transaction.ctx.record(change, undo=lambda _: _raise(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         list(transaction.rollback(timeout=15))

@@ -81,7 +81,7 @@ def test_a_node_with_nothing_but_the_package(node: Path, tmp_path: Path) -> None
         assert "via 10.224.0.1" in box.run("ip", "route", "show", "172.20.0.0/16").stdout
         until_watch_repairs(box)
         # The machine's disk is what it has in these folders; its systemd/ is all from this run.
-        for folder in ("etc/aks-flex-node", "etc/systemd/system"):
+        for folder in "etc/aks-flex-node", "etc/systemd/system":
             shutil.copytree(Path(box.root, folder), image / folder, symlinks=True, ignore=masks)
     with SystemdBox(tree=node, image=image, prepare=NETWORK + OVERLAP) as box:
         assert box.run("systemctl", "is-active", "kubelet.service", check=False).returncode != 0

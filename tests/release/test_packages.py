@@ -53,7 +53,7 @@ NO_RPM = f"{RPM} is left out: the program rpmbuild is missing (Debian: apt-get i
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both packages, and with those of a newer version."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("docs", "examples", "hostrouting", "phases", "release"):
+    for name in "docs", "examples", "hostrouting", "phases", "release":
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (
         "CHANGELOG.md",

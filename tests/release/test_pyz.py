@@ -56,7 +56,7 @@ def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> N
     """A tree in which a developer works gives the same bytes, and publishes nothing else that lies
     there.
     """
-    for name in ("hostrouting", "phases", "release"):
+    for name in "hostrouting", "phases", "release":
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in (
         ".cli.py.swp",
@@ -141,7 +141,7 @@ def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
     asked = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
     asked += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"
     versions = [__version__, *[version("attrs")] * 2, f"{pyz}/attr/__init__.py"]
-    for isolated in ("-IS", "-I"):
+    for isolated in "-IS", "-I":
         words = [sys.executable, isolated, "-c", asked, pyz]
         assert (
             subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()

@@ -224,7 +224,7 @@ def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
     """With `"fabric": "off"` neither the proof nor the boot script reads the files of the agent."""
     write_files(tmp_path, Announced(_PAIRS).as_fabric(kernel_of(node)))
     host = FakeHost(kernel_of(node))
-    for path in ("/etc/waagent.conf", POOL):
+    for path in "/etc/waagent.conf", POOL:
         host.files.write(path, (tmp_path / path[1:]).read_bytes(), mode=0o644)
     for setting, is_right in ("auto", False), ("off", True):
         section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
@@ -444,7 +444,7 @@ def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) 
     environment = another_ip(tmp_path / "bin", f'echo run >> {runs}\nexec {IP} "$@"')
     write_files(tmp_path, Fabric())
     (tmp_path / POOL[1:]).write_bytes(b"")
-    for waits in (1, 3):
+    for waits in 1, 3:
         folder = tmp_path / f"run{waits}"
         folder.mkdir()
         ran = run_script(

@@ -120,7 +120,7 @@ def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignor
     node.switch(all__ignore_routes_with_linkdown=int(is_ignored))
     for dev in "e0", "e1":
         node.ip(f"-6 route append default dev {dev}")
-    whole = ("overlap", "fd09::", "fd09::ffff:ffff:ffff:ffff")
+    whole = "overlap", "fd09::", "fd09::ffff:ffff:ffff:ffff"
     assert found(asked, IPV6, expectedDevs=["e0"]) == [whole]
     unplug(node, "e1")
     assert ("dead linkdown" in node.ip("-6 route show default")) == is_ignored
@@ -137,7 +137,7 @@ def test_a_next_hop_that_is_dead(node: WiredNode, asked: AskedNode, is_up: bool)
     assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == []
     unplug(node, "e1") if is_up else node.set_up("e1", up=False)
     assert (" dead " in node.ip(f"route show {IPV4}")) != is_up
-    whole = ("dead-end", "10.96.0.0", "10.96.255.255")
+    whole = "dead-end", "10.96.0.0", "10.96.255.255"
     assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == ([whole] if is_up else [])
 
 

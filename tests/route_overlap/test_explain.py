@@ -107,6 +107,6 @@ def test_the_width_of_the_bar(node: MemoryBackend) -> None:
         return [len(cell) for bar in bars for cell in re.findall(r"m( +)\x1b", bar)]
 
     assert cells(20) == []
-    for width in (21, 40, 80, 200):
+    for width in 21, 40, 80, 200:
         assert len(cells(width)) == 17
         assert sum(cells(width)) <= min(64, width - 4)

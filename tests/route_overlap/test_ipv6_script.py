@@ -44,7 +44,7 @@ def told(lines: Iterable[str]) -> list[tuple[object, ...]]:
     for line in lines:
         match = _FINDING.fullmatch(line)
         assert match, line
-        one = (match[1], match[2], frozenset((match[5] or "").split(",")))
+        one = match[1], match[2], frozenset((match[5] or "").split(","))
         first, last = (int(ipaddress.ip_address(text)) for text in match.group(3, 4))
         if whole and whole[-1][:3] == one and whole[-1][4] == first - 1:
             first = whole.pop()[3]  # type: ignore[assignment]

@@ -174,7 +174,7 @@ def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
 
 def test_both_families_are_one_report(node: WiredNode) -> None:
     """Findings, verdict and CIDRs are in the order of the question."""
-    cidrs = ("fd00:6::/48", "10.9.0.0/16", CIDR, "10.8.0.0/16")
+    cidrs = "fd00:6::/48", "10.9.0.0/16", CIDR, "10.8.0.0/16"
     report = proven(
         node,
         IPV4_WAY,
@@ -297,7 +297,7 @@ def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
     assert "UseGateway=no" in "".join(endings([route], [], {"e1"}))
     assert "networkctl reconfigure e1" in report.advice
     again = route._replace(expires=route.expires - 1)
-    for learned in ([], [route, again]):
+    for learned in [], [route, again]:
         told = [*endings([route, again], learned, {"e1"})]
         assert told == [*endings([route], learned[:1], {"e1"})], "each line once"
     hostile = ObservedRoute.parse("::/0", "e$(x)", ROUTER, metric=1024, protocol=9)

@@ -82,7 +82,7 @@ def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
     """A hash gives each flow one of them, so one bad one is a finding that shows all and names the
     bad one.
     """
-    legs = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0"))
+    legs = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0")
     node.insert_route(Route.parse("10.96.0.0/16", nexthops=legs, protocol=3))
     [finding] = prove(node, "10.96.0.0/16").findings
     assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")

@@ -138,7 +138,7 @@ def test_a_built_in_rule_that_is_gone_is_named(option: str, cidr: str) -> None:
         backend = kernel_of(node)
         prove_here = partial(prove_egress, backend, [cidr], expected_devs=["eth0"])
         node.ip(option, "rule add pref 200 lookup local")
-        for number in ("0", "32766"):
+        for number in "0", "32766":
             node.ip(option, "rule del pref", number)
         node.ip(option, "rule add pref 90 lookup main suppress_prefixlength 0")
         node.ip(option, "rule add pref 91 iif eth0 lookup main")
@@ -187,7 +187,7 @@ def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
         node.ip("route append default via 10.224.0.1 dev eth0")
         backend = kernel_of(node)
         lines = prove_egress(backend, ["172.16.1.4/32"]).lines()
-        for verb in ("add", "del"):
+        for verb in "add", "del":
             node.ip(f"rule {verb} priority 9 to 10.9.0.0/16 lookup 88")
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
         assert (

@@ -80,7 +80,7 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
         destination="fd00:9::/64", gateway="fd00::1", dev="eth0", offender=offender
     )
     kept = StaticRoute(destination="fd00:8::/64")
-    routes = (static_route("FD00:9:0::/64 dev ib0"), kept)
+    routes = static_route("FD00:9:0::/64 dev ib0"), kept
     config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
     cidr = CidrReport(cidr="fd00:9::/64", suggested_routes=(new,))
     report = OverlapReport(expected_devs=("eth0",), cidrs=(cidr,), config=config)

@@ -29,7 +29,7 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
     node = host.routes
     connect(node, eth0="10.224.0.4/16", eth1="10.225.0.4/16", ib0="172.16.1.4/16")
     for dev in "eth0", "eth1", "ib0":
-        for gateway in ("10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1"):
+        for gateway in "10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1":
             host.link_layer.silence(dev, gateway)
     hops = (
         NextHop(Address.parse("10.224.0.1"), "eth0"),

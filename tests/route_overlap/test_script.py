@@ -53,7 +53,7 @@ class TestFiles:
             SHARED="boot/shared.sh",
             AGENT="route_overlap/fabric.sh",
         )
-        for part in ("ipv6", "after", "networks"):
+        for part in "ipv6", "after", "networks":
             plain = without(plain, part)
         assert changes(plain, render_script(CONFIG)) == [
             *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
@@ -228,7 +228,7 @@ class TestRunning:
         further process.
         """
         counts = []
-        for size in (1_000, 10_000):
+        for size in 1_000, 10_000:
             cidrs = [f"11.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(size)]
             lines = "".join(f"route add {cidr} via 10.224.0.1 dev eth0\n" for cidr in cidrs)
             argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-force", "-batch", "-"]

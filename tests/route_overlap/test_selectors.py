@@ -26,7 +26,7 @@ from hostrouting.testing.contracts.routes import route
 pytestmark = needs_kernel
 
 #: Patterns of devices that lead to pods.
-_PODS = ("cilium_*", "wg*", "azv*")
+_PODS = "cilium_*", "wg*", "azv*"
 _CIDRS = ["172.16.8.0/22", "10.96.0.0/16"]
 #: The commands of true programs.
 _RULE_SETS = {
@@ -248,7 +248,7 @@ def test_the_kernel_leads_astray_what_is_told_and_nothing_else(
 
 def _typical(rule: Rule) -> Packet:
     """Return a packet that a rule selects by its mark, device, protocol, ports and user."""
-    ranges = (rule.source_ports, rule.destination_ports, rule.uids)
+    ranges = rule.source_ports, rule.destination_ports, rule.uids
     numbers = [some.first if some else 0 for some in ranges]
     source = parse_ipv4("198.51.100.9") if rule.iif in small_world.DEVICES else 0
     return Packet(0, source, 0, rule.mark, rule.iif or "lo", "", rule.ip_protocol or 17, *numbers)

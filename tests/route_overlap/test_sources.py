@@ -22,7 +22,7 @@ CIDR = "172.20.0.0/30"
 #: Selects by a source that no device has: so the proof looks at sources, and no rule changes an
 #: answer.
 RULE = Rule(100, table=100, source=parse_cidr("192.0.2.77/32"))
-_GATEWAYS = ("10.1.0.200", "10.2.0.200", "10.2.5.200", "10.3.0.2", "192.0.2.9")
+_GATEWAYS = "10.1.0.200", "10.2.0.200", "10.2.5.200", "10.3.0.2", "192.0.2.9"
 _addresses = st.builds(
     "address add {} scope {} dev {}".format,
     st.sampled_from(

@@ -110,7 +110,7 @@ def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBacken
 def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
     """The first of it: all else there is decided by more specific routes that are fine."""
     node.add_address("ib0", "10.96.0.4/24")
-    for inner in ("129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26"):
+    for inner in "129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26":
         arrange(node, f"10.96.0.{inner} via 10.224.0.1 dev eth0")
     destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
     assert destinations == ["10.96.0.0/25", "10.96.0.128/32"]

@@ -249,8 +249,8 @@ def test_an_image_knows_both(tmp_path: Path) -> None:
 
 # --- histories
 
-WAYS = ("fd00:1::7", "fd00:1::8", None)
-PLACES = ("fd00:9::/48", "fd00:8::/64")
+WAYS = "fd00:1::7", "fd00:1::8", None
+PLACES = "fd00:9::/48", "fd00:8::/64"
 
 
 def meddle(node: Node, random: Random) -> None:

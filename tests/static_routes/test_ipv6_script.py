@@ -16,8 +16,8 @@ from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
 
-GATEWAYS = ("fe80::a", "fe80::b")
-DEVICES = ("e0", "e1")
+GATEWAYS = "fe80::a", "fe80::b"
+DEVICES = "e0", "e1"
 HELD = "has this destination and metric, and is never overwritten; configure narrower destinations"
 
 

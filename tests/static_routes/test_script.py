@@ -39,7 +39,7 @@ class TestFiles:
     def test_script_of_both_families(self) -> None:
         """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it."""
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
-        destinations = ("fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128")
+        destinations = "fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128"
         routes = [static_route(f"{destination} via fe80::1") for destination in destinations]
         assert changes(plain, render_script(config_of(routes))) == [
             *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+'"),
@@ -451,10 +451,10 @@ class TestRunning:
         processes stay.
         """
         counts = []
-        for size in (1_000, 10_000):
+        for size in 1_000, 10_000:
             destinations = [f"11.{n >> 16}.{n >> 8 & 255}.{n & 255}/32" for n in range(size)]
             (tmp_path / "static-routes.told").unlink(missing_ok=True)
-            for _ in ("a boot", "a later start"):
+            for _ in "a boot", "a later start":
                 routes = (
                     attrs.evolve(ROUTE, destination=destination) for destination in destinations
                 )

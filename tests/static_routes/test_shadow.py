@@ -22,9 +22,9 @@ from phases import Context, Serial, TaskFailedError, run, task
 pytestmark = needs("kernel")
 
 LOGGER = logging.getLogger(__name__)
-PREFIXES = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", "10.3.0.0/24")
+PREFIXES = "172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", "10.3.0.0/24"
 #: Of the routes that the other program makes.
-PROTOCOLS = ("static", "dhcp", "bird")
+PROTOCOLS = "static", "dhcp", "bird"
 HOPS = (
     "via 10.1.0.1 dev eth0",
     "via 10.1.0.9 dev eth0",
@@ -69,7 +69,7 @@ WAYS = (
     *(f"{{}} proto {{}} {hop}" for hop in HOPS),
     *(f"{kind} {{}} proto {{}}" for kind in ("blackhole", "unreachable", "prohibit", "throw")),
 )
-VERBS = ("add", "append", "prepend", "prepend", "replace", "replace", "change")
+VERBS = "add", "append", "prepend", "prepend", "replace", "replace", "change"
 DESCRIPTIONS = (
     "",
     "proto dhcp",
@@ -78,9 +78,9 @@ DESCRIPTIONS = (
     "dev eth0 metric 100",
     "via 10.1.0.1",
 )
-OUR_HOPS = ("via 10.1.0.1 dev eth0", "via 10.1.0.5 dev eth0", "via 10.2.0.1 dev eth1")
+OUR_HOPS = "via 10.1.0.1 dev eth0", "via 10.1.0.5 dev eth0", "via 10.2.0.1 dev eth1"
 TOS = " tos 0x10"
-METRICS = ("", "", "", " metric 100")
+METRICS = "", "", "", " metric 100"
 
 
 @attrs.define
@@ -212,11 +212,11 @@ class Life:
             self.made = [*self.made[-7:], route]
         if refused != refused_in_shadow or ours(self.beside.routes) != ours(before):
             [prefix] = {*route.split()} & {*PREFIXES}
-            states = (before, self.beside.routes, self.beside.shadow)
+            states = before, self.beside.routes, self.beside.shadow
             in_place = ([each for each in routes if f" {prefix} " in each] for routes in states)
             _is_on_the_list(verb, (refused, refused_in_shadow), *in_place)
             # Without their next hops: the kernel may show these in another form than it takes.
-            for maker in (*PROTOCOLS, "kernel"):
+            for maker in *PROTOCOLS, "kernel":
                 for words in (maker, maker + TOS) * len(before):
                     self.beside.act(f"route del {prefix} proto {words}")
         self.are_the_same()

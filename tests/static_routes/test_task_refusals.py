@@ -214,7 +214,7 @@ class TestRefusals:
         does.
         """
         with KernelNode.made() if real else nullcontext(MemoryBackend()) as node:
-            for name in ("eth0", "ib0", "eth1", "eth2"):
+            for name in "eth0", "ib0", "eth1", "eth2":
                 node.add_link(name, up=name != "eth2")
             node.add_address("eth0", "10.224.0.4/16")
             node.add_address("ib0", "172.16.1.4/16")
@@ -259,8 +259,8 @@ class TestRefusals:
             dev="eth0",
         )
         config, before = config_of([good, bad]), state(host)
-        for task in (ConfigureStaticRoutes(config, host=host), Configure(config, host=host)):
-            for act in (plan, execute):
+        for task in ConfigureStaticRoutes(config, host=host), Configure(config, host=host):
+            for act in plan, execute:
                 with pytest.raises(TaskFailedError) as raised:
                     act(task, ctx)
                 [refused] = raised.value.failures

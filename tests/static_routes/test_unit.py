@@ -120,7 +120,7 @@ def test_no_two_runs_meet() -> None:
         assert "--timeout 10 " in unit.read_text()
         unit.write_text(unit.read_text().replace("--timeout 10 ", "--timeout 1 "))
         box.run("systemctl", "daemon-reload")
-        start = ("systemctl", "start", UNIT)
+        start = "systemctl", "start", UNIT
         assert box.run("flock", "/etc/aks-flex-node", *start, check=False).returncode == 1
         box.wait_for(f"{UNIT}: Main process exited, code=exited, status=75/TEMPFAIL", unit=UNIT)
         assert our_routes(box) == ""

@@ -29,10 +29,10 @@ from phases import Context
 
 Disk = dict[str, tuple[int, str | bytes]]
 
-APPLIES = ("first", "again")
-MODES = ("WARN", "STRICT")
+APPLIES = "first", "again"
+MODES = "WARN", "STRICT"
 #: The folders that a reboot keeps.
-_KEPT = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
+_KEPT = "etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting"
 _CONFIGS = "/root"
 
 
@@ -95,7 +95,7 @@ class Node(GatedMachine):
         """Run `hostrouting apply` in the machine with a config that was prepared; signal it after a
         step or several.
         """
-        program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}")
+        program = "env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}"
         return self.run(
             *program, str(step), str(int(by)), "apply", f"{_CONFIGS}/{name}.json", check=False
         )
@@ -142,7 +142,7 @@ class Node(GatedMachine):
         temporary name.
         """
         found: Disk = {}
-        for folder in ("etc/systemd/system", "etc/aks-flex-node"):
+        for folder in "etc/systemd/system", "etc/aks-flex-node":
             for path in sorted(Path(self.root, folder).rglob("[!.]*")):
                 content = (
                     str(path.readlink())
@@ -151,7 +151,7 @@ class Node(GatedMachine):
                     if path.is_file()
                     else ""
                 )
-                found[str(path).removeprefix(self.root)] = (path.lstat().st_mode, content)
+                found[str(path).removeprefix(self.root)] = path.lstat().st_mode, content
         return found
 
     def gate(self) -> str:

@@ -17,7 +17,7 @@ Row = tuple[str, ...]
 
 DOCUMENT = Path(__file__).parents[2] / "docs/apply-matrix.md"
 KILLED = "SIGKILL after a step"
-_TROUBLES = (*(trouble.name for trouble in TROUBLES), KILLED)
+_TROUBLES = *(trouble.name for trouble in TROUBLES), KILLED
 CELLS: tuple[Cell, ...] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
 _HEAD = (
     "Trouble",
@@ -30,7 +30,7 @@ _HEAD = (
     "After a reboot",
     "Then",
 )
-_ABOVE_ROWS = (_HEAD, ("---",) * len(_HEAD))
+_ABOVE_ROWS = _HEAD, ("---",) * len(_HEAD)
 _TEXT = """\
 # The apply matrix
 

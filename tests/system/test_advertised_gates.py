@@ -124,7 +124,7 @@ def test_from_the_boot_to_the_start(
             assert re.search("fd00:8:: to .*: overlap, leaves by rdma0", told)
             assert "172.16.8.0/22" not in told
             machine.run("bash", "-ec", steps_of(owner, told))
-        for unit in (KUBE, KUBELET):
+        for unit in KUBE, KUBELET:
             machine.wait_until_up(unit)
         told = machine.check()
         assert ("fallback-by-fabric" in told) == (not is_held)

@@ -85,7 +85,7 @@ def test_no_transition(tree: Path, tmp_path: Path) -> None:
     """
     program = PROGRAMS["keepalived"]
     told = []
-    for with_us in (False, True):
+    for with_us in False, True:
         with Beside(program, tree, tmp_path / str(with_us)) as machine:
             told.append(machine.transitions())
             if with_us:

@@ -70,7 +70,7 @@ def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
     machine.break_routing()
     with pytest.raises(UnitError, match=r"see: journalctl -b -u check-route-overlap\.service"):
         machine.services.start(machine.ctx, CHECK_UNIT)
-    for verb in ("start", "restart", "stop"):
+    for verb in "start", "restart", "stop":
         machine.systemctl(verb, "hostrouting-ready.service")
     assert machine.pids() == pids
 

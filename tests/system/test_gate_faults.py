@@ -55,7 +55,7 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
         }
         for name in (unit for unit, fault in found.items() if is_unsuitable(fault)):
             boot = Boot(machine.host, gates=[*GATES, name])
-            for call in (boot.plan_install, boot.install):
+            for call in boot.plan_install, boot.install:
                 with pytest.raises(UnitError, match=rf"{name} cannot be a gate: it has "):
                     call(machine.ctx, STAND_INS[0])
         assert not machine.files.exists(f"{UNITS}/{STATIC}.service")

@@ -216,6 +216,6 @@ def test_watch_repairs(tmp_path: Path) -> None:
     install_command(tmp_path / "image")
     with Machine(image=tmp_path / "image") as machine:
         machine.watch()
-        for disturb in (machine.reconfigure, machine.restart):
+        for disturb in machine.reconfigure, machine.restart:
             machine.until_repaired(disturb)
         assert machine.ours() == OURS

@@ -194,10 +194,10 @@ def test_dependents(tmp_path: Path) -> None:
         machine.run("systemctl", "start", "--job-mode=ignore-dependencies", "stopped.service")
         machine.run("systemctl", "stop", "stopped.service")
         machine.mend_routing()
-        for unit in ("needs.service", "bound.service", "helper.service"):
+        for unit in "needs.service", "bound.service", "helper.service":
             machine.wait_until_up(unit)
         machine.wait_for_retry()
-        for unit in ("unwanted.service", "stopped.service", "on.target"):
+        for unit in "unwanted.service", "stopped.service", "on.target":
             assert machine.state(unit).active_state == "inactive"
 
 
@@ -333,7 +333,7 @@ def test_after_reset(tmp_path: Path) -> None:
         machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
         for stand_in in STAND_INS:
             machine.boot.install(machine.ctx, departure_of(stand_in))
-        for unit in (KUBE, KUBELET, unit_of("limited")):
+        for unit in KUBE, KUBELET, unit_of("limited"):
             machine.wait_until_up(unit)
         assert sorted(machine.payloads()) == ["kube1", "kubelet", "limited"]
         assert (
@@ -455,7 +455,7 @@ def test_systemd_executes_itself_anew(tmp_path: Path) -> None:
     gate.
     """
     with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
-        for verb in ("daemon-reexec", "daemon-reload"):
+        for verb in "daemon-reexec", "daemon-reload":
             machine.run("systemctl", verb)
         machine.run("systemctl", "stop", unit_of("other"))
         assert held(machine) == [KUBELET, KUBE]

@@ -149,7 +149,7 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
         tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE
     ) as machine:
         copy_program(Path(machine.root))
-        command = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting")
+        command = "env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting"
         checksum = machine.run("sha256sum", INTENT_PATH).stdout[:12]
         refusal = machine.run(
             "env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False
@@ -165,11 +165,11 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
         assert f"{KUBE}: is held by its gate since 20" in told.stdout
         reset = machine.run(*command, "reset", "--json")
         assert json.loads(reset.stdout)["released"] == [KUBELET, KUBE]
-        for unit in (KUBE, KUBELET):
+        for unit in KUBE, KUBELET:
             machine.wait_until_up(unit)
         machine.journal()
         shown = machine.run(*SHOW_HISTORY.split(), "--output=json").stdout.splitlines()
-        names = ("COMMAND", "UID", "SUDO_UID", "BEFORE", "AFTER", "VERDICT")
+        names = "COMMAND", "UID", "SUDO_UID", "BEFORE", "AFTER", "VERDICT"
         refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs would not leave by eth0 as a whole: {CIDR}"
         assert [[json.loads(line)[f"HOSTROUTING_{name}"] for name in names] for line in shown] == [
             ["apply", "0", "1000", checksum, checksum, refused],
@@ -199,7 +199,7 @@ def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
 
 
 def waits_told(machine: GatedMachine) -> list[str]:
-    units = ("--unit=static-routes.service", "--unit=check-route-overlap.service")
+    units = "--unit=static-routes.service", "--unit=check-route-overlap.service"
     return [line for line in machine.journal(*units) if line.startswith("waiting")]
 
 
@@ -295,7 +295,7 @@ def test_apply_change_and_reset_while_machines_run(tmp_path: Path) -> None:
             "enabled": True,
             "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}],
         }
-        for routes in (ROUTE, other):
+        for routes in ROUTE, other:
             applied(staticRoutes=routes, routeOverlap=overlap("STRICT"))(machine.host)
             # The scripts that are there now pass, too.
             assert machine.systemctl("start", "hostrouting-ready.service") == 0

@@ -16,7 +16,7 @@ from hostrouting import Configure, Host
 from hostrouting.boot import UNIT_DIRECTORY
 from phases import Context, TaskFailedError
 
-UNITS = (f"{STATIC}.service", f"{CHECK}.service")
+UNITS = f"{STATIC}.service", f"{CHECK}.service"
 
 
 @pytest.fixture

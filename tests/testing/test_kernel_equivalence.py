@@ -54,7 +54,7 @@ def test_an_inverted_l3mdev_rule_looks_up_main(worlds: TwoWorlds) -> None:
 
 def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:
     """The model names each next hop with its weight, as the kernel does."""
-    hops = (NextHop(None, "e0", weight=2), NextHop(None, "e0", weight=3))
+    hops = NextHop(None, "e0", weight=2), NextHop(None, "e0", weight=3)
     several = Route(network=0, prefix_length=0, protocol=3, nexthops=hops)
     worlds.both(lambda world: world.insert_route(several))
     packet = Packet(10 << 24 | 1, ip_protocol=6, source_port=1000, destination_port=53)

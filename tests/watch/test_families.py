@@ -97,7 +97,7 @@ def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) ->
         node.hold("eth0", "fd00:9::4/64")
         with running(Watch(config_of(WANTED), host=kernel_host(node))) as watch:
             until_kept(watch, node)
-            other = ("fd00:1::/64", "via", "fd00:9::7", "dev", "eth0", "metric", "1")
+            other = "fd00:1::/64", "via", "fd00:9::7", "dev", "eth0", "metric", "1"
             node.ip("-6 route replace", *other)
             watch.until(lambda: "waits" in caplog.text)
             assert "via fd00:9::7" in node.ip("-6 route show fd00:1::/64")

@@ -24,9 +24,9 @@ from hostrouting.watch.networkd import (
 from phases import execute, plan
 
 MAIN = "/etc/systemd/networkd.conf"
-TRUE = ("1", "yes", "Y", "true", "T", "ON")
-FALSE = ("0", "No", "n", "FALSE", "f", "off")
-FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
+TRUE = "1", "yes", "Y", "true", "T", "ON"
+FALSE = "0", "No", "n", "FALSE", "f", "off"
+FOLDERS = "/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"
 WATCHED: dict[str, Any] = {**ROUTES, "watch": {"enabled": True}}
 KEPT: dict[str, Any] = {**ROUTES, "watch": {"enabled": True, "keepForeignRoutes": True}}
 
@@ -130,7 +130,7 @@ def test_the_files_are_in_the_order_of_their_names(
 def test_the_drop_in_switches_it_off() -> None:
     """To networkd, and so to its reader."""
     file = drop_in()
-    for key in ("ManageForeignRoutes", "ManageForeignRoutingPolicyRules"):
+    for key in "ManageForeignRoutes", "ManageForeignRoutingPolicyRules":
         found = foreign_routes({file.path: file.content.decode()}, wanted=key)
         assert found == ForeignRoutes(are_managed=False, path=file.path)
 
@@ -254,7 +254,7 @@ def test_it_comes_and_goes_with_the_config() -> None:
     apply(host, **WATCHED)
     assert not host.files.exists(DROP_IN_PATH)
     assert not host.files.exists("/etc/systemd/networkd.conf.d")
-    for last in (Reset(wanted, host=host), Configure(HostRoutingConfig(), host=host)):
+    for last in Reset(wanted, host=host), Configure(HostRoutingConfig(), host=host):
         apply(host, **KEPT)
         execute(last, in_time())
         assert not host.files.exists("/etc/systemd/networkd.conf.d")
@@ -264,7 +264,7 @@ def test_check_misses_it() -> None:
     """One that was deleted or changed is a warning: routing is right without it."""
     host = node()
     apply(host, **KEPT)
-    for change in (host.files.remove, lambda path: host.files.write(path, b"", mode=0o644)):
+    for change in host.files.remove, lambda path: host.files.write(path, b"", mode=0o644):
         change(DROP_IN_PATH)
         found = check_node(in_time(), config(**KEPT), host).findings
         assert (DROP_IN_PATH, "warning") in [

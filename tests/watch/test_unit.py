@@ -304,7 +304,7 @@ def test_a_service_that_fails_is_told_with_the_way_to_its_reason() -> None:
     """Another apply alone would start it in vain."""
     host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
     apply(host, **ROUTES, **BY_SERVICE)
-    host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
+    host.services._unit(SERVICE).outcome = "activating", "auto-restart", "exit-code"
     [finding] = found(host, wanted)
     reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
     assert (finding.reason, finding.apply) == (reason, "now")

@@ -156,7 +156,7 @@ class TestOthers:
         wrong.
         """
         content = HEADERS[protocol] + FOUR_KILOBYTES[:999]
-        for checksum in (packet, without_checksum):
+        for checksum in packet, without_checksum:
             there = checksum(CLOUD_GLOBAL, POD, protocol, content)
             assert world.carry(there) == one_hop_later(there)
             back = checksum(POD, CLOUD_GLOBAL, protocol, content)

@@ -278,7 +278,7 @@ class TestDo:
     ) -> None:
         """The list of asked units names the unit only then, also where it did not before, or did."""
         host = FakeHost(is_live=False)
-        for required in (not is_required, is_required):
+        for required in not is_required, is_required:
             apply(host, ctx, config(dev="eth0", required=required))
         assert host.files.read(GATING_PATH) == asked
 

@@ -360,7 +360,7 @@ def test_two_records_of_one_pod_are_one() -> None:
 # --- devices that could not be asked
 
 AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
-NODE = (*DEVICES, AZV2)
+NODE = *DEVICES, AZV2
 
 
 @each_leftover

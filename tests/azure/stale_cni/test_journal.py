@@ -331,7 +331,7 @@ def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
 def test_a_damaged_record_is_set_aside(damage: bytes | None) -> None:
     """A damaged record is renamed, unchanged, and no later run reads it."""
     files = MemoryFiles()
-    for number in (1, 2):
+    for number in 1, 2:
         if damage is None:
             files.tree.make_directory(f"{SWEEP}/sub")
         else:

@@ -66,9 +66,9 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
     """
     ip = world.node.ip
     ip("link add azv7 type veth peer name peer7")
-    for device in ("azv7", "peer7"):
+    for device in "azv7", "peer7":
         ip(f"link set {device} up")
-    for number in (17, 18):
+    for number in 17, 18:
         ip(f"route add 10.240.0.{number}/32 dev azv7")
         ip(f"-6 route add fd00:10:240::{number}/128 dev azv7")
     ip("route add 10.240.0.19/32 dev azv7 proto 142")
@@ -143,7 +143,7 @@ def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) ->
     ip(f"route delete {REUSED}/32 dev lxc1")
     ip("link add cilium_host type veth peer name cilium_net")
     ip(f"address add {REUSED}/32 dev cilium_host")
-    for device in ("cilium_host", "cilium_net"):
+    for device in "cilium_host", "cilium_net":
         ip(f"link set {device} up")
     assert not world.asks(REUSED, patience=SOON)
     before = world.shown()

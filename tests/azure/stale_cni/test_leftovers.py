@@ -9,7 +9,7 @@ from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop
 
-HOPS = (NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1"))
+HOPS = NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def made_host() -> FakeHost:
     """A node with a live pod, a dead one, and a rule that is not azure-vnet's."""
     host = node_of(FakeHost())
     host.files.tree.make_directory("/var/lib")
-    for line in (arp_reply(DEAD, DEAD_MAC), dnat(DEAD, DEAD_MAC), dnat(LIVE, LIVE_MAC), FOREIGN):
+    for line in arp_reply(DEAD, DEAD_MAC), dnat(DEAD, DEAD_MAC), dnat(LIVE, LIVE_MAC), FOREIGN:
         host.ebtables.add(line)
     host.link_layer.learn(LIVE_MAC, "azv1")
     return host

@@ -9,7 +9,7 @@ from hostrouting.host import Device, Neighbour, ObservedRoute
 from hostrouting.net.addresses import Prefix
 
 MAC = "aa:bb:cc:00:00:09"
-DEVICES = (Device("azure0", 1, up=True), Device("azv1", 2, up=True))
+DEVICES = Device("azure0", 1, up=True), Device("azv1", 2, up=True)
 NEIGHBOUR = Neighbour("10.240.0.9", "azure0", MAC, permanent=True)
 ROUTE = ObservedRoute.parse("10.240.0.9/32", "azv1", protocol=3, scope=253)
 ROUTE6 = ObservedRoute.parse("fd00::9/128", "azv1", metric=1024, protocol=3)

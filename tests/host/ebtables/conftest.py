@@ -45,4 +45,4 @@ def table(node: KernelNode) -> Table:
 @pytest.fixture
 def command(node: KernelNode) -> tuple[str, ...]:
     """The command prefix for the namespace."""
-    return ("ip", "netns", "exec", node.name)
+    return "ip", "netns", "exec", node.name

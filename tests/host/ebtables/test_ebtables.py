@@ -118,7 +118,7 @@ class TestWhatCannotBeSeen:
         """
         table.load(ONE, TWO)
         if backend == "nft":
-            for name in ("ebtables", "ebtables-save", "ebtables-restore"):
+            for name in "ebtables", "ebtables-save", "ebtables-restore":
                 (tmp_path / name).symlink_to("/usr/sbin/xtables-nft-multi")
         else:
             write_tool(tmp_path, "ebtables", LEGACY_STAND_IN)
