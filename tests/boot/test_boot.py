@@ -8,6 +8,7 @@ from support.boot_units import (
     NSPAWN,
     STATIC,
     UPSTREAM_LINKS,
+    assert_exposed_at_most,
     departure_of,
     install_upstream,
     stand_in,
@@ -290,16 +291,7 @@ def test_units_are_hardly_exposed(image: Path, unit: str, most: int) -> None:
     """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but
     `true` were at 96.
     """
-    path = image / "etc/systemd/system" / unit
-    command = [
-        "systemd-analyze",
-        "security",
-        "--offline=true",
-        f"--threshold={most}",
-        "--no-pager",
-        str(path),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    assert_exposed_at_most(image / "etc/systemd/system" / unit, most)
 
 
 def test_the_shell_line_is_clean(image: Path) -> None:

@@ -100,6 +100,11 @@ def assert_systemd_accepts(unit: BootUnit, folder: Path, *, most: int = 32) -> N
         text=True,
     )
     assert (verify.stdout, verify.stderr) == ("", "")
+    assert_exposed_at_most(service, most)
+
+
+def assert_exposed_at_most(service: Path, most: int) -> None:
+    """Assert that `systemd-analyze security` counts so many tenths of exposure at most."""
     security = [
         "systemd-analyze",
         "security",
