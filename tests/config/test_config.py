@@ -113,11 +113,11 @@ def test_the_default_allowed_devices_are_valid_patterns() -> None:
         {"hostRouting": None},
         {"hostRouting": {}},
         dict.fromkeys(FULL),
-        {"staticRoutes": {"enabled": None, "routes": None}},
-        {"routeOverlap": dict.fromkeys(FULL["routeOverlap"])},
-        {"probeSnat": dict.fromkeys(FULL["probeSnat"])},
-        {"staleCni": dict.fromkeys(FULL["staleCni"])},
-        {"watch": dict.fromkeys(FULL["watch"])},
+        *(
+            {name: dict.fromkeys(section)}
+            for name, section in FULL.items()
+            if isinstance(section, dict)
+        ),
     ],
 )
 def test_null_means_absent_at_every_level(wire: dict[str, Any]) -> None:
