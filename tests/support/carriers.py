@@ -8,7 +8,7 @@ from support.routers import WiredNode
 from hostrouting.testing import KernelNode
 
 
-def add_pair(node: KernelNode, dev: str, *, carrier: bool = True) -> None:
+def add_pair(node: KernelNode, dev: str, *, carrier: bool) -> None:
     """Add a device whose other end is in the same namespace; without carrier that end is down."""
     node.ip(f"link add {dev} type veth peer name", _far(dev))
     if carrier:

@@ -202,7 +202,7 @@ class GatedMachine(SystemdBox):
         """From now on the check finds no overlap."""
         self.files.remove("/etc/overlap")
 
-    def crash(self, unit: str = KUBELET) -> None:
+    def crash(self, unit: str) -> None:
         """Kill the process of the unit, as a fault would."""
         self.run("systemctl", "kill", "--signal=KILL", unit)
 

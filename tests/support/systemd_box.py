@@ -135,10 +135,10 @@ class SystemdBox:
             unit=unit,
         )
 
-    def wait_for_end(self, *, timeout: float) -> None:
+    def wait_for_end(self) -> None:
         """Wait until the machine has powered itself off."""
         assert self._process is not None
-        self._process.wait(timeout)
+        self._process.wait(60)
 
     def __enter__(self) -> SystemdBox:
         self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
