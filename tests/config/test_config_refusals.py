@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.config_errors import GOOD, ROUTE, errors, errors_of_route
+from support.config_errors import GOOD, ROUTE, errors
 
 from hostrouting import ConfigMistake, InvalidConfigError
 from hostrouting.config import (
@@ -55,7 +55,10 @@ def test_keys_that_are_no_strings(key: object, found: str) -> None:
 )
 def test_values_that_no_message_writes_out(field: str, value: object, message: str) -> None:
     """They are described, or shortened."""
-    assert errors_of_route(**{field: value}) == [(f"{ROUTE}.{field}", f"expected a {message}")]
+    routes = [GOOD, {"destination": "172.16.0.0/16", field: value}]
+    assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
+        (f"{ROUTE}.{field}", f"expected a {message}")
+    ]
 
 
 def test_every_error_is_reported_at_once() -> None:

@@ -39,11 +39,6 @@ def errors(mapping: Any) -> list[tuple[str, str]]:
     return found
 
 
-def errors_of_route(**fields: object) -> list[tuple[str, str]]:
-    route = {"destination": "172.16.0.0/16", **fields}
-    return errors({"staticRoutes": {"enabled": True, "routes": [GOOD, route]}})
-
-
 def _is_json(value: object) -> bool:
     try:
         return bool(json.loads(json.dumps(value)) == value)
