@@ -155,10 +155,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "cases": {
             name: {
                 "remark": result.remark,
-                "sizes": {
-                    str(contest.items): _contest(contest, result.ratios)
-                    for contest in result.contests
-                },
+                "sizes": {str(contest.items): _samples(contest) for contest in result.contests},
             }
             for name, result in findings.results.items()
         },
@@ -169,16 +166,13 @@ def as_json(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _contest(contest: Contest, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _samples(contest: Contest) -> dict[str, Any]:
     return {
         "contenders": {
             name: {
-                "median_seconds": contest.seconds(name),
-                "microseconds_per_item": contest.microseconds_per_item(name),
                 "wall_seconds": [sample.wall for sample in samples],
                 "cpu_seconds": [sample.cpu for sample in samples],
             }
             for name, samples in contest.samples.items()
-        },
-        "ratios": {f"{one}/{other}": contest.ratio(one, other) for one, other in pairs},
+        }
     }

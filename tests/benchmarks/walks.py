@@ -1,14 +1,12 @@
-"""Count the rooms, files and functions that five typical operations pass through.
+"""Count the rooms, files and functions that three typical operations pass through.
 
     python tests/benchmarks/walks.py [WALK ...] [--files]
 
     route     a StaticRoute, from JSON to the kernel and to the boot script
     finding   an expected CIDR, from JSON to the finding of an overlap
-    rollback  a batch of which one route is refused, until everything is as before
-    sweep     the rule of a dead pod, from a reading to its deletion
     event     a deleted route in watch, from its event to the reading by which it is repaired
 
-Needs root and ebtables: the kernel is a network namespace of this process, the files lie below a
+Needs root: the kernel is a network namespace of this process, the files lie below a
 temporary folder, and only systemd is a fake. A *return* is a call into a file that the walk had
 left. `sys.setprofile` sees each call of a Python function. Foreign code does not count, nor do the
 fakes. --files lists the files in the order of their first call.
@@ -30,13 +28,7 @@ import attrs
 
 import hostrouting
 import phases
-from hostrouting import (
-    CheckRouteOverlap,
-    CleanStaleCNI,
-    ConfigureStaticRoutes,
-    HostRoutingConfig,
-    RouteRejectedError,
-)
+from hostrouting import CheckRouteOverlap, ConfigureStaticRoutes, HostRoutingConfig
 from hostrouting.host import IPV4, Host, ObservedRoute
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
@@ -56,14 +48,9 @@ ip route add default via 10.224.0.1
 ip link add ib0 type ifb
 ip link set ib0 up
 ip address add 172.16.1.4/16 dev ib0
-ip link add azure0 address 00:0d:3a:00:00:04 type bridge
-ip link set azure0 up
-ebtables -t nat -A PREROUTING -p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 2:0:0:0:0:9
 """
 ROUTE = {"destination": "172.16.8.0/22"}
-MISTAKE = {"destination": "172.17.0.0/16", "gateway": "9.9.9.9", "dev": "eth0"}
 OVERLAP = {"expectedCidrs": ["172.16.8.0/22"]}
-SWEEP = {"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
 
 
 class Walk:
@@ -144,24 +131,6 @@ def walk_finding(host: Host) -> None:
     CheckRouteOverlap(_config(routeOverlap=OVERLAP), host=host).act(_context())
 
 
-def walk_rollback(host: Host) -> None:
-    """Have the second of two routes refused."""
-    task = ConfigureStaticRoutes(
-        _config(staticRoutes={"enabled": True, "routes": [ROUTE, MISTAKE]}), host=host
-    )
-    try:
-        task.act(_context())
-    except RouteRejectedError:
-        return
-    raise AssertionError("the kernel has accepted a gateway that is not on the link")
-
-
-def walk_sweep(host: Host) -> None:
-    """Delete a rule of a pod that is gone."""
-    CleanStaleCNI(_config(staleCni=SWEEP), host=host).do(_context())
-    assert not host.ebtables.read(_context()).rules
-
-
 class _LastStep(NetlinkBackend):
     """The kernel's routes; a walk ends with the request for them."""
 
@@ -195,9 +164,7 @@ def walk_event(host: Host) -> None:
 WALKS = {
     "event": walk_event,
     "finding": walk_finding,
-    "rollback": walk_rollback,
     "route": walk_route,
-    "sweep": walk_sweep,
 }
 
 

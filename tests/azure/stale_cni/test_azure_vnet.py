@@ -61,7 +61,6 @@ def test_without_a_state_there_are_no_endpoints() -> None:
         '{"Network": {"Version": "v1.4.39", "TimeStamp": "2023-05-01T00:00:00Z", "ExternalInterfaces": {}}}',
         '{"Network": null}',
         '{"Network": {"ExternalInterfaces": null}}',
-        '{"Network": {"ExternalInterfaces": {}}}',
         '{"Network": {"ExternalInterfaces": {"eth0": {"Networks": null}}}}',
         '{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {}}}}}}}',
         '{"Network": {"ExternalInterfaces": {"eth0": null}}}',
