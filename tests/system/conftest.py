@@ -52,8 +52,8 @@ def _name(item: pytest.Item) -> str:
     return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
 
 
-@pytest.fixture(autouse=True)
-def _possible() -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _boots() -> None:
     """Skip a test where no machine with the gates of the distribution can be booted."""
     require_nspawn()
 
