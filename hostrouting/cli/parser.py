@@ -141,7 +141,6 @@ _COMMANDS: Final = {
             **_ROOT,
             "--fail-on": {
                 "choices": ["error", "warning"],
-                "default": "error",
                 "help": "exit with 1 for findings of this severity or a worse one; the default is "
                 "error",
             },

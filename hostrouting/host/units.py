@@ -126,7 +126,7 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
 
 # A unit is read once for each of its settings.
 @lru_cache
-def _joined(text: str) -> list[str]:
+def _joined(text: str) -> tuple[str, ...]:
     """Return the lines without comments; a single backslash at the end joins the next line."""
     lines: list[str] = []
     begun: list[str] = []
@@ -141,7 +141,7 @@ def _joined(text: str) -> list[str]:
         else:
             lines.append("".join([*begun, line]).strip(_WHITE))
             begun = []
-    return [*lines, "".join(begun).strip(_WHITE)]
+    return (*lines, "".join(begun).strip(_WHITE))
 
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
