@@ -113,22 +113,26 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
 
 
 def _run(tree: Path, tests: Sequence[str], profile: str) -> tuple[int, str]:
-    argv = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-qx",
-        "-p",
-        "no:cacheprovider",
-        "--no-header",
-        "--tb=no",
-        "-rfE",
-        *tests,
-    ]
-    environment = os.environ | {"PYTHONPATH": str(tree), "HYPOTHESIS_PROFILE": profile}
+    environment = os.environ | {
+        "PYTHONPATH": str(tree),
+        "HYPOTHESIS_PROFILE": profile,
+        # A mutant of the same size in the same second as another would be taken from its cache.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     try:
         done = subprocess.run(
-            argv,
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-qx",
+                "-p",
+                "no:cacheprovider",
+                "--no-header",
+                "--tb=no",
+                "-rfE",
+                *tests,
+            ],
             cwd=tree,
             env=environment,
             capture_output=True,
