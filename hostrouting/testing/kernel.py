@@ -221,7 +221,7 @@ def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     length = address.prefix_length
     network = address.peer & netmask(length)
     is_route = length < 32 or network != address.local
-    if device.up and not address.secondary and network >> 24 and is_route:
+    if device.up and network >> 24 and is_route:
         routes.append((to_node if device.loopback else on_link)(network, length))
         if length < 31:
             last = network | ~netmask(length) & 0xFFFFFFFF
