@@ -37,7 +37,7 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 
 #: The parent of the usual folder of sweeps; no other program uses it.
 _OWN_FOLDER = "/var/lib/hostrouting"
-_NAME = re.compile(r"sweep-(.*)-([1-9][0-9]*)\.json", re.ASCII)
+_NAME = re.compile(r"sweep-.*-([1-9][0-9]*)\.json", re.ASCII)
 
 
 @attrs.frozen(kw_only=True)
@@ -165,8 +165,8 @@ class Sweeps:
         """
         self.refuse_unsafe_folder()
         moment = time.gmtime(now)
-        # A number, since there may be two sweeps in one second, and since clocks are set back.
-        number = 1 + max((number for _, number, _ in self._names()), default=0)
+        # Its number is its place: there may be two sweeps in one second, and clocks are set back.
+        number = 1 + max((number for number, _ in self._names()), default=0)
         name = f"sweep-{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}.json"
         record = Record(
             objects=tuple(objects),
@@ -191,7 +191,7 @@ class Sweeps:
         recorded = Recorded([], [], [])
         if names := sorted(self._names(), reverse=True):
             self.refuse_unsafe_folder()
-        for *_, name in names:
+        for _, name in names:
             if record := read_record(self._files, f"{self._folder.rstrip('/')}/{name}"):
                 of_boot = recorded.current if record.boot_id == self._boot_id else recorded.outlived
                 (recorded.damaged if record.damage else of_boot).append(record)
@@ -224,10 +224,10 @@ class Sweeps:
             .strip()
         )
 
-    def _names(self) -> Iterator[tuple[str, int, str]]:
-        """Yield the names of files, each after its time and number, which are their order."""
+    def _names(self) -> Iterator[tuple[int, str]]:
+        """Yield the names of files, each after its number, which is their order."""
         for match in filter(None, map(_NAME.fullmatch, self._files.names(self._folder))):
-            yield match[1], int(match[2]), match[0]
+            yield int(match[1]), match[0]
 
     def _remove_folder(self) -> None:
         self._files.remove_directory_if_empty(self._folder)

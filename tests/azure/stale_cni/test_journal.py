@@ -123,16 +123,12 @@ def added(sweeps: Sweeps) -> Record:
 
 
 def test_the_newest_comes_first() -> None:
-    """Records are numbered, past nine too, so that their order does not depend on the clock."""
-    files = MemoryFiles()
-    files.write(BOOT_ID, b"boot-1\n", mode=0o444)
-    sweeps = Sweeps(files, FOLDER)
-    made = [sweeps.add([], texts=[], now=NOW + number // 6) for number in range(12)]
+    """Records are numbered, past nine too: a clock that is set back does not change their order."""
+    sweeps = Sweeps(MemoryFiles(), FOLDER)
+    made = [sweeps.add([], texts=[], now=NOW - number // 6) for number in range(12)]
     assert [record.path for record in sweeps.read().current] == [
         record.path for record in reversed(made)
     ]
-    assert sweeps.read()[1:] == ([], [])
-    assert {record.boot_id for record in made} == {"boot-1"}
 
 
 def test_records_of_other_boots_are_told_apart() -> None:
