@@ -160,12 +160,11 @@ def test_a_foreign_route_before_ours(host: FakeHost) -> None:
     host.routes.insert_route(
         Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=16), verb="prepend"
     )
-    [finding] = [
-        finding for finding in check(host, config).findings if finding.kind == "lost-route"
-    ]
+    [finding] = check(host, config).findings
+    assert finding.kind == "lost-route"
     assert "(hides '172.16.8.0/22 via 10.224.0.9" in finding.reason
     applied(host, **ROUTES)
-    assert [finding.kind for finding in check(host, config).findings] == []
+    assert check(host, config).findings == ()
 
 
 def test_a_connected_route_after_ours(host: FakeHost) -> None:
@@ -241,12 +240,17 @@ def test_probes_alone_on_a_node_without_ipv6(
     assert told(check(host, config)) == []
 
 
-def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
-    """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason."""
+@pytest.mark.parametrize("missing", [[], [("error", "probe-snat", "IPv6 probes")]])
+def test_probes_alone_where_the_cloud_does_not_say(
+    host: FakeHost, missing: list[tuple[str, ...]]
+) -> None:
+    """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason.
+
+    Without the answer that required probes need, nothing is installed all the same.
+    """
     host.metadata.error = BackendError("no answer")
-    assert told(check(host, config_of(probeSnat={"enabled": True}))) == [
-        ("warning", "not-applied", "hostRouting")
-    ]
+    config = config_of(probeSnat={"enabled": True, "required": bool(missing)})
+    assert told(check(host, config)) == [("warning", "not-applied", "hostRouting"), *missing]
 
 
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
@@ -537,11 +541,10 @@ def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None
     host.metadata.error = BackendError("no answer")
     assert check(host, applied(host, **ROUTES, probeSnat={"enabled": True})).findings == ()
     execute(Reset(HostRoutingConfig(), host=host), in_time())
+    required = {**ROUTES, "probeSnat": {"enabled": True, "required": True}}
     with pytest.raises(TaskFailedError, match="no answer"):
-        applied(host, **ROUTES, probeSnat={"enabled": True, "required": True})
-    [finding] = check(
-        host, config_of(**ROUTES, probeSnat={"enabled": True, "required": True})
-    ).findings
+        applied(host, **required)
+    [finding] = check(host, config_of(**required)).findings
     assert (finding.severity, finding.kind, finding.reason) == ("error", "probe-snat", "no answer")
 
 

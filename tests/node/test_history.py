@@ -48,20 +48,22 @@ def test_an_entry_tells_who_did_what_to_the_config(
     behind sudo.
     """
     monkeypatch.setenv("SUDO_UID", "1000\nMESSAGE=forged")
-    files, told = MemoryFiles(), Namespace(command="apply", verdict="")
+    files, told, path = MemoryFiles(), Namespace(command="apply", verdict=""), f"{tmp_path}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
-        journal.bind(str(tmp_path / "socket"))
-        with suppress(OSError), recorded(told, files, journal=str(tmp_path / "socket")):
+        journal.bind(path)
+        with suppress(OSError), recorded(told, files, journal=path):
             files.write(INTENT_PATH, b"{}\n", mode=0o644)
             told.verdict = BackendError(
                 "1 of 2 CIDRs as a whole:\n  172.16.8.0/22: by ib0\n  another"
             )
             raise OSError
         fields = fields_of(journal.recv(10_000))
-    assert (fields["HOSTROUTING_COMMAND"], fields["HOSTROUTING_SUDO_UID"]) == (
+    names = "COMMAND", "SUDO_UID", "AFTER"
+    assert [fields[f"HOSTROUTING_{name}"] for name in names] == [
         "apply",
         "1000\nMESSAGE=forged",
-    )
+        "ca3d163bab05",
+    ]
     assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (
         ROOT / "docs/reference.md"
     ).read_text(encoding="utf-8")
