@@ -76,7 +76,6 @@ def test_a_tool_without_an_entry_is_a_mistake() -> None:
     """A tool without an entry in the table would be skipped for ever under a wrong name: it is an
     error instead.
     """
-    with pytest.raises(KeyError, match="ntf"):
-        missing("ntf")
-    with pytest.raises(KeyError, match="ntf"):
-        require("ntf")
+    for look_up in missing, require:
+        with pytest.raises(KeyError, match="ntf"):
+            look_up("ntf")

@@ -85,10 +85,12 @@ class CheckRouteOverlap(PairTask):
         ctx.check()
         files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
-            removed = [*map(files.remove, MARKERS), *map(self._host.files.remove, (LOGGED, WAITED))]
-            if any(removed):
-                # These files kept Boot from removing the folder.
-                self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+            for path in MARKERS:
+                files.remove(path)
+            for path in (LOGGED, WAITED):
+                self._host.files.remove(path)
+            # These files kept Boot from removing the folder.
+            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
             return
         if not self._host.is_live:
             return

@@ -143,9 +143,9 @@ class ConfigureStaticRoutes(PairTask):
         elif self._host.is_live:
             # The routes that they hid decide again.
             self._converge(ctx, ())
-            removed = [self._host.files.remove(path) for path in RUN_FILES]
-            if any(removed):
-                self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+            for path in RUN_FILES:
+                self._host.files.remove(path)
+            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
             if IPV6 in self._host.routes.families:
                 own = self._host.routes.routes_of(OUR_PROTOCOL, IPV6)
                 if left := [why_merged(route) for route in own if is_merged(route)]:

@@ -48,16 +48,13 @@ def test_a_route_by_a_nexthop_object_is_not_merged() -> None:
 
 
 def test_a_link_outlives_the_routes_over_it() -> None:
-    """A route over a gateway comes after that to the gateway, and goes before it."""
-    link, over = ("fd00:5::/64", "eth0", None), (PLACE, "eth0", "fd00:5::1")
-    assert [change.after for change in reconcile([wanted(*over), wanted(*link)], []).changes] == [
-        wanted(*link),
-        wanted(*over),
-    ]
-    assert [change.before for change in reconcile([], [held(*link), held(*over)]).changes] == [
-        held(*over),
-        held(*link),
-    ]
+    """A route over a gateway comes after that to the gateway, and goes before it, in an undo, too."""
+    link, over = now = [held("fd00:5::/64", gateway=None), held(gateway="fd00:5::1")]
+    added = reconcile([over.to_route(), link.to_route()], []).changes
+    assert [change.after for change in added] == [link.to_route(), over.to_route()]
+    undo, _ = RouteAccount.between([], now).inverse(now)
+    for changes in reconcile([], now).changes, undo:
+        assert [change.before for change in changes] == [over, link]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +75,8 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
     are not known.
     """
     own = tuple(
-        one._replace(scope=253 if text.startswith("fe80") else 0)
+        DeviceAddress.parse(text)._replace(scope=253 if text.startswith("fe80") else 0)
         for text in addresses
-        for one in [DeviceAddress.parse(text)]
     )
     device = Device("eth0", 2, up=True, addresses=own)
     connected = [
@@ -88,8 +84,8 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
         for one in own
         if one.family == IPV6 == route.family
     ]
-    [told] = forecast(reconcile([route], []), (), [device], connected)
-    assert (refusal in str(told.detail)) if refusal else told.detail is None, told.detail
+    [change] = forecast(reconcile([route], []), (), [device], connected)
+    assert (refusal or "None") in str(change.detail)
 
 
 def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
@@ -97,8 +93,7 @@ def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
     decides.
     """
     first, second = held(gateway=None, dev="ib0"), held(gateway=None)
-    account = RouteAccount.between([first, second], [first])
-    [back], notes = account.inverse([first])
+    [back], notes = RouteAccount.between([first, second], [first]).inverse([first])
     assert (back.verb, notes) == ("append", [])
 
 

@@ -1,6 +1,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -97,10 +98,9 @@ class TestWhatCannotBeSeen:
 
     def test_a_prefix_that_does_not_work_is_an_error(self, ctx: Context) -> None:
         """A namespace that does not exist must not look like a machine without ebtables."""
-        with pytest.raises(BackendError, match=r"cannot run ebtables: .*no-such-namespace"):
-            EbtablesCommand(("ip", "netns", "exec", "no-such-namespace")).read(ctx)
-        with pytest.raises(BackendError, match=r"cannot run ebtables: .*no-such-program"):
-            EbtablesCommand(("no-such-program",)).read(ctx)
+        for prefix in ("ip", "netns", "exec", "no-such-namespace"), ("no-such-program",):
+            with pytest.raises(BackendError, match=rf"cannot run ebtables: .*{prefix[-1]}"):
+                EbtablesCommand(prefix).read(ctx)
 
     @pytest.mark.parametrize("backend", ["nft", "legacy"])
     def test_plain_names_are_the_backend_that_they_say(
@@ -166,11 +166,18 @@ class TestWhatCannotBeSeen:
         assert reading.rules == ()
         assert "ebtables (nft) may not be read without CAP_NET_ADMIN: " in reading.notes[0]
         assert reading.denied
-        with pytest.raises(PermissionDeniedError, match="CAP_NET_ADMIN"):
-            ebtables.delete(ctx, [EbtablesRule.parse(ONE, backend="nft")])
-        with pytest.raises(PermissionDeniedError, match="CAP_NET_ADMIN"):
-            ebtables.insert(ctx, [EbtablesRule.parse(ONE, backend="nft")])
+        for change in ebtables.delete, ebtables.insert:
+            with pytest.raises(PermissionDeniedError, match="CAP_NET_ADMIN"):
+                change(ctx, [EbtablesRule.parse(ONE, backend="nft")])
         assert ONE in table.saved()
+
+    def test_a_missing_tool_hides_no_lack_of_privilege(
+        self, ctx: Context, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
+    ) -> None:
+        """A reading without privilege says so, although the last backend is not installed."""
+        errors = PermissionDeniedError("nft"), ToolNotFoundError("", package="", purpose="")
+        monkeypatch.setattr("hostrouting.host.packets.ebtables.find", Mock(side_effect=errors))
+        assert EbtablesCommand().read(ctx).denied
 
     def test_a_rule_that_only_nft_can_show_is_a_note(
         self, table: Table, ebtables: EbtablesCommand, ctx: Context

@@ -140,10 +140,9 @@ class EbtablesContract:
         """The error names the word, and comes before any change."""
         self.load(ebtables, ONE)
         odd = self.rule('-A OUTPUT --log-level info --log-prefix "a"b" -j DROP')
-        with pytest.raises(BackendError, match=r'the word "a"b" has a quote'):
-            ebtables.insert(ctx, [self.rule(TWO), odd])
-        with pytest.raises(BackendError, match=r'the word "a"b" has a quote'):
-            ebtables.delete(ctx, [self.rule(ONE), odd])
+        for change, line in (ebtables.insert, TWO), (ebtables.delete, ONE):
+            with pytest.raises(BackendError, match=r'the word "a"b" has a quote'):
+                change(ctx, [self.rule(line), odd])
         assert self.lines(ebtables) == [ONE]
 
     def test_a_context_that_is_over_changes_nothing(self, ebtables: Ebtables) -> None:
@@ -153,8 +152,7 @@ class EbtablesContract:
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
             ebtables.read(ctx)
-        with pytest.raises(CancelledError):
-            ebtables.delete(ctx, [self.rule(ONE)])
-        with pytest.raises(CancelledError):
-            ebtables.insert(ctx, [self.rule(TWO)])
+        for change, line in (ebtables.insert, TWO), (ebtables.delete, ONE):
+            with pytest.raises(CancelledError):
+                change(ctx, [self.rule(line)])
         assert self.lines(ebtables) == [ONE]
