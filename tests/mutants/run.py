@@ -43,7 +43,7 @@ ROOMS = {
     "phases": "tests/phases",
     "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py",
     "route_overlap": "tests/route_overlap",
-    "stale_cni": "tests/azure/stale_cni",
+    "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
     "static_routes": "tests/static_routes",
     "testing": "tests/testing",
     "watch": "tests/watch",
