@@ -41,7 +41,8 @@ ROOMS = {
     "net": "tests/net",
     "node": "tests/node tests/boot/test_intent.py",
     "phases": "tests/phases",
-    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py",
+    "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py"
+    " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
     "route_overlap": "tests/route_overlap",
     "stale_cni": "tests/azure/stale_cni tests/test_doorways.py",
     "static_routes": "tests/static_routes",

@@ -11,10 +11,10 @@ import pytest
 from support.imds import network_interface
 from support.kernel import host_of, kernel_of
 from support.needs import needs
-from support.probe_nodes import lead
+from support.probe_nodes import CONFIG, lead
 from support.probe_worlds import ADDRESS, RULES
 
-from hostrouting import BackendError, HostRoutingConfig, InvalidConfigError, ProbeSNATConfig
+from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
 from hostrouting.azure.probe_snat import rules_to_install
 from hostrouting.azure.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
@@ -159,9 +159,7 @@ class TestAssess:
         host = node("eth0", "eth1")
         host.routes.add_route("2603:1062::/32", dev="eth1")
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1")
-        assert assess(section, host) == ProbeRules(
-            dev="eth1", source=RULES.source, address=RULES.address
-        )
+        assert assess(section, host) == attrs.evolve(RULES, dev="eth1")
 
     @pytest.mark.parametrize(
         ("devs", "reason"),
@@ -265,15 +263,14 @@ class TestAssess:
 class TestToInstall:
     def test_a_device_that_is_looked_up(self) -> None:
         """The node is asked, and nothing else of it than that."""
-        config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True))
         host = node("eth0")
-        assert rules_to_install(config, host=host) == RULES
+        assert rules_to_install(CONFIG, host=host) == RULES
         assert host.link_layer.operations.calls == []
         with pytest.raises(
             BackendError,
             match="IPv6 probes come in by is not known: there is no IPv6 default route; see",
         ):
-            rules_to_install(config, host=node())
+            rules_to_install(CONFIG, host=node())
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
     def test_no_cloud_to_ask(self, host: FakeHost | None) -> None:
@@ -281,4 +278,4 @@ class TestToInstall:
         with pytest.raises(
             InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"
         ):
-            rules_to_install(HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True)), host=host)
+            rules_to_install(CONFIG, host=host)

@@ -85,14 +85,13 @@ class TestPlan:
         """The detail names the missing answers, of a router and of the cloud."""
         lead(host)
         host.metadata.error = BackendError("no answer")
-        began = ctx.clock.monotonic()
         assert planned(host, ctx) == [
             f"+ {TABLE} (there is no IPv6 default route: follows once that is right)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
             f"+ {AGAIN_PATH}",
         ]
-        assert ctx.clock.monotonic() == began
+        assert ctx.clock.monotonic() == 0
 
     def test_a_table_that_is_there(self, host: FakeHost, ctx: Context) -> None:
         """It is changed, not added, also where something is in the way, and whether or not it may
@@ -211,9 +210,8 @@ class TestCheck:
         [found] = check(host, ctx)
         assert "leave by eth1, not by eth0 alone" in found
         lead(host)
-        began = ctx.clock.monotonic()
         assert "there is no IPv6 default route" in check(host, ctx)[0]
-        assert ctx.clock.monotonic() == began
+        assert ctx.clock.monotonic() == 0
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
         """The result of an earlier run counts; without one, a check of required rules cannot say if

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ CTX = Context()
 class TestFiles:
     def test_a_device_may_be_called_as_a_placeholder(self) -> None:
         """A value that is put in is not looked at again."""
-        rules = ProbeRules(dev="@ADDRESS@", source=RULES.source, address=RULES.address)
+        rules = attrs.evolve(RULES, dev="@ADDRESS@")
         assert render(rules) == render(RULES).replace("eth0", "@ADDRESS@")
 
     def test_unit(self) -> None:
@@ -163,7 +164,7 @@ class TestKernel:
     def test_any_device_name(self, nft: NftCommand, dev: str) -> None:
         """A device name is refused before nft sees it, or nft reads it as the same name."""
         try:
-            rules = ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
+            rules = attrs.evolve(RULES, dev=dev)
         except ValueError:
             return
         nft.load(CTX, render(rules))
@@ -179,7 +180,7 @@ class TestKernel:
             assert (effect_of(listing), rules_in(listing)) == (RULES, None)
         nft.load(CTX, THEIRS.replace("eth0", "eth1"))
         other = effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or [])
-        assert other == ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
+        assert other == attrs.evolve(RULES, dev="eth1")
 
     @pytest.mark.parametrize("difference", _OTHERWISE)
     def test_another_effect(self, nft: NftCommand, difference: str) -> None:
