@@ -7,7 +7,7 @@ from support.static_route_worlds import static_route
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.host import Device, DeviceAddress, ObservedRoute, Rule
+from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute, Rule
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.net.rules import FIRST_RULES
@@ -52,8 +52,7 @@ def test_an_expired_route_is_no_equal_one() -> None:
 
 def test_no_program_sends_from_a_deprecated_address() -> None:
     """Each address of the device may be a source, but for those that new connections do not use."""
-    _, network, length = Prefix.parse(f"{OLD}/128")
-    rules = (Rule(70, table=88, source=(network, length), family=IPV6),)
+    rules = (Rule(70, table=88, source=Prefix.parse(f"{OLD}/128")[1:], family=IPV6),)
     astray = LEARNED._replace(table=88)
     assert devs(proven(WAY, astray, rules=rules)) == ["ib0"]
     assert devs(proven(WAY, astray, rules=rules, deprecated=True)) == []
@@ -71,8 +70,7 @@ def test_no_route_in_main_helps_against_a_rule_for_our_source() -> None:
     """A connection has the source of its way: where a rule for it leads astray, no route of table
     main is suggested.
     """
-    _, network, length = Prefix.parse(f"{OWN}/128")
-    rules = (Rule(70, table=88, source=(network, length), family=IPV6),)
+    rules = (Rule(70, table=88, source=Prefix.parse(f"{OWN}/128")[1:], family=IPV6),)
     [report] = proven(WAY, LEARNED._replace(table=88), rules=rules).cidrs
     assert (report.suggested_routes, report.needs_another_route) == ((), True)
 
@@ -103,11 +101,17 @@ def test_a_default_for_one_source_hides_no_other() -> None:
     assert finding.kind == "no-route"
 
 
-def test_the_source_for_a_route_to_the_node_is_unknown() -> None:
+@pytest.mark.parametrize(
+    "route",
+    [
+        ObservedRoute.parse(CIDR, "lo", kind="local", table=LOCAL_TABLE, protocol=4),
+        WAY._replace(nexthops=(NextHop(WAY.gateway, "eth0"), NextHop(WAY.gateway, "ib0"))),
+    ],
+)
+def test_the_source_is_the_choice_of_the_kernel(route: ObservedRoute) -> None:
     """To a network that a local route gives to the node, the kernel sends from some address, not
-    from the same one.
+    from the same one; and so it does by next hops of which a device lacks an address.
     """
-    whole = ObservedRoute.parse("fd00:5::/48", "lo", kind="local", table=LOCAL_TABLE, protocol=4)
     by_source = WAY._replace(from_prefix=Prefix.parse("fd00:7::/64"))
     with pytest.raises(UnknownDecisionError, match="cannot choose the source"):
-        proven(by_source, whole)
+        proven(by_source, route)

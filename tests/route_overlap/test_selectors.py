@@ -120,7 +120,7 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str], tmp_
 
 def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) -> None:
     """A table without the static route leads into the fabric; a later rule for the same packets
-    decides nothing.
+    decides nothing. A rule for a device is left out, unless it is inverted.
     """
     notes = _notes(
         node,
@@ -131,12 +131,15 @@ def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) 
         "rule add pref 60 iif ib0 ipproto tcp dport 443 lookup 88",
         "rule add pref 70 uidrange 1000-2000 prohibit",
         "rule add pref 80 oif ib0 lookup 88",
+        "rule add pref 90 uidrange 0-0 lookup main",
+        "rule add pref 91 not oif wg0 lookup 88",
         allowed=(),
     )
     leave = "172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 table 88 scope link)"
     assert notes == [
         f"note: policy-rule: packets with mark 0x200/0xf00: {leave}",
         f"note: policy-rule: packets that come in by ib0, of protocol tcp, to port 443: {leave}",
+        f"note: policy-rule: packets other than those with oif wg0: {leave}",
     ]
 
 
