@@ -41,9 +41,10 @@ def test_lost_answers_are_found_out_by_reading() -> None:
     """If no answer says that a change was refused, the reading decides."""
     check_changes("remove", [POD], {}, [])
     check_changes("add", [POD], {}, [POD])
-    for verb, present in ("remove", [POD]), ("add", []):
-        with pytest.raises(NeighbourRejectedError, match="not in force on reading back"):
-            check_changes(verb, [POD], {}, present)
+    with pytest.raises(NeighbourRejectedError, match="not in force on reading back"):
+        check_changes("remove", [POD], {}, [POD])
+    with pytest.raises(NeighbourRejectedError, match="not in force on reading back"):
+        check_changes("add", [POD], {}, [])
 
 
 def test_a_refusal_that_another_program_made_good() -> None:
