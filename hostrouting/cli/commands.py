@@ -481,7 +481,10 @@ def _run(
         state = results[-1].headline if results else "the routes of CONFIG are in force"
         is_right = report.ok and not report.degraded
         word, step = ("right", "") if is_right else ("wrong", "; run: hostrouting check CONFIG")
-        verdict = f"{word}: {state}{step}; {_NOT_KEPT}"
+        verdict = f"{word}: {state}{step}"
+        # A failed run that changed nothing has left no routes to remove.
+        if report.ok or changes:
+            verdict += f"; {_NOT_KEPT}"
         if not report.ok and all(proof.ok for proof in results):
             # Not the proof failed, but a change, or the run was refused.
             verdict = f"wrong: {' '.join(str(report.error).split())}"
