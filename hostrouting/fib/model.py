@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
-from hostrouting.fib.tables import Bucket, Key, Tables, deleted, inserted, key_of
+from hostrouting.fib.tables import MERGED_TABLES, Bucket, Key, Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 from hostrouting.net.links import Device, vrf_of
 from hostrouting.net.routes import (
@@ -179,9 +179,8 @@ class Fib:
         if packet.family == IPV6:
             route = self.tables.search_ipv6(table, packet)
         else:
-            # Until they are parted, the kernel searches these two as one.
-            is_merged = self.merged is not False and table in {LOCAL_TABLE, MAIN_TABLE}
-            tables = (LOCAL_TABLE, MAIN_TABLE) if is_merged else (table,)
+            is_merged = self.merged is not False and table in MERGED_TABLES
+            tables = MERGED_TABLES if is_merged else (table,)
             route = self.tables.search(tables, packet, scope)
         return None if route is None or route.kind == "throw" else route
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -15,6 +14,8 @@ from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
+    LOCAL_TABLE,
+    MAIN_TABLE,
     ObservedRoute,
     Route,
     is_deleted_by,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
+#: Until they are parted, the kernel searches these two as one.
+MERGED_TABLES: Final = LOCAL_TABLE, MAIN_TABLE
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the
 #: lower metric.
 Bucket: TypeAlias = tuple[ObservedRoute, ...]
@@ -44,8 +47,8 @@ class Tables:
     """
 
     _buckets: Mapping[Key, Bucket]
-    #: By family and table, the prefix lengths to try, longest first.
-    _lengths: Mapping[tuple[int, int], tuple[int, ...]]
+    #: By family and tables that are searched as one, the prefix lengths to try, longest first.
+    _lengths: Mapping[tuple[int, ...], tuple[int, ...]]
 
     @classmethod
     def of(cls, routes: Iterable[ObservedRoute]) -> Tables:
@@ -74,7 +77,7 @@ class Tables:
         Several `tables` are searched as one. `scope` narrows the search as in the kernel.
         """
         tos = packet.tos & TOS_BITS
-        for length in _merged(*(self._lengths.get((IPV4, table), ()) for table in tables)):
+        for length in self._lengths.get((IPV4, *tables), ()):
             network = packet.destination & mask_of(IPV4, length)
             for table in tables:
                 for route in self._buckets.get((IPV4, table, network, length), ()):
@@ -118,21 +121,16 @@ class Tables:
 
 
 def _with_lengths(
-    lengths: Mapping[tuple[int, int], tuple[int, ...]], buckets: Iterable[Key]
-) -> Mapping[tuple[int, int], tuple[int, ...]]:
+    lengths: Mapping[tuple[int, ...], tuple[int, ...]], buckets: Iterable[Key]
+) -> Mapping[tuple[int, ...], tuple[int, ...]]:
     """Return the prefix lengths of each table, with those of new buckets."""
-    by_table = {table: set(known) for table, known in lengths.items()}
+    by_tables = {tables: set(known) for tables, known in lengths.items()}
     # The set is small: in a full table nearly all have the same few.
     for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
-        by_table.setdefault((family, table), set()).add(length)
-    return {table: tuple(sorted(known, reverse=True)) for table, known in by_table.items()}
-
-
-# For each lookup; a node's tables have few prefix lengths.
-@lru_cache(64)
-def _merged(*lengths: tuple[int, ...]) -> list[int]:
-    """Return the prefix lengths of tables that are searched as one, longest first."""
-    return sorted({*chain(*lengths)}, reverse=True)
+        by_tables.setdefault((family, table), set()).add(length)
+        if table in MERGED_TABLES:
+            by_tables.setdefault((family, *MERGED_TABLES), set()).add(length)
+    return {tables: tuple(sorted(known, reverse=True)) for tables, known in by_tables.items()}
 
 
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
