@@ -126,7 +126,8 @@ class Announced:
         ]
         self.routes += [own._replace(network=address) for address in self._own]
         self._by_prefix = {(route.table, *route[:2]): route for route in self.routes}
-        self._lengths = sorted({length for _, length in new}, reverse=True)
+        lengths = sorted({length for _, length in new}, reverse=True)
+        self._masks = [(length, netmask(length)) for length in lengths]
 
     def announcement(self, route: ObservedRoute | None) -> Announcement | None:
         """Return the announcement that brings a route; None for any other route."""
@@ -144,17 +145,19 @@ class Announced:
         if route is None:
             # It is a finding already.
             return None
-        places = (
-            (MAIN_TABLE, plain.destination & netmask(length), length) for length in self._lengths
-        )
-        new = next((self._by_prefix[place] for place in places if place in self._by_prefix), None)
+        new = None
+        for length, mask in self._masks:
+            if new := self._by_prefix.get((MAIN_TABLE, plain.destination & mask, length)):
+                break
         if own := self._by_prefix.get((LOCAL_TABLE, plain.destination, 32)):
             return own
         if self._by_source and route.kind != "local" and route.source is None:
             # The kernel may choose another source by then.
             return new or self._by_prefix[self._by_source]
+        if new is None:
+            return None
         for now in (lookup.route for lookup in (plain, *sourced)):
-            if new is None or now is None or (now.table == LOCAL_TABLE and self._local_first):
+            if now is None or (now.table == LOCAL_TABLE and self._local_first):
                 continue
             is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, 0)
             if now.table != MAIN_TABLE or not is_earlier:

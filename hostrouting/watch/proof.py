@@ -14,7 +14,7 @@ from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent, RouteEvent
-from hostrouting.net.addresses import Prefix
+from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -117,9 +117,10 @@ class ProofKeeper(Keeper):
         if not route.prefix_length:
             # A default route of IPv4 decides by which device IPv6 should leave, too.
             return True
-        own = Prefix(route.family, route.network, route.prefix_length)
+        # Without a `Prefix`, which takes four times as long: a storm has ten thousand a second.
+        last = route.network | (1 << address_bits(route.family) - route.prefix_length) - 1
         for family, low, high in self._ranges:
-            if own.network <= high and low <= own.last and own.family == family:
+            if route.network <= high and low <= last and route.family == family:
                 return True
         # The node may send from other addresses now.
         return route.table == LOCAL_TABLE
