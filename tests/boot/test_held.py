@@ -1,13 +1,10 @@
-import subprocess
-
 import pytest
-from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
-from support.needs import needs
+from support.boot_units import NSPAWN, STATIC, stand_in
 
 from hostrouting import HostFileError, UnitError
-from hostrouting.boot import Boot, layout
+from hostrouting.boot import Boot
 from hostrouting.boot.gates import held_gates, release, release_ungated
-from hostrouting.boot.layout import WAKE, read_asset
+from hostrouting.boot.layout import WAKE
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -90,41 +87,3 @@ def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) 
         ("stop", unit),
         ("start", unit),
     ]
-
-
-def test_removing_the_last_unit_starts_held_units(host: FakeHost, ctx: Context) -> None:
-    """With the last unit, systemd forgets the markers and the retry, and what was held is started."""
-    refuse(host, ctx)
-    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
-    assert held_gates(ctx, host.services) == []
-    assert not host.services.state(ctx, RETRY).exists
-    assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]
-
-
-@needs("kernel", "bash")
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        ("", 1),
-        ("DropInPaths=", 0),
-        ("DropInPaths=/etc/systemd/system/kubelet.service.d/10-hostrouting.conf", 1),
-    ],
-)
-def test_a_gate_holds_while_systemd_does_not_answer(answer: str, status: int) -> None:
-    """As it does during a daemon-reexec; a unit without the drop-in is no gate any more. The list
-    of units is lost here, so routing is not right.
-    """
-    script = """
-    mount -t tmpfs none /run && mount -t tmpfs none /usr/local/sbin && mkdir /run/aks-flex-node
-    printf '#!/bin/sh\necho "$ANSWER"\n' >/usr/local/sbin/systemctl
-    printf '#!/bin/sh\n' >/usr/local/sbin/sleep && chmod +x /usr/local/sbin/*
-    bash -p /dev/stdin kubelet.service
-    """
-    ask = read_asset(layout.__file__, "hostrouting-ask.sh")
-    done = subprocess.run(
-        ["unshare", "--mount", "env", f"ANSWER={answer}", "sh", "-c", script],
-        input=ask,
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, b"hostrouting.units is lost" in done.stdout) == (status, True)

@@ -55,11 +55,15 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     assert host.services.started == []
 
 
-def test_only_changed_files_are_written(host: FakeHost) -> None:
+def test_only_changed_files_are_written(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second install changes nothing, keeps every mtime and does not reload; another config
-    rewrites the script alone, and systemd reloads once.
+    rewrites the script alone, systemd reloads once, and a run of the earlier script ends.
     """
     install(host, STATIC)
+    state = host.services.state
+    monkeypatch.setattr(
+        host.services, "state", lambda *args: state(*args)._replace(active_state="activating")
+    )
     before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
     assert planned(host, STATIC) == []
     assert not install(host, STATIC)
@@ -70,6 +74,7 @@ def test_only_changed_files_are_written(host: FakeHost) -> None:
     assert install(host, changed)
     assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
     assert reloads(host.services) == 2
+    assert host.services.operations.calls.count(("stop", "static-routes.service")) == 1
 
 
 @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
@@ -203,16 +208,21 @@ def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     assert {call[0] for call in image.services.operations.calls} & changing == set()
 
 
-def test_a_live_run_loads_the_files_of_an_offline_run(host: FakeHost, ctx: Context) -> None:
+@pytest.mark.parametrize("path", [DROP_IN, f"{UNITS}/static-routes.service"])
+def test_a_live_run_loads_the_files_of_an_offline_run(
+    host: FakeHost, ctx: Context, path: str
+) -> None:
     """After `--root /` on this machine no file differs, and a live run makes systemd load the
     files.
     """
     host.services.start(ctx, "systemd-nspawn@kube1.service")
     install(host, STATIC)
-    drop_in = host.files.read(DROP_IN) or b""
-    host.files.remove(DROP_IN)
+    host.services.failing.add("static-routes.service")
+    host.services.start(ctx, "static-routes.service", wait=False)
+    content = host.files.read(path) or b""
+    host.files.remove(path)
     host.services.daemon_reload(ctx)
-    host.files.write(DROP_IN, drop_in, mode=0o644)
+    host.files.write(path, content, mode=0o644)
     planned = boot(host).plan_install(ctx, stand_in(STATIC))
     assert [str(change) for change in planned] == [
         "~ systemd (it has not read all unit files: daemon-reload)"

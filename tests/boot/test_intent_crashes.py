@@ -106,12 +106,13 @@ def test_a_reader_after_a_kill_has_a_whole_config() -> None:
 
 
 @pytest.mark.slow
-def test_a_reset_removes_it_first() -> None:
+@pytest.mark.parametrize("prepare", [one, other])
+def test_a_reset_removes_it_first(prepare: Story) -> None:
     """A reset that is killed after any change of a boot file has removed the intent, so nothing
     restores the rest.
     """
-    before = etc(prepared(one))
-    for host in killed(one, reset):
+    before = etc(prepared(prepare))
+    for host in killed(prepare, reset):
         gone = before.keys() - etc(host).keys()
         assert not gone or INTENT_PATH in gone
 

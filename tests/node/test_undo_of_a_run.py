@@ -6,6 +6,7 @@ import threading
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.boot_units import install_upstream
 from support.kernel import connect, uplink
 from support.patience import in_time
 from support.tasks import FailingTask
@@ -56,10 +57,11 @@ def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:
 
 
 def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
-    """The runner knows nothing of locks: a caller takes the lock around a run, once for changes and
-    inverses.
+    """A caller takes the lock around a run, once for changes and inverses; upstream's files are
+    back afterwards.
     """
     host = node()
+    install_upstream(host.files)
     before = state(host)
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
     with host.lock.hold(in_time()) as held:

@@ -72,9 +72,10 @@ def held(machine: GatedMachine) -> list[str]:
     return held_gates(machine.ctx, machine.services)
 
 
-#: Routes about which a gate asks until the test has read a line.
+#: Routes about which a gate asks until the test has read a line, and has written an exit status.
 ASKING = stand_in(
-    STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; exit 1; }\n"
+    STATIC,
+    "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r status < /run/ask; exit $status; }\n",
 )
 
 
@@ -98,7 +99,9 @@ class TestTheGatesGo:
             machine.boot.install(machine.ctx, departure_of(ASKING))
             if again:
                 machine.boot.install(machine.ctx, ASKING)
-            machine.run("sh", "-c", "mv /run/ask /run/asked; echo > /run/asked")
+            machine.run("sh", "-c", "mv /run/ask /run/asked; echo 1 > /run/asked")
+            # A unit that systemd restarts by itself waits longer.
+            machine.until("pgrep -xf 'sleep 3'")
             machine.wait_until_up(KUBE, after=cursor)
             machine.wait_for_retry()
             assert machine.state(KUBE).is_running
@@ -134,6 +137,9 @@ def test_a_refused_unit_starts_with_or_without_restart(tmp_path: Path) -> None:
         assert all(machine.state(unit).is_running for unit in units)
         machine.wait_for_retry()
         assert held(machine) == []
+        machine.until("! systemctl is-failed --quiet check-route-overlap.service")
+        # The end of the retry leaves the markers.
+        assert machine.files.exists("/run/aks-flex-node/hostrouting.answer")
 
 
 def test_apply_has_it_looked_at_once(tmp_path: Path) -> None:
@@ -148,6 +154,36 @@ def test_apply_has_it_looked_at_once(tmp_path: Path) -> None:
         assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
         machine.wait_for_retry()
         assert release(machine.ctx, machine.host) == []
+
+
+def test_a_unit_that_is_stopped_while_recovery_asks(tmp_path: Path) -> None:
+    """It stays down, though routing is right by the answer."""
+    with GatedMachine(
+        tmp_path, units=(ASKING, STAND_INS[1]), prepare=EARLY, overlap=True
+    ) as machine:
+        machine.wait_for_failure(KUBE)
+        machine.systemctl("stop", KUBELET)
+        # It reads the states before it asks.
+        machine.systemctl("restart", RETRY)
+        machine.run("mkfifo", "/run/ask", "/run/asks")
+        machine.mend_routing()
+        machine.run("cat", "/run/asks")
+        machine.systemctl("stop", KUBE)
+        machine.run("sh", "-c", "mv /run/ask /run/asked; echo 0 > /run/asked")
+        machine.wait_for_retry()
+        machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
+        assert machine.payloads() == []
+
+
+def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
+    """A gate waits while another one asks, and asks again if it began later."""
+    ask = "/etc/aks-flex-node/hostrouting-ask.sh"
+    script = f"""{ask} & cat /run/asks
+        {ask} & until pgrep -x flock; do sleep 0.1; done
+        echo 0 > /run/ask; cat /run/asks; echo 1 > /run/ask; wait $!"""
+    with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+        machine.run("mkfifo", "/run/ask", "/run/asks")
+        assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 1
 
 
 def test_dependents(tmp_path: Path) -> None:
@@ -231,8 +267,10 @@ def test_a_break_glass_that_is_closed_again(tmp_path: Path) -> None:
 
 
 def test_a_hundred_at_once(tmp_path: Path) -> None:
-    """A hundred refused units start after routing is right."""
-    machines = {f"m{number}": "" for number in range(100)}
+    """A hundred refused units, at their limit of starts, start after routing is right."""
+    machines = {
+        f"m{number}": "[Unit]\nStartLimitBurst=1\nStartLimitIntervalSec=1h" for number in range(100)
+    }
     with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
         assert len(held(machine)) > 100
         machine.mend_routing()
@@ -287,10 +325,13 @@ def test_stopped_masked_or_disabled_units_stay_down(tmp_path: Path) -> None:
         assert set(machine.payloads()) == {"kube1", "kubelet", "restarted"}
         assert not any(machine.state(unit).is_running for unit in units[:-1])
         machine.break_routing()
-        assert machine.systemctl("start", unit_of("failed")) == 1
-        assert held(machine) == [unit_of("failed")]
+        # The second one was never enabled.
+        again = [unit_of("failed"), unit_of("late")]
+        assert machine.systemctl("start", *again) == 1
+        assert held(machine) == again
         machine.mend_routing()
-        machine.wait_until_up(unit_of("failed"))
+        machine.wait_until_up(again[0])
+        machine.wait_until_up(again[1])
 
 
 def test_another_target(tmp_path: Path) -> None:
@@ -328,21 +369,11 @@ def test_after_reset(tmp_path: Path) -> None:
         )
 
 
-def test_a_gate_that_left_the_config(tmp_path: Path) -> None:
-    """A held unit that is no gate any more starts, whatever the routes are; the others stay
-    held.
-    """
-    with GatedMachine(tmp_path, overlap=True) as machine:
-        boot = Boot(machine.host, gates=[KUBELET])
-        assert boot.install(machine.ctx, STAND_INS[0])
-        machine.wait_until_up(KUBE)
-        assert held(machine) == [KUBELET]
-        assert machine.payloads() == ["kube1"]
-
-
 @pytest.mark.parametrize("is_another_held", [True, False])
-def test_dependents_of_a_gate_that_left_the_config(tmp_path: Path, is_another_held: bool) -> None:
-    """Units that require it start as long as another one is held, and stay down after a reset."""
+def test_a_gate_that_left_the_config(tmp_path: Path, is_another_held: bool) -> None:
+    """A held unit that is no gate any more starts, whatever the routes are; units that require it
+    start as long as another one is held, which stays down, and not after a reset.
+    """
     needs = f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
     prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
     prepare += "systemctl enable --quiet needs.service\n"
@@ -352,7 +383,7 @@ def test_dependents_of_a_gate_that_left_the_config(tmp_path: Path, is_another_he
         if is_another_held:
             assert Boot(machine.host, gates=[KUBELET]).install(machine.ctx, STAND_INS[0])
             machine.wait_until_up("needs.service")
-            assert held(machine) == [KUBELET]
+            assert (held(machine), machine.payloads()) == ([KUBELET], ["kube1"])
         else:
             for one in STAND_INS:
                 machine.boot.install(machine.ctx, departure_of(one))
