@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
@@ -45,10 +45,10 @@ def open_parent(
     """
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not an absolute path")
-    with ExitStack() as opened:
-        # The caller may reach the root over links; only below it none is followed by the kernel.
-        folders = [os.open(f"{root}/.", _PASS)]
-        opened.callback(os.close, folders[0])
+    # The caller may reach the root over links; only below it none is followed by the kernel.
+    opened = [os.open(f"{root}/.", _PASS)]
+    try:
+        folders = opened[:]
         passing(folders[0])
         ahead = path_parts(path)
         links = 0
@@ -70,16 +70,18 @@ def open_parent(
                 yield folders[-1], part
                 return
             if isinstance(below, int):
-                opened.callback(os.close, below)
+                opened.append(below)
                 folders.append(below)
                 passing(below)
                 continue
             links += 1
             if links > MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            if below.startswith("/"):
-                folders = folders[:1]
+            folders = folders[:1] if below.startswith("/") else folders
             ahead += path_parts(below)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def _enter(folder: int, name: str, *, create: bool) -> int | str:

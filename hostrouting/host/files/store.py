@@ -334,7 +334,9 @@ def _entries(folder: int, name: str) -> list[str]:
 
 def _is_under_way(name: str) -> bool:
     # Exactly the form of `_successor_name`: a name that only resembles it is another program's.
-    return re.fullmatch(rf"\..+{re.escape(_UNDER_WAY)}[0-9a-f]{{16}}", name, re.DOTALL) is not None
+    return _UNDER_WAY in name and bool(
+        re.fullmatch(rf"\..+{re.escape(_UNDER_WAY)}[0-9a-f]{{16}}", name, re.DOTALL)
+    )
 
 
 def _successor_name(name: str) -> str:
