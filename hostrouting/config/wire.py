@@ -13,7 +13,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import attrs
 
@@ -141,17 +141,17 @@ class WireValue:
 
     def __attrs_post_init__(self) -> None:
         errors: list[ConfigMistake] = []
-        for path, (name, default, _, rule, _, _) in wire_fields(type(self)).items():
-            given = getattr(self, name)
-            if given is default:
+        for path, field in wire_fields(type(self)).items():
+            given = getattr(self, field.name)
+            if given is field.default:
                 continue
             try:
-                value = rule(given)
+                value = field.rule(given)
             except ValueError as error:
                 errors += errors_under(path, error)
             else:
                 if value is not given:
-                    object.__setattr__(self, name, value)
+                    object.__setattr__(self, field.name, value)
         broken = frozenset(error.path for error in errors) if errors else frozenset()
         errors += self._cross_field_errors(broken)
         if errors:
@@ -232,8 +232,10 @@ def structured(
             except ValueError as error:
                 errors += errors_under(name, error)
     errors = [*more_errors, *(errors and errors_under(cls._path, InvalidConfigError(errors)))]
+    # Without `__new__`: no field is unknown.
+    result = object.__new__(cls)
     try:
-        result = cast("Callable[..., V]", cls)(**values)
+        cls.__init__(result, **values)
     except InvalidConfigError as error:
         raise InvalidConfigError(errors + error.errors) from None
     if errors:

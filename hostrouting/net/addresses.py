@@ -195,10 +195,11 @@ def parse_ipv4(text: str) -> int:
     ValueError: '010.0.0.1' is not an IPv4 address such as '10.224.0.1'
     """
     try:
-        first, second, third, last = map(_NUMBERS.__getitem__, text.split("."))
+        first, second, third, last = text.split(".")
+        number = _NUMBERS[first] << 24 | _NUMBERS[second] << 16 | _NUMBERS[third] << 8
+        return number | _NUMBERS[last]
     except (KeyError, ValueError):
         raise ValueError(f"{text!r} is not an IPv4 address such as '10.224.0.1'") from None
-    return first << 24 | second << 16 | third << 8 | last
 
 
 def parse_cidr(text: str) -> tuple[int, int]:
