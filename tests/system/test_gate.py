@@ -102,6 +102,7 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
 
 LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
 UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
+NO_TEXT = 2 * f"/etc/aks-flex-node/{CHECK}.sh: " + "cannot execute binary file"
 
 
 @pytest.mark.parametrize(
@@ -112,18 +113,19 @@ UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
         ("truncate -s 0", "hostrouting-ask.sh", LOST.format(127)),
         ("truncate -s 0", "hostrouting.units", UNLISTED),
         (f"{NULS} >", "hostrouting.units", UNLISTED),
+        (f"{NULS} >", f"{CHECK}.sh", f"{CHECK}: {NO_TEXT}"),
     ],
 )
 def test_a_lost_file_holds_the_gate(machine: GatedMachine, lose: str, file: str, said: str) -> None:
     """Without the script of the gates or the list of the units that it starts, or with an empty one
-    or NULs, a unit is refused and held; an apply starts it.
+    or NULs, a unit is refused and held, also with NULs for the script of a unit; an apply starts it.
     """
     pids = machine.pids()
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/{file}")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
     assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
-    assert machine.boot.install(machine.ctx, STAND_INS[0])
+    assert machine.boot.install(machine.ctx, *STAND_INS)
     machine.wait_until_up(late)
     assert machine.pids() == pids
 
@@ -149,16 +151,6 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     cursor = machine.cursor()
     assert machine.run("/etc/aks-flex-node/hostrouting-ask.sh", check=False).stdout == f"{said}\n"
     assert [line for line in machine.journal(f"--after-cursor={cursor}") if CHECK in line] == []
-
-
-def test_a_script_of_nuls_holds_the_gate(machine: GatedMachine) -> None:
-    """A script of NULs alone, as a power cut may leave it, refuses; an apply writes it again."""
-    machine.run("sh", "-c", f"{NULS} > /etc/aks-flex-node/check-route-overlap.sh")
-    late = "systemd-nspawn@late.service"
-    assert machine.systemctl("start", late) == 1
-    assert any("cannot execute binary file" in line for line in machine.journal(f"--unit={late}"))
-    assert machine.boot.install(machine.ctx, *STAND_INS)
-    machine.wait_until_up(late)
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
