@@ -99,9 +99,8 @@ class TestTheGatesGo:
             machine.boot.install(machine.ctx, departure_of(ASKING))
             if again:
                 machine.boot.install(machine.ctx, ASKING)
-            machine.run("sh", "-c", "mv /run/ask /run/asked; echo 1 > /run/asked")
-            # A unit that systemd restarts by itself waits longer.
-            machine.until("pgrep -xf 'sleep 3'")
+            # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
+            machine.until("mv /run/ask /run/asked && echo 1 > /run/asked; pgrep -xf 'sleep 3'")
             machine.wait_until_up(KUBE, after=cursor)
             machine.wait_for_retry()
             assert machine.state(KUBE).is_running
