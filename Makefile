@@ -64,6 +64,7 @@ check: test-all lint types layers scripts wheel-test public-types
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/mutants/run.py --list > /dev/null
 
 types: $(VENV)/ready
 	$(BIN)/mypy
