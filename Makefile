@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference matrix matrix-table \
+.PHONY: demo test quick unprivileged test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference matrix matrix-table \
 	bench fuzz mutants soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
@@ -26,19 +26,26 @@ test: $(VENV)/ready
 test-all: $(VENV)/ready
 	HYPOTHESIS_PROFILE=check $(PYTEST)
 
-# All tests that need neither root nor namespaces, with few examples, in 15 seconds: the loop while working.
+# The loop while working, in 15 seconds: the tests of the library's rooms that need neither root nor namespaces, with few
+# examples. Those of the program (cli, fleet, watch), of its release and of the pages start processes. Each worker collects all
+# tests, so two are faster here than four.
 quick: $(VENV)/ready
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -n 2 --ignore-glob='tests/test_*' --ignore=tests/node/test_image.py \
+		$(addprefix --ignore=tests/,cli fleet fuzz release system watch)
+
+# All tests that need neither root nor namespaces, with few examples.
+unprivileged: $(VENV)/ready
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -q
 
-# `make quick` on every other supported Python that this machine has; on the oldest one with the oldest dependencies.
+# `make unprivileged` on every other supported Python that this machine has; on the oldest one with the oldest dependencies.
 pythons: oldest
 	set -e; here=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	.ci/pythons | tail -n +2 | grep -v "^$$here " | while read -r version python; do \
 		echo "== Python $$version"; \
-		env -u HOSTROUTING_NO_SKIP $(MAKE) --no-print-directory quick VENV=.venv-$$version PYTHON=$$python; \
+		env -u HOSTROUTING_NO_SKIP $(MAKE) --no-print-directory unprivileged VENV=.venv-$$version PYTHON=$$python; \
 	done
 
-# `make quick`, and the backends against the kernel, with the oldest supported Python, attrs and pyroute2.
+# `make unprivileged`, and the backends against the kernel, with the oldest supported Python, attrs and pyroute2.
 oldest:
 	set -- $$(.ci/pythons); echo "== Python $$1 and the oldest dependencies"; \
 	$(MAKE) --no-print-directory .venv-oldest/ready VENV=.venv-oldest PYTHON=$$2
@@ -86,7 +93,7 @@ wheel: $(VENV)/ready
 sdist: $(VENV)/ready
 	$(BIN)/hatchling build -t sdist -d dist
 
-# `make quick` against what users install. It imports every module and reads every file of the packages, so it fails if the
+# `make unprivileged` against what users install. It imports every module and reads every file of the packages, so it fails if the
 # wheel lacks one; more tests of the same code would prove no more about the wheel.
 wheel-test: wheel
 	HYPOTHESIS_PROFILE=quick $(WHEEL_VENV)/bin/pytest $(PYTEST_OPTIONS) -q

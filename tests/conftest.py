@@ -46,7 +46,7 @@ settings.register_profile("fresh", parent=settings.get_profile("default"), max_e
 # `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked
 # `other_kernel` need.
 settings.register_profile("kernel", parent=settings.get_profile("fresh"))
-# `make quick`: without the tests that need a kernel.
+# `make quick` and `make unprivileged`: without the tests that need a kernel.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))
 # `make soak`: a random seed.
 settings.register_profile(
@@ -87,7 +87,7 @@ def ctx() -> Context:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that are for another run, and in `make quick` those that would be skipped.
+    """Deselect the tests that are for another run, and those that need a kernel in one without.
 
     Hundreds of skips take seconds. None of the others is skipped, since CI counts a skip as a
     failure.
