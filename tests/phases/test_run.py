@@ -301,8 +301,9 @@ def _program(code: str) -> subprocess.CompletedProcess[str]:
     start = "import os, signal, sys\nfrom phases import *\n"
     # If the tests run in the background of a shell, processes inherit an ignored SIGINT.
     start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    argv = [sys.executable, "-I", "-c", start + textwrap.dedent(code)]
-    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
+    argv = [sys.executable, "-c", start + textwrap.dedent(code)]
+    # Not in the folder of the sources, which would hide what is installed.
+    return subprocess.run(argv, cwd="/", check=False, capture_output=True, text=True, timeout=60)
 
 
 def test_a_context_that_signals_cancel_is_made_in_the_with() -> None:
