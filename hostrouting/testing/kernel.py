@@ -220,7 +220,8 @@ def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     routes = [to_node(address.local, 32)]
     length = address.prefix_length
     network = address.peer & netmask(length)
-    is_route = length < 32 or network != address.local
+    # A secondary address gets no more routes than its primary one.
+    is_route = length < 32 or network != primary.local
     if device.up and network >> 24 and is_route:
         routes.append((to_node if device.loopback else on_link)(network, length))
         if length < 31:

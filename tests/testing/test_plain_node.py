@@ -48,17 +48,20 @@ def test_what_only_a_kernel_can_answer(
 
 
 def test_an_address_brings_its_routes(node: MemoryBackend) -> None:
-    """Two addresses alone have no broadcast, a secondary one is local only, a peer has a route."""
+    """Two addresses alone have no broadcast, a secondary one is local only, a peer of another has a
+    route.
+    """
     connect(node, e1="10.9.0.0/31", e2="10.8.0.1/24")
     node.add_address("e2", "10.8.0.2/24")
     node.add_address("e2", "10.7.0.1/32", peer="10.7.0.2")
-    networks = [
+    node.add_address("e1", "10.7.0.2/32")
+    node.add_address("e1", "10.7.0.1/32", peer="10.7.0.2")
+    assert sorted(
         (route.dev, route.kind, route.destination)
         for route in node.routes()
         if route.dev in ("e1", "e2")
-    ]
-    assert sorted(networks) == [
-        ("e1", "local", "10.9.0.0/32"),
+    ) == [
+        *(("e1", "local", f"10.{end}/32") for end in ("7.0.1", "7.0.2", "9.0.0")),
         ("e1", "unicast", "10.9.0.0/31"),
         ("e2", "broadcast", "10.8.0.255/32"),
         *(("e2", "local", f"10.{net}.0.{own}/32") for net, own in ((7, 1), (8, 1), (8, 2))),
