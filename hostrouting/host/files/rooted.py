@@ -80,8 +80,8 @@ def open_parent(
             folders = folders[:1] if below.startswith("/") else folders
             ahead += path_parts(below)
     finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        # In one call: an exception of a signal handler between two would leave the rest open.
+        any(map(os.close, opened))
 
 
 def _enter(folder: int, name: str, *, create: bool) -> int | str:
