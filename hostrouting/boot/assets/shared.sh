@@ -23,7 +23,7 @@ debris='Error: Peer netns reference is invalid.'
 # complains of the end of a group only after it has run all before. The commands come through a pipe, and since bash 5.1 a
 # short here-string is one; before, and if it is long, bash writes a temporary file, and may have no room for one.
 look() { # groups
-  local text part first='' i IFS=$end
+  local text first='' i IFS=$end
   for _ in 1 2 3; do
     printf -v text "%s\n$end\n" "$@"
     # In a batch ip reads them as a shell does.
@@ -43,14 +43,12 @@ look() { # groups
       return 1
     fi
     [[ $text =~ $debris ]] && parts=("${parts[@]//"$debris"$'\n'/}")
-    text=''
+    parts[0]=$first${parts[0]} text=''
     for ((i = 0; i < $#; i++)); do
       # A complaint has two lines: Object "X" is unknown, try "ip help".\nCommand failed -:N
-      part=${parts[i]%'Object "'}
-      ((i)) && part=${part#*$'\n'*$'\n'} && [[ $'\n'$part =~ $'\n'([A-Z][^$'\n']*) ]] && text=${BASH_REMATCH[1]}
-      parts[i]=$part
+      parts[i]=${parts[i]%'Object "'}
+      ((i)) && parts[i]=${parts[i]#*$'\n'*$'\n'} && [[ $'\n'${parts[i]} =~ $'\n'([A-Z][^$'\n']*) ]] && text=${BASH_REMATCH[1]}
     done
-    parts[0]=$first${parts[0]}
     [[ $text ]] || { unset -v 'parts[$#]' && return; }
     first=${parts[0]} && set -- '' "${@:2}"
   done
@@ -62,8 +60,7 @@ look() { # groups
 # `failed` to the messages, by the number of the command.
 read_answers() {
   local line message=''
-  failed=() answers=()
-  split "${parts[0]}"
+  failed=() answers=() && split "${parts[0]}"
   [[ ${parts[0]} == *'Command failed -:'* ]] || { answers=("${lines[@]}") && return; }
   for line in "${lines[@]}"; do
     case $line in
