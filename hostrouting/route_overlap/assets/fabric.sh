@@ -52,16 +52,16 @@ read_pool() { # -> fabric_macs, fabric_addresses
   fabric_awaited=''
   is_readable "$fabric_pool" || return
   for i in 1 2 3; do
-    # NULs become \1, and line ends blanks: neither belongs to a key or a pair.
-    content=$(head -c "$((fabric_most + 1))" "$fabric_pool" 2>/dev/null | tr '\0\1\n' '\1  ')
+    # NULs become \2, and line ends blanks: neither belongs to a key or a pair. A subshell for the text would take longer.
+    IFS= read -rN "$((fabric_most + 1))" content < <(exec tr '\0\1\2\n' '\2   ' 2>/dev/null <"$fabric_pool")
     ((i == 3 || ${#content} > fabric_most || (${#content} && ${#content} % 2560 == 0))) && break
     # The daemon may be writing, and empties the pool before.
     pause_for "$fabric_pause"
   done
   ((${#content} <= fabric_most)) || refuse "$fabric_pool is larger than 256 KiB" || return
   for ((i = 0; i + 2560 <= ${#content}; i += 2560)); do
-    key=${content:i:512} key=${key%%$'\1'*} value=${content:i + 512:2048}
-    [[ $key != @(IPoIB_Data|NdDriverVersion) || ${found[$key]+yes} ]] || found[$key]=${value%%$'\1'*}
+    key=${content:i:512} key=${key%%$'\2'*} value=${content:i + 512:2048}
+    [[ $key != @(IPoIB_Data|NdDriverVersion) || ${found[$key]+yes} ]] || found[$key]=${value%%$'\2'*}
   done
   [[ ! ${found[NdDriverVersion]-} ]] \
     || refuse "NdDriverVersion in $fabric_pool selects a driver that takes no addresses from there" || return
