@@ -25,24 +25,26 @@ tables[6]='@TABLE6@'
 
 # @SHARED@
 
-told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes open=''
+told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes open='' families=("${!routes_of[@]}")
 [[ ${routes_of[*]} =~ \? ]] && open=yes
 # Later starts in this boot do not wait.
 [[ -e $told || ${1-} == now ]] && waits=0 boots=''
 
-# Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first.
+# Set `wanted` to the routes of the family.
+# shellcheck disable=SC2206 # Split at line ends.
+list_wanted() { local IFS=$'\n' && wanted=(${routes_of[$family]}); }
+
+# Complete `wanted` from the default routes, lowest metric first.
 resolve() { # default routes
   local -A by_dev=()
   # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
   local line i dev hops first_dev='' link=' scope link' expected=() defaults=()
-  split "$1" && wanted=("${routes[@]}")
+  [[ $open ]] || return 0
+  list_wanted && split "$1"
   # @if ipv6@
   # shellcheck disable=SC2034
-  [[ $family == 4 ]] && ipv4_defaults=("${lines[@]}")
-  # shellcheck disable=SC2034
-  [[ $family == 6 ]] && link='' && sort_routes "${lines[@]}" && defaults=("${lines[@]}")
+  if ((family == 4)); then ipv4_defaults=("${lines[@]}"); else link='' && sort_routes "${lines[@]}" && defaults=("${lines[@]}"); fi
   # @end@
-  [[ $open ]] || return 0
   for line in "${lines[@]}"; do
     own_default "$line" || continue
     hops=("${!hop_dev[@]}")
@@ -71,21 +73,8 @@ resolve() { # default routes
   done
 }
 
-why_open() { # a route that no default route completes -> reason
-  local dev=${1#*' dev '}
-  dev=${dev%% *} reason="no IPv$family default route leaves by $dev, so it has no gateway there"
-  [[ $dev == '?' ]] && reason="table main has no IPv$family default route"
-  steps["$1"]="; see ${givers[family]}, or its network configuration"
-  # No DHCP lease creates a device, but a driver may be late.
-  [[ $dev == '?' || $(</proc/net/dev) == *[$'\n ']"$dev:"* ]] && return
-  reason="there is no network device $dev" steps["$1"]="; correct its 'dev'"
-}
-
-# Set `place` to the identity of a route in table main: its destination and metric.
-place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"; } # route
-
-# Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as `lines`,
-# and all routes of hostrouting, as parts[3], and complete `wanted`.
+# Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as
+# parts[2], and all routes of hostrouting, as parts[3], and complete `wanted`.
 carry_out() {
   local line n
   [[ $batch ]] && why=()
@@ -100,20 +89,21 @@ carry_out() {
   # @if ipv6@
   parts=("${parts[@]//' pref medium'/}")
   # @end@
-  split "${parts[2]}"
 }
 
 # Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
 # hostrouting. Table main and the wanted routes have one order.
 is_right() { # batch
-  local line word text n=0
+  local line word text n=0 mark=" proto $protocol"
   carry_out
-  # Mostly only they have these destinations.
-  printf -v text "%s proto $protocol \n" "${wanted[@]}"
-  [[ $text == "${parts[2]}" ]] && n=${#wanted[@]} lines=()
+  # Mostly only they have these destinations. In the list of the protocol, which ip prints without it, they are, too: more
+  # routes would make it longer.
+  printf -v text "%s$mark \n" "${wanted[@]}"
+  [[ $text == "${parts[2]}" && ${#text} == $((${#parts[3]} + ${#wanted[@]} * ${#mark})) ]] && return
+  split "${parts[2]}"
   for line in "${lines[@]}"; do
-    if [[ $line == *" proto $protocol "* ]]; then
-      [[ ${line/" proto $protocol "/ } == "${wanted[n]-} " ]] || return
+    if [[ $line == *"$mark "* ]]; then
+      [[ ${line/"$mark "/ } == "${wanted[n]-} " ]] || return
       n=$((n + 1))
     else
       destination_of "$line"
@@ -123,6 +113,40 @@ is_right() { # batch
   split "${parts[3]}"
   ((n == ${#wanted[@]} && n == ${#lines[@]}))
 }
+
+# Take the next family, or end if there is none; succeed if its routes are in force at once. Of each family are noted: the
+# routes that were not in force at first, the foreign route that decided before each of them, the refusals of routes and
+# deletions, and what to do about them.
+begin() {
+  local batch=''
+  if ((!${#families[@]})); then
+    ((${#repaired[@]})) && repaired=("repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}")
+    if [[ $verdict ]]; then finish 1 3 "${verdict%$'\n'}"; else finish 0 5 "routes in force: $total"; fi
+  fi
+  declare -gA hidden=() why=() steps=()
+  family=${families[0]} families=("${families[@]:1}") absent=() todo=() surplus=()
+  list_wanted && total=$((total + ${#wanted[@]}))
+  # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
+  [[ ! $boots || $family == 6 || $open || ! ${wanted-} ]] || printf -v batch "route add %s proto $protocol\n" "${wanted[@]}"
+  [[ ! $boots || $batch ]] && is_right
+}
+
+while begin; do :; done
+
+# --- bash reads on if a family is not right at once
+
+why_open() { # a route that no default route completes -> reason
+  local dev=${1#*' dev '}
+  dev=${dev%% *} reason="no IPv$family default route leaves by $dev, so it has no gateway there"
+  [[ $dev == '?' ]] && reason="table main has no IPv$family default route"
+  steps["$1"]="; see ${givers[family]}, or its network configuration"
+  # No DHCP lease creates a device, but a driver may be late.
+  [[ $dev == '?' || $(</proc/net/dev) == *[$'\n ']"$dev:"* ]] && return
+  reason="there is no network device $dev" steps["$1"]="; correct its 'dev'"
+}
+
+# Set `place` to the identity of a route in table main: its destination and metric.
+place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"; } # route
 
 # Compare the wanted routes with those in their places, and with those of hostrouting in all tables; succeed if all is right.
 # Set `todo` to the routes that are not the first of their place, `surplus` to deletions of hostrouting's routes that are not
@@ -135,9 +159,9 @@ compare() {
   # By destination: `yes`, or what hides all its routes.
   local -A near=()
   local line place reason text verb batch=''
-  todo=() surplus=() commands=()
-  carry_out
+  todo=() surplus=() commands=() && carry_out
   for line in "${wanted[@]}"; do place_of "$line" && want["$place"]=$line near["${line%% *}"]=yes; done
+  split "${parts[2]}"
   for line in "${lines[@]}"; do
     # Of a full table few matter. Blackholes and their like begin with a letter.
     [[ ${near["${line%% *}"]-} || ${line%% *} == *[g-z]* && $line != default* ]] && judge_row "${line% }"
@@ -225,9 +249,6 @@ deletion() {
 # faster. Wait for what may be late.
 settle() {
   local last line reason batch=''
-  # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
-  [[ ! $boots || $family == 6 || $open || ! ${routes-} ]] || printf -v batch "route add %s proto $protocol\n" "${routes[@]}"
-  [[ ! $boots || $batch ]] && is_right && return
   while :; do
     last=none reason=''
     for _ in 1 2 3 4 5; do
@@ -261,15 +282,4 @@ judge() {
   done
 }
 
-for family in "${!routes_of[@]}"; do
-  # The routes that were not in force at first; the foreign route that decided before each of them; the refusals of routes
-  # and deletions; and what to do about them.
-  declare -A hidden=() why=() steps=()
-  absent=() todo=() surplus=()
-  split "${routes_of[$family]}" && routes=("${lines[@]}") total=$((total + ${#lines[@]}))
-  settle
-  judge
-done
-((${#repaired[@]})) && repaired=("repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}")
-[[ $verdict ]] && finish 1 3 "${verdict%$'\n'}"
-finish 0 5 "routes in force: $total"
+while :; do settle; judge; while begin; do :; done; done
