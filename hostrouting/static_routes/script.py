@@ -28,6 +28,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         commands = [f"route show table main root {root}" for root in roots]
         lines = map(_line, sorted(routes, key=_kernels_order))
         text = text.replace(f"@TABLE{number}@", "\n".join(commands))
+        text = text.replace(f"@COUNT{number}@", str(len(routes)))
         text = text.replace(f"@ROUTES{number}@", "".join(lines))
     return text.encode()
 
@@ -45,7 +46,7 @@ def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
 
 
 def _line(route: StaticRoute) -> str:
-    """Return one route as ip reads and shows it: ip shows a single address without a length.
+    """Return one route as ip reads and shows it: a single address without a length, a blank last.
 
     A device name contains only characters that are plain for bash and ip: see
     `hostrouting.net.addresses.check_device_name`.
@@ -55,4 +56,4 @@ def _line(route: StaticRoute) -> str:
     destination = route.destination.removesuffix("/128" if is_ipv6 else "/32")
     if ":" in gateway and not is_ipv6:
         gateway = f"inet6 {gateway}"
-    return f"{destination} via {gateway} dev {route.dev or '?'}{metric}\n"
+    return f"{destination} via {gateway} dev {route.dev or '?'}{metric} \n"

@@ -42,14 +42,15 @@ class TestFiles:
         destinations = "fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128"
         routes = [static_route(f"{destination} via fe80::1") for destination in destinations]
         assert changes(plain, render_script(config_of(routes))) == [
-            *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+'"),
-            *("-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8'"),
-            *("-@ROUTES6@'", "-tables[6]='@TABLE6@'"),
+            *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ? ", "+'"),
+            "-tables[4]='@TABLE@' counts[4]=@COUNT@",
+            "+tables[4]='route show table main root 10.0.0.0/8' counts[4]=1",
+            *("-@ROUTES6@'", "-tables[6]='@TABLE6@' counts[6]=@COUNT6@"),
             *(
-                f"+{destination} via fe80::1 dev ? metric 1"
+                f"+{destination} via fe80::1 dev ? metric 1 "
                 for destination in ("fd00:1::9", "fd00:1::/32", "fd00::/16")
             ),
-            *("+'", "+tables[6]='route show table main root fd00::/16'"),
+            *("+'", "+tables[6]='route show table main root fd00::/16' counts[6]=3"),
         ]
 
     def test_where_they_go(self) -> None:
@@ -93,7 +94,7 @@ class TestFiles:
         lines = [
             f"{route.destination.removesuffix('/128' if ':' in route.destination else '/32')} via "
             f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
-            f"{route.gateway or '?'} dev {route.dev or '?'}{f' metric {route.metric}' if route.metric else ''}"
+            f"{route.gateway or '?'} dev {route.dev or '?'}{f' metric {route.metric}' if route.metric else ''} "
             for route in config.static_routes.routes
         ]
         assert sorted(filter(None, done.stdout.decode().splitlines())) == sorted(lines)

@@ -12,15 +12,15 @@
 set -fu
 export LC_ALL=C
 
-# As ip prints them, in its order; a ? is looked up in the default routes.
+# As ip prints them, in its order and with a blank at the end; a ? is looked up in the default routes.
 routes_of[4]='
 @ROUTES@'
 # The commands that list their places in the order of the kernel: a node may have a million other routes.
-tables[4]='@TABLE@'
+tables[4]='@TABLE@' counts[4]=@COUNT@
 # @if ipv6@
 routes_of[6]='
 @ROUTES6@'
-tables[6]='@TABLE6@'
+tables[6]='@TABLE6@' counts[6]=@COUNT6@
 # @end@
 
 # @SHARED@
@@ -30,17 +30,14 @@ told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes open=''
 # Later starts in this boot do not wait.
 [[ -e $told || ${1-} == now ]] && waits=0 boots=''
 
-# Set `wanted` to the routes of the family.
-# shellcheck disable=SC2206 # Split at line ends.
-list_wanted() { local IFS=$'\n' && wanted=(${routes_of[$family]}); }
-
-# Complete `wanted` from the default routes, lowest metric first.
+# Set `wanted` to the routes of the family, with the unknown parts taken from the default routes, lowest metric first.
 resolve() { # default routes
   local -A by_dev=()
   # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
   local line i dev hops first_dev='' link=' scope link' expected=() defaults=()
+  split "${routes_of[$family]}" && wanted=("${lines[@]% }")
   [[ $open ]] || return 0
-  list_wanted && split "$1"
+  split "$1"
   # @if ipv6@
   # shellcheck disable=SC2034
   if ((family == 4)); then ipv4_defaults=("${lines[@]}"); else link='' && sort_routes "${lines[@]}" && defaults=("${lines[@]}"); fi
@@ -74,7 +71,7 @@ resolve() { # default routes
 }
 
 # Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as
-# parts[2], and all routes of hostrouting, as parts[3], and complete `wanted`.
+# parts[2], and all routes of hostrouting, as parts[3].
 carry_out() {
   local line n
   [[ $batch ]] && why=()
@@ -85,21 +82,20 @@ carry_out() {
   for n in "${!failed[@]}"; do
     line=${lines[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
   done
-  resolve "${parts[1]}"
   # @if ipv6@
-  parts=("${parts[@]//' pref medium'/}")
+  parts[2]=${parts[2]//' pref medium'/} parts[3]=${parts[3]//' pref medium'/}
   # @end@
 }
 
-# Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
-# hostrouting. Table main and the wanted routes have one order.
-is_right() { # batch
-  local line word text n=0 mark=" proto $protocol"
+# Run the commands in `batch`; succeed if then table main has every wanted route, as the first of its place, and no table
+# another route of hostrouting. Table main and the wanted routes have one order.
+is_right() {
+  local line word n=0 mark=" proto $protocol"
   carry_out
-  # Mostly only they have these destinations. In the list of the protocol, which ip prints without it, they are, too: more
-  # routes would make it longer.
-  printf -v text "%s$mark \n" "${wanted[@]}"
-  [[ $text == "${parts[2]}" && ${#text} == $((${#parts[3]} + ${#wanted[@]} * ${#mark})) ]] && return
+  # Mostly they are all routes of hostrouting, which ip lists without the protocol. Then table main has all of them, and
+  # other routes in their places would make that list longer.
+  [[ $'\n'${parts[3]} == "${routes_of[$family]}" && ${#parts[2]} == $((${#parts[3]} + counts[family] * ${#mark})) ]] && return
+  resolve "${parts[1]}"
   split "${parts[2]}"
   for line in "${lines[@]}"; do
     if [[ $line == *"$mark "* ]]; then
@@ -125,9 +121,10 @@ begin() {
   fi
   declare -gA hidden=() why=() steps=()
   family=${families[0]} families=("${families[@]:1}") absent=() todo=() surplus=()
-  list_wanted && total=$((total + ${#wanted[@]}))
+  total=$((total + counts[family]))
   # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
-  [[ ! $boots || $family == 6 || $open || ! ${wanted-} ]] || printf -v batch "route add %s proto $protocol\n" "${wanted[@]}"
+  [[ ! $boots || $family == 6 || $open ]] \
+    || { split "${routes_of[4]}" && ((${#lines[@]})) && printf -v batch "route add %sproto $protocol\n" "${lines[@]}"; }
   [[ ! $boots || $batch ]] && is_right
 }
 
@@ -159,7 +156,7 @@ compare() {
   # By destination: `yes`, or what hides all its routes.
   local -A near=()
   local line place reason text verb batch=''
-  todo=() surplus=() commands=() && carry_out
+  todo=() surplus=() commands=() && carry_out && resolve "${parts[1]}"
   for line in "${wanted[@]}"; do place_of "$line" && want["$place"]=$line near["${line%% *}"]=yes; done
   split "${parts[2]}"
   for line in "${lines[@]}"; do
