@@ -110,9 +110,9 @@ is_right() {
   ((n == ${#wanted[@]} && n == ${#lines[@]}))
 }
 
-# Take the next family, or end if there is none; succeed if its routes are in force at once. Of each family are noted: the
-# routes that were not in force at first, the foreign route that decided before each of them, the refusals of routes and
-# deletions, and what to do about them.
+# Take the next family whose routes are not in force at once, or end if there is none. Of a family are noted: the routes that
+# were not in force at first, the foreign route that decided before each of them, the refusals of routes and deletions, and
+# what to do about them.
 begin() {
   local batch=''
   if ((!${#families[@]})); then
@@ -125,10 +125,10 @@ begin() {
   # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
   [[ ! $boots || $family == 6 || $open ]] \
     || { split "${routes_of[4]}" && ((${#lines[@]})) && printf -v batch "route add %sproto $protocol\n" "${lines[@]}"; }
-  [[ ! $boots || $batch ]] && is_right
+  [[ ! $boots || $batch ]] && is_right && begin
 }
 
-while begin; do :; done
+begin
 
 # --- bash reads on if a family is not right at once
 
@@ -279,4 +279,4 @@ judge() {
   done
 }
 
-while :; do settle; judge; while begin; do :; done; done
+while :; do settle; judge; begin; done
