@@ -42,6 +42,7 @@ _LATE = (
     "hostrouting.route_overlap.lasting",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
+    "hostrouting.static_routes.forecast",
 )
 _logger = logging.getLogger("hostrouting")
 

@@ -25,8 +25,6 @@ from hostrouting.static_routes.account import (
     why_merged,
     with_routes,
 )
-from hostrouting.static_routes.converge import converge
-from hostrouting.static_routes.forecast import Forecaster, prove_before
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
@@ -81,6 +79,8 @@ class ConfigureStaticRoutes(PairTask):
             self.refuse_own_gateways()
             prove = None
             if not self._force:
+                from hostrouting.static_routes.forecast import prove_before
+
                 prove = prove_before(
                     deployment.transaction.ctx,
                     self._with_proof(),
@@ -96,6 +96,8 @@ class ConfigureStaticRoutes(PairTask):
         changes, config = super().plan(ctx), self._with_proof()
         if self._force or not (self._host.is_live and config.route_overlap.cidrs):
             return changes
+        from hostrouting.static_routes.forecast import Forecaster
+
         forecast = Forecaster(ctx, config, self._host).planned(*self.planned())
         if forecast.is_refused(config):
             refusal = f"{REFUSED}: worse than now: {'; '.join(forecast.worse)}"
@@ -180,6 +182,9 @@ class ConfigureStaticRoutes(PairTask):
         return attrs.evolve(section, routes=routes)
 
     def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
+        # `check` needs neither this nor the forecast.
+        from hostrouting.static_routes.converge import converge
+
         changed = converge(ctx, desired, self._host, self._logger)
         self._logger.info("routes changed: %d", changed, extra={"changed": changed})
 
