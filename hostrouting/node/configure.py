@@ -206,27 +206,31 @@ class Configure(_Pipeline):
         self._force = force
         self.subtasks = self._arranged()
         if config.void:
-            self.subtasks = tuple(map(self._idle, self.subtasks))
+            self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
 
     def _arranged(self) -> tuple[Task, ...]:
         config = self._config
-        sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
         probes = self._sibling(self._make(probe_task()), required=config.probe_snat.required)
         check = self._live_half(self._check)
-        # Stale objects may shadow routes.
-        last = (sweep, probes, check) if config.stale_cni.enabled else (check, sweep, probes)
+        if config.stale_cni.enabled:
+            sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
+            # Stale objects may shadow routes.
+            last = sweep, probes, check
+        else:
+            # The room of the sweep takes a while to import.
+            last = check, self._idle("clean-stale-cni"), probes
         watch = self._sibling(self._make(watch_task()), required=False)
         return self._files, self._live_half(self._routes), *last, watch
 
-    def _idle(self, subtask: Task) -> Task:
-        """Return a stand-in for a task of an empty config; the first plan raises as `do` would."""
+    def _idle(self, name: str) -> Task:
+        """Return a stand-in for a task without work; of a void config, the first plan raises."""
 
         def plan_nothing(_ctx: Context) -> Sequence[Change]:
-            if subtask.name == "install-boot-files":
+            if name == "install-boot-files":
                 self._boot.changes_nothing(self._config)
             return ()
 
-        return task(subtask.name, plan=plan_nothing, records=True)(lambda _: None)
+        return task(name, plan=plan_nothing, records=True)(lambda _: None)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
