@@ -9,7 +9,7 @@ from benchmarks.cases import OURS, Result, Setting
 from benchmarks.measure import Contest, Sample, printed
 
 #: By family, with the limit as a multiple of the parser alone.
-LIMITS = {"fleet, IPv4": 17, "fleet, both families": 22}
+LIMITS = {"fleet, IPv4": 15, "fleet, both families": 18}
 PARSER = "json.loads"
 ROUTES = "fleet, routes of a node"
 PARENT = "fleet, two workers"
