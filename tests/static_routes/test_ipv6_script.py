@@ -199,7 +199,8 @@ def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None
     node.ip("-4 route add default via 10.224.0.1 dev e0")
     node.ip("-6 route add default via fe80::9 dev e1 metric 9 proto ra")
     routes = [StaticRoute(destination="fd00:1::/48")]
-    assert boot(node, *routes) == (0, ["routes in force: 1"])
+    for now in False, True:
+        assert boot(node, *routes, now=now) == (0, ["routes in force: 1"])
     [route] = kernel_of(node).routes_of(OUR_PROTOCOL, IPV6)
     assert route.dev == "e0"
     backend = kernel_of(node)

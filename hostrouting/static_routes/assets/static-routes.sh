@@ -94,7 +94,7 @@ is_right() {
   carry_out
   # Mostly they are all routes of hostrouting, which ip lists without the protocol. Then table main has all of them, and
   # other routes in their places would make that list longer.
-  [[ $'\n'${parts[3]} == "${routes_of[$family]}" && ${#parts[2]} == $((${#parts[3]} + counts[family] * ${#mark})) ]] && return
+  [[ ! $open && $'\n'${parts[3]} == "${routes_of[$family]}" && ${#parts[2]} == $((${#parts[3]} + counts[family] * ${#mark})) ]] && return
   resolve "${parts[1]}"
   split "${parts[2]}"
   for line in "${lines[@]}"; do
