@@ -151,8 +151,9 @@ read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
     [[ $'\n'${rows_of[$word]-} == *$'\n'"$line"$'\n'* || $line == *' expires -'* ]] && continue
     [[ $line == *' from '*([0-9a-f.]):* ]] && by_source=yes
     [[ ${rows_of[$word]-} ]] || edge "$word"
-    ((${#failed[@]})) && [[ $line =~ ' via '([^ ]+)' dev '([^ ]+) ]] \
-      && [[ ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$line")
+    # Of routes that share a nexthop object the kernel may name any.
+    [[ $line == *' nhid '[0-9]* || ${#failed[@]} -gt 0 && $line =~ ' via '([^ ]+)' dev '([^ ]+) \
+      && ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$line")
     rows_of[$word]+=$line$'\n'
   done
 }
@@ -170,12 +171,14 @@ stand_in() { # answers, to questions about the parts `asked`
     [[ $key || ${answers[i]} == *$'\n'* ]] || continue
     split "$key" && key+=$line
     if [[ ! ${known[$key]-} ]]; then
-      sort_routes "$line" "${lines[@]}"
+      [[ $line == *' nhid '[0-9]* ]] || lines=("$line" "${lines[@]}")
+      sort_routes "${lines[@]}"
       parse_route "$line" && place=$elsewhere
-      for way in "${lines[@]}"; do parse_route "$way" && [[ $elsewhere == "$place" ]] && break; done
+      for way in "${lines[@]}" "$line"; do parse_route "$way" && [[ $elsewhere == "$place" ]] && break; done
       for way in "$line" "$way"; do
         parse_route "$way" && place="$kind$elsewhere $metric $preference"
-        split "${rows_of[$destination]-$way}"
+        # The kernel may name several next hops with the preference of another one than a dump does.
+        split "${rows_of[$destination]-}$way"
         for word in "${lines[@]}"; do
           parse_route "$word"
           [[ $place == "$kind$elsewhere $metric $preference" && ${hop_state[*]} != dead*(' dead') ]] || continue
