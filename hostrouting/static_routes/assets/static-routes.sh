@@ -143,7 +143,7 @@ why_open() { # a route that no default route completes -> reason
 }
 
 # Set `place` to the identity of a route in table main: its destination and metric.
-place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"; } # route
+place_of() { place=${1%% *} && [[ $1 != *' metric '[0-9]* ]] || place+=" ${1##*' metric '}"; } # route
 
 # Compare the wanted routes with those in their places, and with those of hostrouting in all tables; succeed if all is right.
 # Set `todo` to the routes that are not the first of their place, `surplus` to deletions of hostrouting's routes that are not
