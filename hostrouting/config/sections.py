@@ -192,10 +192,13 @@ class StaticRoute(WireValue):
         >>> StaticRoute(destination="172.16.1.0/24").is_met_by(route)
         True
         """
-        expected = OUR_PROTOCOL, "unicast", self.place, ()
-        if (route.protocol, route.kind, place(route), route.nexthops) != expected:
-            return False
-        return self.dev in {None, route.dev} and self.gateway in {None, str(route.gateway)}
+        # An apply makes no route with a nexthop object.
+        key = route.protocol, route.kind, place(route), route.nexthops or route.nexthop_id
+        return (
+            key == (OUR_PROTOCOL, "unicast", self.place, 0)
+            and self.dev in {None, route.dev}
+            and self.gateway in {None, str(route.gateway)}
+        )
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""

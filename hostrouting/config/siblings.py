@@ -65,11 +65,7 @@ class StaleCNIConfig(LightValue, WireValue):
         rules.list_of(rules.cidr),
         default=(),
     )
-    bridge: str = setting(
-        "The bridge of the removed CNI.",
-        rules.device,
-        default="azure0",
-    )
+    bridge: str = setting("The bridge of the removed CNI.", rules.device, default="azure0")
     confirmations: int = setting(
         "The number of readings in a row that must agree before an object is removed.",
         rules.whole_number(1, 10),

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import (
-    FAMILY_NAMES,
-    IPV4,
-    IPV6,
-    Prefix,
-    format_address,
-    is_network,
-)
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix, format_address, is_network
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     TABLE_NAMES,

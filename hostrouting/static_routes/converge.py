@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import (
-    ObservedRoute,
-    Place,
-    default_routes,
-    place,
-)
+from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
 from hostrouting.static_routes.account import (
     RouteAccount,
     all_in_the_way,
@@ -28,12 +23,7 @@ from hostrouting.static_routes.account import (
     why_merged,
     with_routes,
 )
-from hostrouting.static_routes.reconcile import (
-    Reconciliation,
-    Routes,
-    reconcile,
-    resolve,
-)
+from hostrouting.static_routes.reconcile import Reconciliation, Routes, reconcile, resolve
 
 if TYPE_CHECKING:
     import logging

@@ -107,9 +107,7 @@ def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> Non
     assert planned(host, STATIC) == []
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"]
-)
+@pytest.mark.parametrize("damage", [b"", bytes(30), b"\xff\xfe"])
 def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
     """If one task runs alone after the list was damaged, the gates go on to ask the other's
     unit.

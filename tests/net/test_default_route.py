@@ -151,7 +151,6 @@ def test_all_use_the_default_route_that_the_kernel_uses(
         f"{default('eth1')}; {NO_CARRIER_ON_ETH1}",
         f"{default('eth1', 'eth2')}; {NO_CARRIER_ON_ETH1}; {CUT_ETH2}",
     ],
-    ids=["ours", "tos", "other table", "blackhole", "dead", "all dead"],
 )
 def test_all_ignore_routes_that_are_no_default_route(
     node: KernelNode, tmp_path: Path, commands: str
@@ -168,9 +167,7 @@ def test_all_ignore_routes_that_are_no_default_route(
     assert ": table main has no IPv4 default route; see " in "".join(lines)
 
 
-@pytest.mark.parametrize(
-    "trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"], ids=["no carrier", "down"]
-)
+@pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"])
 def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
     """The kernel judges the device; the error does not claim that there is no gateway."""
     arrange(node, f"{default('eth1', 'eth0')}; {trouble}")

@@ -100,9 +100,7 @@ def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
 DEFAULTS = [held("::/0", dev, ROUTER, metric=1024, protocol=9) for dev in ("ib0", "eth0")]
 
 
-@pytest.mark.parametrize(
-    "change", [{"from_prefix": Prefix.parse("fd00:7::/64")}, {"expires": -1}], ids=["from", "gone"]
-)
+@pytest.mark.parametrize("change", [{"from_prefix": Prefix.parse("fd00:7::/64")}, {"expires": -1}])
 def test_defaults_that_do_not_count(change: dict[str, Any]) -> None:
     """A default for packets from one prefix is none of the node; one that has expired stays in
     dumps for 30 s.

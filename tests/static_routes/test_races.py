@@ -165,7 +165,7 @@ class TestUndo:
         ],
         ids=str,
     )
-    @pytest.mark.parametrize("wanted", [(OURS,), ()], ids=["wanted", "dropped"])
+    @pytest.mark.parametrize("wanted", [(OURS,), ()])
     def test_it_restores_the_place(
         self, node: BusyNode, host: FakeHost, before: list[Route], wanted: Sequence[Route]
     ) -> None:

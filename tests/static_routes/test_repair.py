@@ -68,7 +68,6 @@ def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> Non
         (lambda node: node.set_up("eth1", up=False), "invalid gateway"),
         (lambda node: node.remove_address("eth1", "10.225.0.4/16"), "invalid gateway"),
     ],
-    ids=["gone", "down", "address"],
 )
 def test_a_refused_route_waits_alone(
     host: FakeHost, node: MemoryBackend, trouble: Callable[[MemoryBackend], None], reason: str

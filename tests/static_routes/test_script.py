@@ -558,11 +558,11 @@ class TestRunning:
         ]
         assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route show 172.16.0.0/16")
 
-    @pytest.mark.parametrize("name", ["linkdown", "dev", "via", "@", "a+b", "eth-ü"])
+    @pytest.mark.parametrize("name", ["linkdown", "dev", "via", "metric", "@", "a+b", "eth-ü"])
     def test_odd_device_names(self, node: KernelNode, name: str) -> None:
         """A device may be called as a word of ip's, or have a name that bash could take for more."""
         node.ip(f"link add name {name} up type ifb")
         node.ip(f"address add 192.168.1.1/24 dev {name}")
-        node.ip(f"route add default via 192.168.1.2 dev {name}")
+        node.ip(f"route add default via 192.168.1.2 dev {name} onlink")
         assert boot(node, StaticRoute(destination="172.16.1.0/24", dev=name))[0] == 0
-        assert ours(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name}"]
+        assert ours(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name} onlink"]

@@ -129,7 +129,6 @@ def hop(gateway: str, dev: str) -> NextHop:
         route6("::/0", None, nexthops=(hop("fe80::1", "eth0"), hop(POD, "eth0"))),
         route6("::/0", "eth0", gateway=POD),
     ],
-    ids=["several", "several, the other family", "the other family"],
 )
 def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
     """One of several next hops counts, and so does one of the other family."""
