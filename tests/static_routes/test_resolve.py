@@ -118,7 +118,6 @@ class TestMissing:
             ETH0._replace(network=0x0A000000, prefix_length=8),
             ALL_DEAD,
         ],
-        ids=["other table", "ours", "type of service", "unreachable", "no default", "dead"],
     )
     def test_routes_that_are_no_default_route(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
@@ -134,6 +133,7 @@ class TestMissing:
             (static_route("172.16.1.0/24 dev ib0"), OURS, False),
             (static_route("172.16.1.0/24 metric 7"), OURS, False),
             (BOTH, OURS._replace(protocol=4), False),
+            (BOTH, OURS._replace(nexthop_id=5), False),
             (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
             (
                 BOTH,
