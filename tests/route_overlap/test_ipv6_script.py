@@ -216,8 +216,8 @@ class TestDevices:
         }
 
     def test_a_route_that_the_kernel_names_otherwise(self, node: WiredNode) -> None:
-        """Of several next hops it names the first of the flow, with the preference of that one. Of
-        routes that share a nexthop object it may name the one that was asked for before.
+        """Of several next hops that of the flow, with its preference. Of routes that share a nexthop
+        object the one asked for before.
         """
         commands = f"""-6 route append fd09::/80 via {ROUTER} dev e1 pref high
             -6 route append fd09::/80 via {SECOND_ROUTER} dev e1
@@ -226,12 +226,16 @@ class TestDevices:
             -6 nexthop add id 8 via {ROUTER} dev e1
             nexthop add id 9 group 7/8
             -6 route add fd08::1 nhid 7
-            -6 route add fd0a::/80 nhid 9"""
+            -6 route add fd0a::/80 nhid 9
+            -6 route append fd0b::/80 via {ROUTER} dev e0
+            -6 route append fd0b::/80 via {SECOND_ROUTER} dev e0 pref high
+            -6 route append fd0b::/80 nhid 8"""
         for command in commands.splitlines():
             node.ip(command)
         for number in range(8):
-            for cidr in f"fd09::{number}/128", f"fd0a::{number}/128":
-                assert run(node, ["fd08::1/128", cidr], **_OF_E0).status == 1
+            for net in "9ab":
+                cidrs = ["fd08::1/128", f"fd0{net}::{number}/128"]
+                assert run(node, cidrs, **_OF_E0).status == 1
 
 
 def test_sources_that_are_wrong_in_different_ways() -> None:

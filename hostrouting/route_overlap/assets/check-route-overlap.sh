@@ -151,8 +151,8 @@ read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
     [[ $'\n'${rows_of[$word]-} == *$'\n'"$line"$'\n'* || $line == *' expires -'* ]] && continue
     [[ $line == *' from '*([0-9a-f.]):* ]] && by_source=yes
     [[ ${rows_of[$word]-} ]] || edge "$word"
-    # Of routes that share a nexthop object the kernel may name any.
-    [[ $line == *' nhid '[0-9]* || ${#failed[@]} -gt 0 && $line =~ ' via '([^ ]+)' dev '([^ ]+) \
+    # Of routes that share a nexthop object the kernel may name any; and it may name any preference of several next hops.
+    [[ $line == *@(' nhid '[0-9]|\\$'\t')* || ${#failed[@]} -gt 0 && $line =~ ' via '([^ ]+)' dev '([^ ]+) \
       && ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$line")
     rows_of[$word]+=$line$'\n'
   done
@@ -171,7 +171,7 @@ stand_in() { # answers, to questions about the parts `asked`
     [[ $key || ${answers[i]} == *$'\n'* ]] || continue
     split "$key" && key+=$line
     if [[ ! ${known[$key]-} ]]; then
-      [[ $line == *' nhid '[0-9]* ]] || lines=("$line" "${lines[@]}")
+      [[ $line == *@(' nhid '[0-9]|\\$'\t')* ]] || lines=("$line" "${lines[@]}")
       sort_routes "${lines[@]}"
       parse_route "$line" && place=$elsewhere
       for way in "${lines[@]}" "$line"; do parse_route "$way" && [[ $elsewhere == "$place" ]] && break; done
