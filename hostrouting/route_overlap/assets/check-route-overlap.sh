@@ -642,7 +642,7 @@ ask_by_source() {
     # @if ipv6@
     # A program may send from any address of the devices by which the packet may leave.
     if ((family == 6)); then
-      REPLY='' && devices_of "${plain[part]}" && for dev in "${devs[@]}" ${companions[part]-}; do REPLY+=${globals["/$dev"]-}; done
+      REPLY='' && devices_of "${plain[part]}" && for dev in ${companions[part]-} "${devs[@]}"; do REPLY+=${globals["/$dev"]-}; done
       # The proof asks for the kernel's choice only where it may be another one.
       [[ $kind == unicast && ${plain[part]} != *' src '* && "$REPLY " == *" $sources "* ]] && sources=$REPLY || sources+=$REPLY
     fi
