@@ -216,8 +216,8 @@ class TestDevices:
         }
 
     def test_a_route_that_the_kernel_names_otherwise(self, node: WiredNode) -> None:
-        """Of several next hops that of the flow, with its preference. Of routes that share a nexthop
-        object the one asked for before.
+        """It names several next hops with the preference of the one that the flow takes, and of
+        routes that share a nexthop object one that was looked up before.
         """
         commands = f"""-6 route append fd09::/80 via {ROUTER} dev e1 pref high
             -6 route append fd09::/80 via {SECOND_ROUTER} dev e1
@@ -229,11 +229,15 @@ class TestDevices:
             -6 route add fd0a::/80 nhid 9
             -6 route append fd0b::/80 via {ROUTER} dev e0
             -6 route append fd0b::/80 via {SECOND_ROUTER} dev e0 pref high
-            -6 route append fd0b::/80 nhid 8"""
+            -6 route append fd0b::/80 nhid 8
+            -6 route append fd0c::/80 nhid 7
+            -6 route append fd0c::/80 via fe80::99 dev e0 pref low
+            -6 route append fd0c::/80 via {ROUTER} dev e1 pref high
+            -6 neigh replace fe80::99 dev e0 nud failed"""
         for command in commands.splitlines():
             node.ip(command)
         for number in range(8):
-            for net in "9ab":
+            for net in "9abc":
                 cidrs = ["fd08::1/128", f"fd0{net}::{number}/128"]
                 assert run(node, cidrs, **_OF_E0).status == 1
 

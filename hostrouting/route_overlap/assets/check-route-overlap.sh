@@ -151,7 +151,7 @@ read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
     [[ $'\n'${rows_of[$word]-} == *$'\n'"$line"$'\n'* || $line == *' expires -'* ]] && continue
     [[ $line == *' from '*([0-9a-f.]):* ]] && by_source=yes
     [[ ${rows_of[$word]-} ]] || edge "$word"
-    # Of routes that share a nexthop object the kernel may name any; and it may name any preference of several next hops.
+    # The kernel may name any route that shares a nexthop object, and several next hops with the preference of any.
     [[ $line == *@(' nhid '[0-9]|\\$'\t')* || ${#failed[@]} -gt 0 && $line =~ ' via '([^ ]+)' dev '([^ ]+) \
       && ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$line")
     rows_of[$word]+=$line$'\n'
@@ -177,7 +177,7 @@ stand_in() { # answers, to questions about the parts `asked`
       for way in "${lines[@]}" "$line"; do parse_route "$way" && [[ $elsewhere == "$place" ]] && break; done
       for way in "$line" "$way"; do
         parse_route "$way" && place="$kind$elsewhere $metric $preference"
-        # The kernel may name several next hops with the preference of another one than a dump does.
+        # A dump has several next hops with one preference: if the named one is another, no row is equal to the answer.
         split "${rows_of[$destination]-}$way"
         for word in "${lines[@]}"; do
           parse_route "$word"

@@ -93,7 +93,8 @@ is_right() {
   local line word n=0 mark=" proto $protocol"
   carry_out
   # Mostly they are all routes of hostrouting, which ip lists without the protocol. Then table main has all of them, and
-  # other routes in their places would make that list longer.
+  # other routes in their places would make that list longer. Not where a route lacks a part: IPv6 ones follow the IPv4
+  # default routes, which `resolve` reads.
   [[ ! $open && $'\n'${parts[3]} == "${routes_of[$family]}" && ${#parts[2]} == $((${#parts[3]} + counts[family] * ${#mark})) ]] && return
   resolve "${parts[1]}"
   split "${parts[2]}"
