@@ -77,6 +77,11 @@ def _word(family: int, address: int) -> str:
 
 def _edges(prefixes: Iterable[Prefix], family: int) -> list[str]:
     """Return the addresses of a family where answers can change, whichever routes there are."""
-    own = [prefix for prefix in prefixes if prefix.family == family]
-    bounds = {edge for prefix in own for edge in (prefix.network, prefix.last + 1)}
-    return [_word(family, edge) for edge in sorted(bounds.union(SPECIAL_EDGES[family]))]
+    edges = {
+        edge
+        for prefix in prefixes
+        if prefix.family == family
+        for edge in (prefix.network, *SPECIAL_EDGES[family], prefix.last + 1)
+        if prefix.network <= edge <= prefix.last + 1
+    }
+    return [_word(family, edge) for edge in sorted(edges)]

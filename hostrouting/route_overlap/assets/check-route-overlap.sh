@@ -47,7 +47,7 @@ detected=$folder/route-overlap.detected ok=$folder/route-overlap.ok told=$folder
 
 # The functions for addresses are those of IPv4, where an address is a number.
 use_ipv4() {
-  # The edges of the CIDRs, and of ranges that the kernel treats specially (multicast, for example). The roots contain all CIDRs.
+  # The edges of the CIDRs, and within them of ranges that the kernel treats specially (multicast, for example). The roots contain all CIDRs.
   family=4 edges=(@EDGES@) roots=(@ROOTS@)
 
   # Address -> REPLY
