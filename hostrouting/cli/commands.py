@@ -487,7 +487,11 @@ def _run(
             verdict += f"; {_NOT_KEPT}"
         if not report.ok and all(proof.ok for proof in results):
             # Not the proof failed, but a change, or the run was refused.
-            verdict = f"wrong: {' '.join(str(report.error).split())}"
+            verdict = (
+                f"wrong: {report.error}".replace("\n  ", "\n")
+                .replace(":\n", ": ")
+                .replace("\n", "; ")
+            )
     account = {
         "held": held,
         "released": [change.subject for change in changes if change.kind == RELEASED],

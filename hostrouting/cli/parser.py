@@ -119,8 +119,7 @@ _RECORDS: dict[str, Any] = {
 }
 _COMMANDS: Final = {
     "status": _Command(
-        run.status,
-        "show in one sentence if this node is right, and the next step; needs no root",
+        run.status, "show in one sentence if this node is right, and the next step; needs no root"
     ),
     "plan": _Command(
         run.plan,
@@ -187,8 +186,7 @@ _COMMANDS: Final = {
         },
     ),
     "schema": _Command(
-        run.schema,
-        "print the JSON Schema of CONFIG, for editors and for programs that write one",
+        run.schema, "print the JSON Schema of CONFIG, for editors and for programs that write one"
     ),
     "init": _Command(
         run.init,

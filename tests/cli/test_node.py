@@ -282,7 +282,7 @@ def test_a_first_try_needs_no_systemd(
     )
     route = "172.16.8.0/22 via 10.224.0.1 dev eth0 \n"
     for given, status, word, left in (
-        (worse, 1, "wrong: ", ""),
+        (worse, 1, "'; nothing was changed; ", ""),
         (checked, 1, "leave by eth0 as a whole; run: hostrouting check CONFIG\n", ""),
         (config, 0, "right: 172.16.8.0/22 leaves by eth0; ", route),
     ):
