@@ -122,10 +122,7 @@ class Parallel(_Group):
                 # Daemons: a second Ctrl-C must be able to end the program even if a task ignores
                 # its context.
                 thread = threading.Thread(
-                    target=copy_context().run,
-                    args=(run_step, step),
-                    name=subtask.name,
-                    daemon=True,
+                    target=copy_context().run, args=(run_step, step), name=subtask.name, daemon=True
                 )
                 try:
                     thread.start()

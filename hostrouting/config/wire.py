@@ -83,11 +83,7 @@ def schema_of(rule: Rule | None) -> Mapping[str, object]:
 
 
 def wire(
-    text: str,
-    rule: Rule,
-    *,
-    read: Rule | None = None,
-    write: Callable[[Any], object] = _to_wire,
+    text: str, rule: Rule, *, read: Rule | None = None, write: Callable[[Any], object] = _to_wire
 ) -> dict[str, Any]:
     """Metadata of a field: its sentence in the manual and in the schema, and its rule.
 

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 _SERVER = re.compile(r"^ *server: *(?i:https?)://\[?([^\s/]+?)\]?(?::\d+)?(?:/.*)?$", re.MULTILINE)
 #: What a joined node names in its files: no YAML is parsed, only lines of this form are read.
 _NAMED = (
-    (
-        re.compile(r"^clusterDNS:((?:\n *- +\S+)+)", re.MULTILINE),
-        "/var/lib/kubelet/config.yaml",
-    ),
+    (re.compile(r"^clusterDNS:((?:\n *- +\S+)+)", re.MULTILINE), "/var/lib/kubelet/config.yaml"),
     (_SERVER, "/var/lib/kubelet/kubeconfig"),
     (_SERVER, "/etc/kubernetes/kubelet.conf"),
 )

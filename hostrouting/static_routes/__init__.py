@@ -15,10 +15,4 @@ from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.static_routes.script import render_script
 from hostrouting.static_routes.task import ConfigureStaticRoutes
 
-__all__ = [
-    "ConfigureStaticRoutes",
-    "RouteAccount",
-    "reconcile",
-    "render_script",
-    "resolve",
-]
+__all__ = ["ConfigureStaticRoutes", "RouteAccount", "reconcile", "render_script", "resolve"]

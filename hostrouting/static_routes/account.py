@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
-from hostrouting.exceptions import (
-    LinkNotFoundError,
-    Refusal,
-    RouteRejectedError,
-)
+from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
 from hostrouting.net.routes import (
     OUR_PROTOCOL,

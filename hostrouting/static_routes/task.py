@@ -18,13 +18,7 @@ from hostrouting.exceptions import (
 )
 from hostrouting.net.addresses import GIVERS, IPV6, Address
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged, place
-from hostrouting.static_routes.account import (
-    findings_of,
-    forecast,
-    read,
-    why_merged,
-    with_routes,
-)
+from hostrouting.static_routes.account import findings_of, forecast, read, why_merged, with_routes
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,

@@ -144,11 +144,7 @@ class Adapter:
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
         """Open a socket in the namespace; OSError while it is used becomes a `BackendError`."""
-        with (
-            self._translated(),
-            in_namespace(self._netns, open_here) as opened,
-            collector_paused(),
-        ):
+        with self._translated(), in_namespace(self._netns, open_here) as opened, collector_paused():
             yield Conversation(opened)
 
     def _translated(self) -> AbstractContextManager[None]:

@@ -82,12 +82,7 @@ _Placing = Literal["add", "prepend", "append", "replace"]
 #: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever
 #: the request had.
 _PLACING = 0xF00
-_VERBS: dict[int, _Placing] = {
-    0x600: "add",
-    0x400: "prepend",
-    0xC00: "append",
-    0x100: "replace",
-}
+_VERBS: dict[int, _Placing] = {0x600: "add", 0x400: "prepend", 0xC00: "append", 0x100: "replace"}
 
 
 def is_event(datagram: bytes) -> bool:
