@@ -28,6 +28,7 @@ from hostrouting.boot.layout import (
     READY_LINKS,
     READY_UNIT,
     READY_WANTS,
+    RETRY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNFINISHED,
@@ -35,7 +36,6 @@ from hostrouting.boot.layout import (
     WATCH_UNITS,
     BootUnit,
     drop_in_of,
-    gate_drop_in,
     ready_unit,
     unit_path,
     units_in,
@@ -245,7 +245,7 @@ class Boot:
         """
         findings = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
         for gate in self._gates:
-            if self._disk.differs(gate_drop_in(gate)):
+            if not self._disk.has(drop_in_of(gate)):
                 states = self._services.loaded(ctx, gate)
                 running = [state.name for state in states if state.is_running]
                 reason = "keeps running; its gate checks routing from its next start on"
@@ -404,6 +404,12 @@ class Boot:
         # waits 90 s for a program that hangs.
         self._stop_removed(ctx, WATCH_UNITS)
         self._services.daemon_reload(ctx)
+        # A run of an earlier script does not understand the answers of a later one.
+        if self._services.state(ctx, RETRY_UNIT).is_running and self._disk.has(
+            unit_path(RETRY_UNIT)
+        ):
+            self._services.stop(ctx, RETRY_UNIT)
+            self._services.start(ctx, RETRY_UNIT)
         # After the reload: before, a gate that restarts by itself would be held again.
         release_ungated(ctx, self._services)
         # All units of hostrouting, because a killed run may have removed more than this one.

@@ -55,14 +55,14 @@ _PREFIX = "hostrouting-"
 LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
-    b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
+    b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
 )
 _APPLY = f"hostrouting apply {INTENT_PATH}"
 #: Replaces a configured script that was lost until its task installs it again: gates stay closed.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
 echo "<3>the script $0 was lost, so routing is not checked; run: {_APPLY}" >&2
-exit 1
+exit 12
 """.encode()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import read_json
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
@@ -119,6 +119,15 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
         step = "give the path of a config, or apply one"
         raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}; {step}")])
     return config
+
+
+def mode_of(content: bytes | None) -> OverlapMode:
+    """Return the mode of the gates for the content of an intent; raise InvalidConfigError.
+
+    Without expected CIDRs nothing is proven, and an accident holds no gate.
+    """
+    overlap = (_config_of(content) or HostRoutingConfig()).route_overlap
+    return overlap.mode if overlap.cidrs else OverlapMode.WARN
 
 
 # `Watch` reads it before each repair, and it hardly ever changes.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from importlib.abc import ResourceLoader
 
+    from hostrouting.config import OverlapMode
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
@@ -190,18 +191,47 @@ def links_of(unit: BootUnit) -> list[str]:
     ]
 
 
-def gating_list(names: Collection[str]) -> BootFile:
+def gating_entry(unit: BootUnit) -> str:
+    r"""Return the entry of a unit in the list of those that gates ask.
+
+    A script gives a token of its own. Other files have none, so the entry has their checksum: of a
+    file that was cut, nft loads what is left, and succeeds.
+
+    >>> unit = BootUnit("a.service", (BootFile("/etc/aks-flex-node/a.sh", b"exit 10\n"),))
+    >>> gating_entry(unit)
+    'a'
+    """
+    import hashlib  # loads OpenSSL
+
+    name = unit.name.removesuffix(".service")
+    script = unit.files[0]
+    if script.path.endswith(".sh"):
+        return name
+    return f"{name}:{hashlib.sha256(script.content).hexdigest()}"
+
+
+def gating_list(entries: Collection[str]) -> BootFile:
     r"""Return the list of units whose scripts the gates run: first the routes, last their check.
 
-    >>> gating_list(["check-route-overlap.service", "static-routes.service"]).content
-    b'static-routes\ncheck-route-overlap\n'
+    Its last line is always the same: without it, the list was cut.
+
+    >>> gating_list(["check-route-overlap", "static-routes"]).content
+    b'static-routes\ncheck-route-overlap\nend\n'
     """
-    first = "static-routes.service"
-    last = "check-route-overlap.service"
-    in_order = sorted(names, key=lambda name: (name == last, name != first))
-    # Without names it has an empty line: an empty file is damaged.
-    text = "\n".join(name.removesuffix(".service") for name in in_order)
-    return BootFile(GATING_PATH, f"{text}\n".encode())
+    first = "static-routes"
+    last = "check-route-overlap"
+    in_order = sorted(entries, key=lambda entry: (entry == last, entry != first, entry))
+    return BootFile(GATING_PATH, "".join(f"{line}\n" for line in [*in_order, "end"]).encode())
+
+
+def gating_entries(content: bytes | None) -> list[str]:
+    r"""Return the entries of a list on the disk; of a list that was lost or cut, those that it has.
+
+    >>> gating_entries(b"static-routes\ncheck-route-overlap\nend\n")
+    ['static-routes', 'check-route-overlap']
+    """
+    lines = (content or b"").decode(errors="replace").split()
+    return [line for line in lines if line != "end"]
 
 
 def drop_in_of(gate: str) -> str:
@@ -220,9 +250,13 @@ def ready_unit() -> BootUnit:
     return BootUnit(name=READY_UNIT, files=tuple(files))
 
 
-def gate_drop_in(gate: str) -> BootFile:
-    """Return the drop-in of a gate, the same for all gates."""
-    return BootFile(drop_in_of(gate), read_asset(__file__, DROP_IN_NAME))
+def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
+    """Return the drop-in of a gate: the same for all gates, but for the mode.
+
+    The mode is in the drop-in because it decides what becomes of a gate whose script is lost.
+    """
+    text = read_asset(__file__, DROP_IN_NAME)
+    return BootFile(drop_in_of(gate), text.replace(b"@MODE@", str(mode).encode()))
 
 
 def program_path(files: FileStore, name: str) -> str | None:

@@ -19,7 +19,7 @@ from hostrouting.boot.generation import (
     generation_folders,
     link_of,
 )
-from hostrouting.boot.intent import UNCHANGED, Intent, Part
+from hostrouting.boot.intent import UNCHANGED, Intent, Part, mode_of
 from hostrouting.boot.layout import (
     GATE_UNITS,
     GATING_PATH,
@@ -32,6 +32,8 @@ from hostrouting.boot.layout import (
     Departure,
     drop_in_of,
     gate_drop_in,
+    gating_entries,
+    gating_entry,
     gating_list,
     links_of,
     ready_unit,
@@ -39,7 +41,8 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import FileState, change_of, state_of
-from hostrouting.config import OWN_UNITS
+from hostrouting.config import OWN_UNITS, OverlapMode
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host.units import MASK
 from phases import Change
 
@@ -99,9 +102,17 @@ class Steps:
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
         wanted = scripts | self._gating(units, present) | intent
         written, switched, discarded = self._exchange(wanted, present)
+        gates = self._disk.gates()
+        mode = self._mode(intent)
+        drop_ins = [gate_drop_in(gate, mode) for gate in self._gates if units]
         steps = []
         if not intent and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
+        if mode is OverlapMode.STRICT:
+            # The gates that are there are strict before the scripts are, and until they are not.
+            for file in drop_ins:
+                if self._disk.has(file.path):
+                    steps += self._put(file)
         steps += written
         for path in (*intent, GATING_PATH):
             steps += self._put(BootFile(path, b""))
@@ -109,12 +120,11 @@ class Steps:
             steps += self._install(unit, is_optional=not unit.is_gating)
         if units:
             steps += [*switched, *self._install(ready_unit())]
-        gates = self._disk.gates()
         steps += self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates)
-        if units:
-            for gate in self._gates:
-                steps += self._put(gate_drop_in(gate))
-        else:
+        for file in drop_ins:
+            if mode is not OverlapMode.STRICT or not self._disk.has(file.path):
+                steps += self._put(file)
+        if not units:
             steps += switched
         removed = []
         for name, paths in departures:
@@ -124,6 +134,15 @@ class Steps:
         if units or gates:
             steps += self._remove(self._disk.foreign_links(*units))
         return [*steps, *discarded]
+
+    def _mode(self, intent: Mapping[str, bytes]) -> OverlapMode:
+        """Return the mode of the gates for an intent; that of the gates on the disk if damaged."""
+        try:
+            return mode_of(intent.get(INTENT_PATH))
+        except InvalidConfigError:
+            texts = [self._files.read(drop_in_of(gate)) for gate in self._disk.gates()]
+            is_strict = any(text is not None and b" mode=STRICT " in text for text in texts)
+            return OverlapMode.STRICT if is_strict else OverlapMode.WARN
 
     # --- the scripts and the intent, which change at once
 
@@ -138,13 +157,17 @@ class Steps:
 
     def _gating(self, units: Sequence[BootUnit], present: set[str]) -> dict[str, bytes]:
         """Return the list of the units that gates wait for, by its path, with those that stay."""
-        names = (self._files.read(GATING_PATH) or b"").decode(errors="replace").split()
-        listed = {f"{name}.service" for name in names}
+        listed = {
+            f"{entry.partition(':')[0]}.service": entry
+            for entry in gating_entries(self._files.read(GATING_PATH))
+        }
         # A list that was lost or damaged is empty; an earlier version had links alone.
         installed = OWN_UNITS & present
-        earlier = installed & listed or installed & {*self._disk.required_units()}
+        earlier = installed & listed.keys() or installed & {*self._disk.required_units()}
         others = earlier.difference(unit.name for unit in units)
-        file = gating_list({*(unit.name for unit in units if unit.is_gating), *others})
+        entries = {gating_entry(unit) for unit in units if unit.is_gating}
+        entries |= {listed.get(name, name.removesuffix(".service")) for name in others}
+        file = gating_list(entries)
         return {file.path: file.content}
 
     def _exchange(

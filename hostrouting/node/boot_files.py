@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot.intent import Intent
+from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
     gate_drop_in,
+    gating_entry,
     gating_list,
     links_of,
     program_path,
@@ -121,11 +122,13 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     if not units:
         return RenderedFiles(files=(), links={})
     units = [*units, ready_unit()]
+    intent = Intent(config=config).file
+    mode = mode_of(intent.content)
     files = (
-        Intent(config=config).file,
-        gating_list([unit.name for unit in units if unit.is_gating]),
+        intent,
+        gating_list([gating_entry(unit) for unit in units if unit.is_gating]),
         *(file for unit in units for file in unit.files),
-        *map(gate_drop_in, config.gates),
+        *(gate_drop_in(gate, mode) for gate in config.gates),
     )
     links = {link: unit_path(unit.name) for unit in units for link in links_of(unit)}
     return RenderedFiles(files=files, links=links)

@@ -16,7 +16,7 @@ from support.boots import pids_of_machines
 from hostrouting import Configure, HostRoutingConfig, UnitError
 from hostrouting.boot import Boot, layout
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
-from hostrouting.boot.layout import GATING_PATH, read_asset
+from hostrouting.boot.layout import GATING_PATH, gating_entries, read_asset
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
 from phases.testing import ManualClock
@@ -44,7 +44,7 @@ def install(
     host: FakeHost,
     ctx: Context,
     *gates: str,
-    program: str = "exit 0\n",
+    program: str = "",
     names: tuple[str, ...] = (),
 ) -> None:
     boot = Boot(host, gates=gates or (NSPAWN,))
@@ -170,7 +170,7 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
             assert before == "upstream's"
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
         elif (tree.read(ASK) or b"") != b"an earlier one":
-            asked = (tree.read(GATING_PATH) or b"").decode().split()
+            asked = gating_entries(tree.read(GATING_PATH))
             assert asked
             for name in asked:
                 assert f"{UNITS}/{name}.service" in tree.snapshot()
@@ -259,7 +259,7 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
     gone = [departure_of(name) for name in (STATIC, CHECK)]
     Boot(host, gates=[NSPAWN]).install(
         ctx,
-        *(stand_in(name, programs.get(name, "exit 0\n")) for name in names),
+        *(stand_in(name, programs.get(name, "")) for name in names),
         *(departure for departure in gone if departure.name.removesuffix(".service") not in names),
     )
 
@@ -274,7 +274,8 @@ def boot_runs(host: FakeHost) -> dict[str, str]:
     names = [unit.removesuffix(".service") for unit in links]
     scripts = {name: (tree.read(f"/etc/aks-flex-node/{name}.sh") or b"").decode() for name in names}
     assert all(scripts.values()), "a unit whose script is missing would hold the gate"
-    return {name: script.split()[-1] for name, script in scripts.items() if "echo" in script}
+    said = {name: script.partition("echo ")[2] for name, script in scripts.items()}
+    return {name: text.split()[0] for name, text in said.items() if text}
 
 
 def machine(prepare: Story, ctx: Context) -> FakeHost:

@@ -24,14 +24,14 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     before = host.files.tree.snapshot()
     unit = stand_in(STATIC)
     assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
-    drop_in = asset("boot/10-hostrouting.conf")
+    drop_in = asset("boot/10-hostrouting.conf").replace("@MODE@", "WARN")
     assert seen(host.files.tree) == before | {
         **{file.path: file.content.decode() for file in unit.files},
         READY: asset("boot/hostrouting-ready.service"),
         f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
         f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
         **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
-        "/etc/aks-flex-node/hostrouting.units": "static-routes\n",
+        "/etc/aks-flex-node/hostrouting.units": "static-routes\nend\n",
         f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
         f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
         DROP_IN: drop_in,
@@ -72,7 +72,10 @@ def test_only_changed_files_are_written(host: FakeHost, monkeypatch: pytest.Monk
     changed = stand_in(STATIC, "echo changed\n")
     assert planned(host, changed) == ["~ /etc/aks-flex-node/static-routes.sh"]
     assert install(host, changed)
-    assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
+    assert (
+        host.files.read("/etc/aks-flex-node/static-routes.sh")
+        == b"#!/bin/bash\necho changed\nexit 10\n"
+    )
     assert reloads(host.services) == 2
     assert host.services.operations.calls.count(("stop", "static-routes.service")) == 1
 
@@ -117,7 +120,7 @@ def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
     install(host, STATIC)
     assert (
         host.files.read("/etc/aks-flex-node/hostrouting.units")
-        == b"static-routes\ncheck-route-overlap\n"
+        == b"static-routes\ncheck-route-overlap\nend\n"
     )
 
 
@@ -129,7 +132,7 @@ def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(host: FakeHost) -> No
         f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
     )
     install(host, STATIC)
-    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\n"
+    assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\nend\n"
 
 
 def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path) -> None:
@@ -145,7 +148,7 @@ def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path
     script = tmp_path / "check-route-overlap.sh"
     script.write_bytes(host.files.read("/etc/aks-flex-node/check-route-overlap.sh") or b"")
     done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 12
     assert done.stderr == (
         f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {INTENT_PATH}\n"
     )

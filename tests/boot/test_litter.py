@@ -102,7 +102,7 @@ from phases import Context
 host = Host.offline(sys.argv[1])
 for text in ("one", "two"):
     Boot(host, gates=[NSPAWN]).install(Context(timeout=60), stand_in(STATIC, f"echo {text}\\n"))
-assert host.files.read("/etc/aks-flex-node/static-routes.sh").endswith(b"echo two\\n")
+assert host.files.read("/etc/aks-flex-node/static-routes.sh").endswith(b"echo two\\nexit 10\\n")
 reset(host)
 """
 

@@ -19,10 +19,10 @@ UPSTREAM_LINKS = (
 )
 
 
-def stand_in(
-    name: str, program: str = "exit 0\n", *, unit: str = "After=network.target"
-) -> BootUnit:
-    """Return a unit shaped like that of a capability, which runs `program`, a few lines of bash."""
+def stand_in(name: str, program: str = "", *, unit: str = "After=network.target") -> BootUnit:
+    """Return a unit shaped like that of a capability, which runs `program`, a few lines of bash,
+    and then lets gates start.
+    """
     script = f"{SCRIPT_DIRECTORY}/{name}.sh"
     text = f"""\
 [Unit]
@@ -32,7 +32,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 RemainAfterExit=no
-ExecStart=flock --timeout 10 {SCRIPT_DIRECTORY} {script}
+ExecStart=/bin/bash -pc '{script}; [[ $$? == 10 ]]'
 RuntimeDirectory=aks-flex-node
 RuntimeDirectoryPreserve=yes
 [Install]
@@ -41,7 +41,7 @@ RequiredBy=hostrouting-ready.service
     return BootUnit(
         name=f"{name}.service",
         files=(
-            BootFile(script, f"#!/bin/bash\n{program}".encode()),
+            BootFile(script, f"#!/bin/bash\n{program}exit 10\n".encode()),
             BootFile(f"{UNIT_DIRECTORY}/{name}.service", text.encode()),
         ),
     )

@@ -12,7 +12,7 @@ from support.needs import require
 from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit
+from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit, Intent
 from hostrouting.host import UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl
@@ -30,9 +30,18 @@ STAND_INS = (
     stand_in(
         CHECK,
         "echo ran >> /run/aks-flex-node/check-route-overlap.ran\n"
-        "if [[ -e /etc/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 1; fi\n",
+        "if [[ -e /etc/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 11; fi\n",
         unit="After=network.target static-routes.service",
     ),
+)
+#: With it the gates are strict. The scripts are those of the stand-ins, and prove nothing.
+STRICT = Intent(
+    config=HostRoutingConfig.from_mapping(
+        {
+            "routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "STRICT"},
+            "gates": list(GATES),
+        }
+    )
 )
 #: Everything of the distribution's unit stays as it is, except its command, which would need a
 #: container image. It speaks before the unit counts as started, and so before a boot is over.
@@ -135,6 +144,7 @@ class GatedMachine(SystemdBox):
         folder: Path,
         *,
         units: tuple[BootUnit, ...] = STAND_INS,
+        intent: Intent = STRICT,
         arrange: Callable[[Host], object] | None = None,
         prepare: str = "",
         overlap: bool = False,
@@ -143,7 +153,7 @@ class GatedMachine(SystemdBox):
         image = folder / "image"
         write_machines(image)
         for unit in units:
-            Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit)
+            Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit, intent)
         if arrange is not None:
             arrange(Host.offline(image))
         super().__init__(

@@ -101,8 +101,12 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
 
 
 LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
-UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
-NO_TEXT = 2 * f"/etc/aks-flex-node/{CHECK}.sh: " + "cannot execute binary file"
+UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
+NO_TEXT = (
+    f"it ended with 126, which proves nothing; {APPLY}: "
+    + 2 * f"/etc/aks-flex-node/{CHECK}.sh: "
+    + "cannot execute binary file"
+)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ SETTINGS = {
 #: A check that takes its time while there is an overlap.
 SLOW_CHECK = stand_in(
     CHECK,
-    "if [[ -e /etc/overlap ]]; then [[ ${1-} == now ]] || sleep 1.5; exit 1; fi\n",
+    "if [[ -e /etc/overlap ]]; then [[ ${1-} == now ]] || sleep 1.5; exit 11; fi\n",
     unit="After=network.target static-routes.service",
 )
 
@@ -100,7 +100,7 @@ class TestTheGatesGo:
             if again:
                 machine.boot.install(machine.ctx, ASKING)
             # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
-            machine.until("mv /run/ask /run/asked && echo 1 > /run/asked; pgrep -xf 'sleep 3'")
+            machine.until("mv /run/ask /run/asked && echo 11 > /run/asked; pgrep -xf 'sleep 3'")
             machine.wait_until_up(KUBE, after=cursor)
             machine.wait_for_retry()
             assert machine.state(KUBE).is_running
@@ -168,7 +168,7 @@ def test_a_unit_that_is_stopped_while_recovery_asks(tmp_path: Path) -> None:
         machine.mend_routing()
         machine.run("cat", "/run/asks")
         machine.systemctl("stop", KUBE)
-        machine.run("sh", "-c", "mv /run/ask /run/asked; echo 0 > /run/asked")
+        machine.run("sh", "-c", "mv /run/ask /run/asked; echo 10 > /run/asked")
         machine.wait_for_retry()
         machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
         assert machine.payloads() == []
@@ -179,10 +179,10 @@ def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
     ask = "/etc/aks-flex-node/hostrouting-ask.sh"
     script = f"""{ask} & cat /run/asks
         {ask} & until pgrep -x flock; do sleep 0.1; done
-        echo 0 > /run/ask; cat /run/asks; echo 1 > /run/ask; wait $!"""
+        echo 10 > /run/ask; cat /run/asks; echo 11 > /run/ask; wait $!"""
     with GatedMachine(tmp_path, units=(ASKING,)) as machine:
         machine.run("mkfifo", "/run/ask", "/run/asks")
-        assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 1
+        assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 11
 
 
 def test_dependents(tmp_path: Path) -> None:

@@ -2,61 +2,124 @@
 # Asks whether routing is right now; run by the drop-in of each gate, and by hostrouting-retry.sh.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
-#   hostrouting-ask.sh [GATE]        GATE: the unit that is about to start
+#   hostrouting-ask.sh [GATE MODE]        GATE: the unit that is about to start. MODE: WARN or STRICT
 #
-# Runs the scripts of the units in /etc/aks-flex-node/hostrouting.units, which do not wait then. Exits 0 if all succeed, 75
-# if another run holds the lock, otherwise 1 with the reason: a line, if it is as before. The units themselves are started
-# only if their states or messages are out of date.
+# Runs the scripts of the units in /etc/aks-flex-node/hostrouting.units, which do not wait then. The exit status is
+#
+#   10    GATE may start. A script that was cut, lost or killed ends with another status, and so does this one.
+#   11    routing is wrong, or unknown under STRICT: GATE is refused.
+#   12    routing is unknown: something has failed. Of a gate only under WARN, since STRICT refuses it.
+#   75    the same, because another run holds the lock.
+#
+# Without GATE the reason is printed: a line, if it is as before. The units themselves are started only if their states
+# or messages are out of date.
 
 set -fu
+shopt -s extglob
 # A gate has an environment of its own.
 umask 022
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 folder=/etc/aks-flex-node run=/run/aks-flex-node systemd=/etc/systemd/system
 # It changes together with the scripts. What is not in it is not asked, and all that is in it must be there.
-list=$folder/hostrouting.units
-status=75 unit='' units=() reason="another hostrouting-ask.sh has held $run/hostrouting.answer for 10 s"
+list=$folder/hostrouting.units answer=$run/hostrouting.answer
+apply='run: @hostrouting apply@'
+status=75 unit='' reason="another hostrouting-ask.sh has held $answer for 10 s"
+
+# Set `entries` to those of the list: a unit, and after a colon the checksum of a file that is no script. The last line is
+# `end`: without it, the list was cut.
+read_list() {
+    local text
+    entries=()
+    text=$(< "$list") || return
+    [[ $'\n'$text == *$'\nend' ]] || return
+    entries=(${text%end})
+    # A name is a part of paths.
+    [[ " ${entries[*]} " != *[!a-z0-9:\ -]* ]]
+}
+
+# Print what the script of an entry prints, and return its exit status.
+run_entry() { # entry
+    local name=${1%%:*}
+    [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" now
+    # Of a file that was cut, nft loads what is left, and succeeds.
+    if [[ $(exec sha256sum < "$folder/$name.nft") != "${1#*:} "* ]]; then
+        echo "$folder/$name.nft is not the file of the last apply; $apply"
+        return 12
+    fi
+    timeout 15 nft -f "$folder/$name.nft"
+    case $? in
+        0) return 10 ;;
+        1) return 11 ;;
+        *) return 12 ;;
+    esac
+}
 
 # Run the scripts; set `status`, the `unit` that does not succeed, its reason, and `ran` if its script ran.
 look() {
-    local file command && status=1 unit='' ran='' reason="$list is lost; run: @hostrouting apply@"
-    # `read` succeeds at a NUL, which a power cut may have left.
-    [[ -f $list && -s $list ]] && ! read -rd '' -a units < "$list" || return
-    for unit in "${units[@]}"; do
-        file=$folder/$unit.sh command=("$BASH" -p "$file" now) ran=''
-        [[ $unit != probe-snat ]] || file=$folder/probe-snat.nft command=(nft -f "$file")
-        reason='its unit file or script is lost or masked; run: @hostrouting apply@'
-        # A mask is no regular file. An empty script would succeed, and so would NULs, if not in bash itself.
-        [[ -f $systemd/$unit.service && -s $file ]] && ran=yes && reason=$(exec timeout 15 "${command[@]}" 2>&1) || return
+    local entry entries
+    status=12 unit='' ran='' units=() reason="$list is lost or damaged; $apply"
+    read_list 2> /dev/null || return
+    units=("${entries[@]%%:*}")
+    for entry in "${entries[@]}"; do
+        unit=${entry%%:*} ran=''
+        reason="its unit file or script is lost or masked; $apply"
+        # A mask is no regular file.
+        [[ -f $systemd/$unit.service ]] || return
+        [[ -s $folder/$unit.sh || $entry == *:* ]] || return
+        ran=yes
+        reason=$(run_entry "$entry" 2>&1)
+        case $? in
+            10) ;;
+            11) status=11 && return ;;
+            12) return ;;
+            *) reason="it ended with $?, which proves nothing; $apply${reason:+: $reason}" && return ;;
+        esac
         [[ ! $reason ]] || echo "$reason" >&2
     done
-    status=0
+    status=10 unit=''
 }
 
 # The same, one run at a time. A hundred gates may ask at once: an answer to a question that began later is theirs, too.
 ask() {
-    local asked began='' was='' known=''
+    local asked now opened='' began='' was='' known='' text=''
+    local times='+([0-9]).+([0-9]) +([0-9]).+([0-9]) +([0-9]).+([0-9])'
     read -r asked _ < /proc/uptime
-    # Another user that could open the file could hold its lock.
+    if ! type -P flock > /dev/null; then
+        status=12 reason='there is no program flock; install util-linux'
+        return
+    fi
+    [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
+    # Another user that could open the file could hold its lock. Where it cannot be made, runs may overlap.
     umask 077
-    { exec 9<> "$run/hostrouting.answer"; } 2> /dev/null || exec 9< "$0"
+    { exec 9<> "$answer"; } 2> /dev/null && opened=yes
     umask 022
-    flock --timeout 10 9 || return
-    { read -r began was unit && read -r reason; } 2> /dev/null < "$run/hostrouting.answer"
-    [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && status=$was && exec 9<&- && return
-    [[ ! -e $run/route-overlap.detected ]] || was=1
-    read -r began _ < /proc/uptime
+    [[ ! $opened ]] || flock --timeout 10 9 || return
+    # What another user wrote is no answer.
+    if [[ -O $run && -O $answer ]]; then
+        { read -r began was unit && read -r text; } 2> /dev/null < "$answer"
+    fi
+    [[ $was == @(10|11|12) ]] || was='' began=''
+    read -r now _ < /proc/uptime
+    # Bash would run a command in a number that it has not matched.
+    # shellcheck disable=SC2053 # A pattern.
+    if [[ "$began $asked $now" == $times ]] && ((10#${asked/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})); then
+        status=$was reason=$text
+        exec 9<&-
+        return
+    fi
+    [[ ! -e $run/route-overlap.detected ]] || was=11
+    began=$now
     look
     # The others have the first fact in a line.
     reason=${reason//<[0-9]>/} known=$reason
     [[ ${known%%$'\n'*} != *: ]] || known=${known#*:$'\n'  }
     [[ $known == 'as before, since '* ]] || known="as before, since $(printf '%(%H:%M)T'): ${known%%$'\n'*}"
-    { echo "$began $status $unit"$'\n'"$known" > "$run/hostrouting.answer"; } 2> /dev/null
+    { echo "$began $status $unit"$'\n'"$known" > "$answer"; } 2> /dev/null
     exec 9<&-
     # Start the units if their states are out of date, or their last messages.
-    if ((status == 0)); then
-        [[ $was != 0 ]] && systemctl is-failed --quiet "${units[@]}" || return
+    if ((status == 10)); then
+        [[ $was != 10 && ${#units[@]} -gt 0 ]] && systemctl is-failed --quiet "${units[@]}" || return
     elif systemctl is-failed --quiet "$unit"; then
         [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]] || return
     fi
@@ -64,33 +127,44 @@ ask() {
     [[ ! $ran ]] || systemctl start --no-block hostrouting-ready.service 2> /dev/null
 }
 
+# Succeed unless the gate has to be refused; end if routing is unknown under WARN.
+may_start() {
+    ask
+    reason="${unit:+$unit: }${reason:-it ended without a message}"
+    ((status != 10)) || return 0
+    ((status != 11)) && [[ $mode == WARN ]] || return
+    echo "<4>hostrouting: $gate: ${reason//$'\n'/$'\n<4>'}"
+    exit 12
+}
+
+if (($# == 0)); then
+    ask
+    ((status == 10)) || echo "${unit:+$unit: }${reason:-it ended without a message}"
+    exit "$status"
+fi
+gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
 # No gate waits for optional rules, and each start loads them anew.
-[[ ! -L $systemd/hostrouting-ready.service.wants/probe-snat.service || $# == 0 ]] || systemctl start --no-block probe-snat.service
-ask
-reason="${unit:+$unit: }${reason:-it ended without a message}"
-(($#)) || { ((status == 0)) || echo "$reason" && exit "$status"; }
-held=hostrouting-held@$1.service
-if ((status)); then
+[[ ! -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]] || systemctl start --no-block probe-snat.service
+if ! may_start; then
     # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it goes on.
     pause=3
-    [[ $(systemctl show --property=NRestarts -- "$1") == NRestarts=0 ]] || pause=10
-    echo "<3>hostrouting: $1 is refused: ${reason//$'\n'/$'\n<3>'}"
+    [[ $(systemctl show --property=NRestarts -- "$gate") == NRestarts=0 ]] || pause=10
+    echo "<3>hostrouting: $gate is refused: ${reason//$'\n'/$'\n<3>'}"
     sleep "$pause"
     # A stop of the unit may have ended its start, and not this script (KillMode=process).
-    kill -0 "$PPID" 2> /dev/null || exit 1
+    kill -0 "$PPID" 2> /dev/null || exit 11
     # It may be right now, and the unit need not wait for its RestartSec=.
-    ask
-fi
-if ((status)); then
-    # Without an answer of systemd, which may execute itself anew, it still is a gate.
-    paths=$(systemctl show --property=DropInPaths -- "$1")
-    if [[ $paths != DropInPaths=* || $paths == */10-hostrouting.conf* ]]; then
-        # A reset, which has forgotten this unit, and an apply may have taken place meanwhile.
-        systemctl is-active --quiet "$held" || systemctl start --no-block "$held"
-        exit 1
+    if ! may_start; then
+        # Without an answer of systemd, which may execute itself anew, it still is a gate.
+        paths=$(systemctl show --property=DropInPaths -- "$gate")
+        if [[ $paths != DropInPaths=* || $paths == */10-hostrouting.conf* ]]; then
+            # A reset, which has forgotten this unit, and an apply may have taken place meanwhile.
+            systemctl is-active --quiet "$held" || systemctl start --no-block "$held"
+            exit 11
+        fi
+        # Nothing would start this unit later.
+        echo "<4>hostrouting: $gate is no gate any more"
     fi
-    # Nothing would start this unit later.
-    echo "<4>hostrouting: $1 is no gate any more"
 fi
 systemctl stop --no-block "$held" 2> /dev/null
-exit 0
+exit 10

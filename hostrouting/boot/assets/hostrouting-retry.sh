@@ -119,6 +119,26 @@ start_dependents() {
     { printf '%s\n' "${!noted[@]}" > "$run/hostrouting.held"; } 2> /dev/null
 }
 
+# Succeed if the drop-in of a gate has the mode WARN.
+only_warns() { # gate
+    local path
+    for path in ${is[$1 DropInPaths]}; do
+        [[ $path == */10-hostrouting.conf ]] || continue
+        grep --quiet ' mode=WARN ' "$path" && return
+    done
+    return 1
+}
+
+# Start the held units, although routing is unknown, but for those of STRICT.
+release_unknown() {
+    local gate
+    for gate in "${!held[@]}"; do
+        # shellcheck disable=SC2016
+        only_warns "$gate" || unset -v 'held[$gate]'
+    done
+    release 'routing is unknown, and the mode is WARN'
+}
+
 while read -r gate; do [[ ! $gate ]] || noted[$gate]=1; done 2> /dev/null < "$run/hostrouting.held"
 while list_held; start_dependents; ((${#held[@]})); do
     for ((i = 0; i < pause; i++)); do [[ -e $wake ]] || sleep 1; done
@@ -128,14 +148,27 @@ while list_held; start_dependents; ((${#held[@]})); do
         " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]; then
         list_held
         release 'the gates are disabled'
-    elif said=$(/etc/aks-flex-node/hostrouting-ask.sh); then
-        # Read again: a unit may have been stopped meanwhile.
-        list_held
-        release 'routing is right'
-    elif (($? == 75)); then
-        ((quiet += 10, pause = 2))
-    elif [[ $said != *': as before, since '* && $said != "$told" ]] && ((quiet >= 60)); then
-        told=$said quiet=0
-        echo "<4>hostrouting: units are held: ${said//$'\n'/$'\n<4>'}"
+    else
+        said=$(/etc/aks-flex-node/hostrouting-ask.sh)
+        case $? in
+            10)
+                # Read again: a unit may have been stopped meanwhile.
+                list_held
+                release 'routing is right'
+                continue
+                ;;
+            75) ((quiet += 10, pause = 2)) && continue ;;
+            # That of another release, whose retry is another one, too.
+            0) exec "$0" ;;
+            11) ;;
+            *)
+                list_held
+                release_unknown
+                ;;
+        esac
+        if [[ $said != *': as before, since '* && $said != "$told" ]] && ((quiet >= 60)); then
+            told=$said quiet=0
+            echo "<4>hostrouting: units are held: ${said//$'\n'/$'\n<4>'}"
+        fi
     fi
 done

@@ -4,6 +4,8 @@
 #
 #   check-route-overlap.sh [now]        now: do not wait
 #
+# Exits 10 if gates may start: all is fine, or the mode is WARN. Exits 11 otherwise; with any other status it was cut.
+#
 # Each apply writes this file again: to change it, change hostRouting.routeOverlap in the agent's config.
 # It needs only bash and ip. The deciding route can change only where a route or a selector of a policy rule begins or
 # ends: the CIDRs are cut there, and the kernel is asked about one address of each part.
@@ -31,7 +33,7 @@ fabric_networks=(@NETWORKS@)
 after=(@AFTER@)
 # @end@
 
-((${#cidrs[@]})) || exit 0
+((${#cidrs[@]})) || exit 10
 
 # @SHARED@
 # @if auto@
@@ -321,8 +323,8 @@ conclude() { # marker, the other marker, lines for it, exit status, priority, ve
 
 conclude_badly() { # lines for the marker, verdict
   local verdict="$2"$'\n''The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right.'
-  [[ $mode == STRICT ]] && conclude "$detected" "$ok" "$1" 1 3 "$verdict"
-  conclude "$detected" "$ok" "$1" 0 4 "$2"
+  [[ $mode == STRICT ]] && conclude "$detected" "$ok" "$1" 11 3 "$verdict"
+  conclude "$detected" "$ok" "$1" 10 4 "$2"
 }
 
 cannot_prove() { conclude_badly "the check itself failed: $trouble" "cannot prove anything: $trouble"; }
@@ -575,7 +577,7 @@ pass() {
   # @if after@
   [[ ! $refusals ]] || conclude_badly "${refusals#?}" "${refusals#?}$notes"
   # @end@
-  conclude "$ok" "$detected" "$REPLY $way" 0 "$level" "$REPLY $way$notes"
+  conclude "$ok" "$detected" "$REPLY $way" 10 "$level" "$REPLY $way$notes"
 }
 
 use_ipv4

@@ -4,9 +4,9 @@
 #
 #   static-routes.sh [now]        now: do not wait
 #
-# Exits 0 if every route below is in force and no other route has hostrouting's protocol. Otherwise it exits 1, keeps the
-# changes that succeeded, and logs the reason for each route. It waits for a default route, a device or an address that
-# may be late. It changes no foreign route: one in the place of a route below stays after it, and decides again once that
+# Exits 10 if every route below is in force and no other route has hostrouting's protocol. Otherwise it exits 11, keeps the
+# changes that succeeded, and logs the reason for each route; with any other status it could not look, or was cut. It waits
+# for a default route, a device or an address that may be late. It changes no foreign route: one in the place of a route below stays after it, and decides again once that
 # is removed. What takes more than a few looks at the tables it leaves to an apply, and to watch.
 # ip's output has no patterns for file names.
 set -fu
@@ -77,7 +77,7 @@ carry_out() {
   [[ $batch ]] && why=()
   # ip finds the default routes only by a dump of the whole table.
   look "$batch" "${open:+route show table main exact default}" "${tables[$family]}" "route show table all proto $protocol" \
-    || finish 1 3 "cannot see or change routes: $trouble"
+    || finish 12 3 "cannot see or change routes: $trouble"
   read_answers && ((${#failed[@]})) && split "$batch"
   for n in "${!failed[@]}"; do
     line=${lines[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
@@ -118,7 +118,7 @@ begin() {
   local batch=''
   if ((!${#families[@]})); then
     ((${#repaired[@]})) && repaired=("repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}")
-    if [[ $verdict ]]; then finish 1 3 "${verdict%$'\n'}"; else finish 0 5 "routes in force: $total"; fi
+    if [[ $verdict ]]; then finish 11 3 "${verdict%$'\n'}"; else finish 10 5 "routes in force: $total"; fi
   fi
   declare -gA hidden=() why=() steps=()
   family=${families[0]} families=("${families[@]:1}") absent=() todo=() surplus=()
