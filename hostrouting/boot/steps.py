@@ -103,17 +103,11 @@ class Steps:
         wanted = scripts | self._gating(units, present) | intent
         written, switched, discarded = self._exchange(wanted, present)
         gates = self._disk.gates()
-        mode = self._mode(intent)
-        drop_ins = [gate_drop_in(gate, mode) for gate in self._gates if units]
+        strict, drop_ins = self._gate_steps(intent) if units else ([], [])
         steps = []
         if not intent and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
-        if mode is OverlapMode.STRICT:
-            # The gates that are there are strict before the scripts are, and until they are not.
-            for file in drop_ins:
-                if self._disk.has(file.path):
-                    steps += self._put(file)
-        steps += written
+        steps += [*strict, *written]
         for path in (*intent, GATING_PATH):
             steps += self._put(BootFile(path, b""))
         for unit in units:
@@ -121,11 +115,7 @@ class Steps:
         if units:
             steps += [*switched, *self._install(ready_unit())]
         steps += self._remove(drop_in_of(gate) for gate in gates if gate not in self._gates)
-        for file in drop_ins:
-            if mode is not OverlapMode.STRICT or not self._disk.has(file.path):
-                steps += self._put(file)
-        if not units:
-            steps += switched
+        steps += drop_ins if units else switched
         removed = []
         for name, paths in departures:
             removed += [*self._disk.links_to(name), unit_path(name), *paths]
@@ -134,6 +124,21 @@ class Steps:
         if units or gates:
             steps += self._remove(self._disk.foreign_links(*units))
         return [*steps, *discarded]
+
+    def _gate_steps(self, intent: Mapping[str, bytes]) -> tuple[list[Step], list[Step]]:
+        """Return the steps for the drop-ins to write before the scripts, and for those after them.
+
+        A gate becomes strict before its scripts are, and stays so until they are not. A new gate
+        waits for the files that it needs.
+        """
+        mode = self._mode(intent)
+        before: list[Step] = []
+        after: list[Step] = []
+        for gate in self._gates:
+            drop_in = gate_drop_in(gate, mode)
+            is_first = mode is OverlapMode.STRICT and self._disk.has(drop_in.path)
+            (before if is_first else after).extend(self._put(drop_in))
+        return before, after
 
     def _mode(self, intent: Mapping[str, bytes]) -> OverlapMode:
         """Return the mode of the gates for an intent; that of the gates on the disk if damaged."""

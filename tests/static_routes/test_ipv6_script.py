@@ -64,7 +64,7 @@ def test_all_is_well(node: KernelNode) -> None:
         StaticRoute(destination=text) for text in ("fd00:1::/48", "fd00:1::9/128", "10.9.0.0/16")
     ]
     for _ in range(2):
-        assert boot(node, *routes) == (0, ["routes in force: 3"])
+        assert boot(node, *routes) == (10, ["routes in force: 3"])
         assert ours(node) == [
             "fd00:1::9 via fe80::a dev e0 metric 1",
             "fd00:1::/48 via fe80::a dev e0 metric 1",
@@ -97,7 +97,7 @@ def test_which_default_route_completes_a_route(
     """The same as for the task, which test_differential.py compares."""
     for command in commands.split("; "):
         node.ip(f"-6 route {command}")
-    assert boot(node, StaticRoute(destination="fd00:1::/48")) == (0, ["routes in force: 1"])
+    assert boot(node, StaticRoute(destination="fd00:1::/48")) == (10, ["routes in force: 1"])
     assert ours(node) == [f"fd00:1::/48 {completed} metric 1"]
 
 
@@ -109,7 +109,7 @@ def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
         static_route("10.9.0.0/16 via fe80::a dev e0"),
     ]
     for _ in range(2):
-        assert boot(node, *routes) == (0, ["routes in force: 2"])
+        assert boot(node, *routes) == (10, ["routes in force: 2"])
     assert [line.strip() for line in node.ip("-4 route show proto 142").splitlines()] == [
         "10.8.0.0/16 via inet6 fe80::b dev e1",
         "10.9.0.0/16 via inet6 fe80::a dev e0",
@@ -125,7 +125,7 @@ def test_without_ipv6(node: KernelNode) -> None:
         static_route("10.9.0.0/16 via 10.224.0.1 dev e1"),
     ]
     status, [line] = boot(node, *routes)
-    assert status == 1
+    assert status == 11
     reason = f"table main has no IPv6 default route; see {GIVERS[IPV6]}, or "
     assert line.startswith(f"refused: fd00:1::/48 via ? dev ? metric 1: {reason}")
     assert node.ip("-4 route show proto 142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
@@ -136,7 +136,7 @@ def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 0
     node.ip("-6 neigh replace fe80::a dev e0 nud failed")
-    assert boot(node, route) == (0, ["routes in force: 1"])
+    assert boot(node, route) == (10, ["routes in force: 1"])
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_place_that_another_program_holds(
         node.ip(f"-6 {command}")
     before = shown(node)
     refused = f"refused: {route}: {reason}"
-    assert boot(node, route) == (1, [refused])
+    assert boot(node, route) == (11, [refused])
     assert shown(node) == before
 
 
@@ -180,13 +180,13 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     before = shown(node)
     assert "nexthop" in before[0]
     status, [line] = boot(node, route)
-    assert status == 1
+    assert status == 11
     assert line.startswith(f"refused: {route}: 'fd00:1::/48 proto 142 metric 1")
     assert shown(node) == before
     other = static_route("fd00:7::/48 via fe80::a dev e0")
     for _ in range(2):
         status, [line] = boot(node, other)
-        assert status == 0
+        assert status == 10
         assert line == "routes in force: 1"
     assert {*before} <= {*shown(node)}
 
@@ -200,7 +200,7 @@ def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None
     node.ip("-6 route add default via fe80::9 dev e1 metric 9 proto ra")
     routes = [StaticRoute(destination="fd00:1::/48")]
     for now in False, True:
-        assert boot(node, *routes, now=now) == (0, ["routes in force: 1"])
+        assert boot(node, *routes, now=now) == (10, ["routes in force: 1"])
     [route] = kernel_of(node).routes_of(OUR_PROTOCOL, IPV6)
     assert route.dev == "e0"
     backend = kernel_of(node)

@@ -191,7 +191,7 @@ class TestRunning:
         status, said = boot(
             node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1
         )
-        assert status == 1
+        assert status == 11
         assert [line.partition(": ")[0] for line in said] == ["waiting up to 1 s", "refused"]
         assert all(reason in line for line in said)
         assert ours(node) == [ours_of(whole)]
@@ -207,7 +207,7 @@ class TestRunning:
         assert (tmp_path / "waited").exists()
         assert wait.startswith("waiting up to 1 s: ")
         assert (status, lines) == at_once
-        assert status == 1
+        assert status == 11
 
     def test_a_start_after_the_first_verdict_does_not_wait(
         self, node: KernelNode, tmp_path: Path
@@ -223,7 +223,7 @@ class TestRunning:
         node.ip("route flush proto 142")
         status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
         verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: table main has no IPv4 default route"
-        assert (status, line.partition("; ")[0]) == (1, verdict)
+        assert (status, line.partition("; ")[0]) == (11, verdict)
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
     def test_a_repair_is_told_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ class TestRunning:
         for line in mine:
             node.ip(f"route add proto 142 {line}")
         first, second = static_route("172.20.1.0/24 metric 5"), static_route("172.20.2.0/24")
-        assert boot(node, first, second) == (0, ["routes in force: 2"])
+        assert boot(node, first, second) == (10, ["routes in force: 2"])
         assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
         for kept in "via 10.224.0.1 metric 5", "dev eth0 metric 5":
             assert boot(node, static_route(f"172.20.1.0/24 {kept}"))[0] == 0
@@ -296,7 +296,7 @@ class TestRunning:
         """
         several = "nexthop via 10.224.0.1 dev eth0 nexthop dev ib0"
         node.ip(f"route add 172.20.1.0/24 proto 142 {several}")
-        assert boot(node, ROUTE, now=now) == (0, ["routes in force: 1"])
+        assert boot(node, ROUTE, now=now) == (10, ["routes in force: 1"])
         assert ours(node) == [ours_of(ROUTE)]
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
@@ -311,7 +311,7 @@ class TestRunning:
         """
         node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
         node.ip("link set ib0 down")
-        assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
+        assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (10, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
 
     @pytest.mark.parametrize("now", [False, True])
@@ -333,18 +333,18 @@ class TestRunning:
             "it decides again when ours is removed"
         )
         told = ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])]
-        assert boot(node, ROUTE, now=now) == (0, told)
+        assert boot(node, ROUTE, now=now) == (10, told)
         both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {theirs} \n"
         assert node.ip("route show 172.20.1.0/24") == both
-        assert boot(node, ROUTE) == (0, ["routes in force: 1"])
-        assert boot(node) == (0, ["routes in force: 0"])
+        assert boot(node, ROUTE) == (10, ["routes in force: 1"])
+        assert boot(node) == (10, ["routes in force: 0"])
         assert node.ip("route show 172.20.1.0/24") == f"172.20.1.0/24 {theirs} \n"
 
     def test_a_connected_route_that_came_after_ours(self, node: KernelNode) -> None:
         """After a flap the kernel's own route follows ours, which stays, and is put first again."""
         assert boot(node, ROUTE)[0] == 0
         node.ip("address add 172.20.1.4/24 dev ib0")
-        assert boot(node, ROUTE) == (0, ["routes in force: 1"])
+        assert boot(node, ROUTE) == (10, ["routes in force: 1"])
         node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
         assert boot(node, ROUTE)[0] == 0
         assert [line.split()[2] for line in node.ip("route show 172.20.1.0/24").splitlines()] == [
@@ -355,7 +355,7 @@ class TestRunning:
         node.ip("route del 172.20.1.0/24 proto 142")
         node.ip("route del 172.20.1.0/24 proto dhcp")
         status, (line,) = boot(node, ROUTE)
-        assert (status, line.partition(": '")[0]) == (1, f"refused: {ours_of(ROUTE)}")
+        assert (status, line.partition(": '")[0]) == (11, f"refused: {ours_of(ROUTE)}")
 
     @pytest.mark.parametrize("is_first", [False, True])
     @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ class TestRunning:
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
         status, [line] = boot(node, ROUTE, waits=3600, environment={"PATH": str(tmp_path)})
         reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
-        assert status == 1
+        assert status == 11
         assert f"cannot see or change routes: {reason}" in line
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
@@ -510,7 +510,7 @@ class TestRunning:
         ):
             node.ip("route add", *route.split(), "proto 142")
         wanted = static_route("172.16.2.0/24 via 10.224.0.1 dev eth0")
-        assert boot(node, wanted) == (0, ["routes in force: 1"])
+        assert boot(node, wanted) == (10, ["routes in force: 1"])
         assert ours(node) == [ours_of(wanted)]
 
     def test_an_open_route_whose_place_is_taken_meanwhile(

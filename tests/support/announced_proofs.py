@@ -36,7 +36,7 @@ def check_announced(
     report, ran = both_answers(
         node, announced.as_fabric(kernel), folder, world.cidrs, allowed=patterns, through=through
     )
-    assert ran.status == (0 if report.ok else 1), ran.output
+    assert ran.status == (10 if report.ok else 11), ran.output
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     by_script, by_python = (
         [found and found.groups() for found in map(LINE.fullmatch, told)]

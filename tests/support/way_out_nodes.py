@@ -80,7 +80,7 @@ class AskedNode:
         assert marker == ("route-overlap.ok" if report.ok else "route-overlap.detected")
         assert lines.splitlines() == ([report.verdict] if report.ok else report.lines())
         assert ran.output.splitlines()[0] == report.verdict.splitlines()[0]
-        assert ran.status == (0 if report.ok else 1)
+        assert ran.status == (10 if report.ok else 11)
         routes = report.suggested_routes
         ways = {f"expected: dev {route.dev} via {route.gateway}; " for route in routes}
         assert all(way in ran.output for way in ways)
