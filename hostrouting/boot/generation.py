@@ -70,7 +70,7 @@ class Generation(NamedTuple):
     """The contents of files by path: each of `SCRIPT_PATHS`, the list of units, and the intent.
 
     >>> Generation.of(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
-    '/etc/aks-flex-node/hostrouting-a8f1d520'
+    '/etc/aks-flex-node/hostrouting-44b81585'
     """
 
     contents: Mapping[str, bytes]

@@ -385,7 +385,7 @@ class TestRunning:
             script.chmod(0o755)
             argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", variable, str(script), "now"]
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            assert done.returncode == (0 if verdict == "ok" else 1), done.stderr
+            assert done.returncode == (10 if verdict == "ok" else 11), done.stderr
             assert [path.name for path in markers.iterdir()] == [f"route-overlap.{verdict}"]
 
     def test_in_the_journal_a_state_is_told_once(

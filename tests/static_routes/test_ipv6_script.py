@@ -134,7 +134,7 @@ def test_without_ipv6(node: KernelNode) -> None:
 def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     """The kernel passes over the route, which stands all the same."""
     route = static_route("fd00:1::/48 via fe80::a dev e0")
-    assert boot(node, route)[0] == 0
+    assert boot(node, route)[0] == 10
     node.ip("-6 neigh replace fe80::a dev e0 nud failed")
     assert boot(node, route) == (10, ["routes in force: 1"])
 
@@ -175,7 +175,7 @@ def test_a_place_that_another_program_holds(
 def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     """`append` merges its gateway with ours into one route; no change of ours takes either from it."""
     route = static_route("fd00:1::/48 via fe80::a dev e0")
-    assert boot(node, route)[0] == 0
+    assert boot(node, route)[0] == 10
     node.ip("-6 route append fd00:1::/48 via fe80::b dev e1 metric 1 proto bird")
     before = shown(node)
     assert "nexthop" in before[0]

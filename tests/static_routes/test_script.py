@@ -216,7 +216,7 @@ class TestRunning:
         node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
         route = StaticRoute(destination="172.16.1.0/24")
         assert boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL) == (
-            0,
+            10,
             ["<5>routes in force: 1"],
         )
         node.ip("route flush all proto dhcp")
@@ -268,9 +268,9 @@ class TestRunning:
         assert boot(node, first, second) == (10, ["routes in force: 2"])
         assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
         for kept in "via 10.224.0.1 metric 5", "dev eth0 metric 5":
-            assert boot(node, static_route(f"172.20.1.0/24 {kept}"))[0] == 0
+            assert boot(node, static_route(f"172.20.1.0/24 {kept}"))[0] == 10
         for other in "via 10.224.0.9 metric 5", "dev ib0 metric 5", "metric 6":
-            assert boot(node, static_route(f"172.20.1.0/24 {other}"))[0] == 1
+            assert boot(node, static_route(f"172.20.1.0/24 {other}"))[0] == 11
         assert ours(node) == [mine[0]]
 
     def test_ours_behind_another_of_ours_does_not_decide(self, node: KernelNode) -> None:
@@ -282,7 +282,7 @@ class TestRunning:
         before = ours(node)
         status, [said] = boot(node, static_route("172.20.1.0/24 via 10.224.0.1"), now=True)
         assert (status, said.split(": ")[2].partition(";")[0]) == (
-            1,
+            11,
             "table main has no IPv4 default route",
         )
         assert ours(node) == before
@@ -302,7 +302,7 @@ class TestRunning:
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
         """An `onlink` default gateway needs the same word in our route."""
         node.ip("route add default via 192.0.2.1 dev eth0 onlink")
-        assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 0
+        assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 10
         assert ours(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
@@ -326,7 +326,7 @@ class TestRunning:
         that leads elsewhere is logged once.
         """
         if verb == "prepend":
-            assert boot(node, ROUTE)[0] == 0
+            assert boot(node, ROUTE)[0] == 10
         node.ip(f"route {verb} 172.20.1.0/24 {theirs}")
         hidden = (
             f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 dev eth0'; "
@@ -342,11 +342,11 @@ class TestRunning:
 
     def test_a_connected_route_that_came_after_ours(self, node: KernelNode) -> None:
         """After a flap the kernel's own route follows ours, which stays, and is put first again."""
-        assert boot(node, ROUTE)[0] == 0
+        assert boot(node, ROUTE)[0] == 10
         node.ip("address add 172.20.1.4/24 dev ib0")
         assert boot(node, ROUTE) == (10, ["routes in force: 1"])
         node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
-        assert boot(node, ROUTE)[0] == 0
+        assert boot(node, ROUTE)[0] == 10
         assert [line.split()[2] for line in node.ip("route show 172.20.1.0/24").splitlines()] == [
             "10.224.0.1",
             "10.224.0.9",
@@ -370,14 +370,14 @@ class TestRunning:
         So it is at the first start after an apply, which has added the routes: the kernel refuses
         to add them again.
         """
-        assert boot(node, ROUTE)[0] == 0
+        assert boot(node, ROUTE)[0] == 10
         if also:
             node.ip(f"route {also}")
         if not is_first:
             (tmp_path / "static-routes.told").touch()
         environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
         assert boot(node, ROUTE, folder=tmp_path, environment=environment) == (
-            0,
+            10,
             ["routes in force: 1"],
         )
         assert (tmp_path / "calls").read_text() == "\n"
@@ -386,9 +386,9 @@ class TestRunning:
         """A route that left the config is deleted after the narrower one that replaces it was
         added.
         """
-        assert boot(node, ROUTE)[0] == 0
+        assert boot(node, ROUTE)[0] == 10
         narrow = attrs.evolve(ROUTE, destination="172.20.1.0/25")
-        assert boot(node, narrow, now=True, environment=counted_ip(tmp_path))[0] == 0
+        assert boot(node, narrow, now=True, environment=counted_ip(tmp_path))[0] == 10
         sent = "".join(path.read_text() for path in tmp_path.glob("in.*"))
         assert re.findall("^route (add|prepend|delete) ", sent, re.MULTILINE) == ["add", "delete"]
 
@@ -423,7 +423,7 @@ class TestRunning:
         """Our gateway changes while a daemon replaces our route: no route of the daemon is
         overwritten.
         """
-        assert boot(node, ROUTE)[0] == 0
+        assert boot(node, ROUTE)[0] == 10
         # The daemon is quick: after every reading of the place it has replaced the first route,
         # once.
         environment = another_ip(
@@ -438,7 +438,7 @@ class TestRunning:
             """,
         )
         assert (
-            boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 0
+            boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 10
         )
         assert (tmp_path / "done").exists()
         assert node.ip("route show 172.20.1.0/24").splitlines() == [
@@ -491,7 +491,7 @@ class TestRunning:
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
         status, [line] = boot(node, ROUTE, waits=3600, environment={"PATH": str(tmp_path)})
         reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
-        assert status == 11
+        assert status == 12
         assert f"cannot see or change routes: {reason}" in line
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
@@ -541,7 +541,7 @@ class TestRunning:
             static_route("172.16.0.0/16 via 10.224.0.1 dev eth0"),
         ]
         assert boot(node, *routes) == (
-            1,
+            11,
             [
                 (
                     "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: '172.16.0.0/16 dev ib0 proto kernel scope link "
@@ -564,5 +564,5 @@ class TestRunning:
         node.ip(f"link add name {name} up type ifb")
         node.ip(f"address add 192.168.1.1/24 dev {name}")
         node.ip(f"route add default via 192.168.1.2 dev {name} onlink")
-        assert boot(node, StaticRoute(destination="172.16.1.0/24", dev=name))[0] == 0
+        assert boot(node, StaticRoute(destination="172.16.1.0/24", dev=name))[0] == 10
         assert ours(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name} onlink"]

@@ -6,7 +6,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from support.static_route_worlds import config_of, static_route
