@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from phases.context import Change, Context, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
-from phases.mistakes import require_plain, require_runnable
+from phases.mistakes import raise_held, require_plain, require_runnable
 from phases.report import Report, Step, names_in_path
-from phases.runner import do_step, execute, log_line, plan, step_of, undo
+from phases.runner import (
+    complete,
+    do_step,
+    execute,
+    log_line,
+    plan,
+    raise_failure,
+    step_of,
+    undo,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +92,8 @@ class Parallel(_Group):
 
     The group waits for all tasks, as threads cannot be killed; the log names those that have not
     ended `grace` seconds after they were cancelled. The first failure is raised and contains the
-    later ones; a task that ended because the group cancelled it has not failed.
+    later ones; a task that ended because the group cancelled it has not failed, unless it caught
+    the CancelledError and returned.
 
     >>> Parallel(task("a")(print), task("b")(print)).name
     'parallel(a, b)'
@@ -213,10 +223,10 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     """Return the task with at most `seconds` for its `do`.
 
-    If it takes longer, it fails with DeadlineExceededError as the cause. The task's context ends: a
-    task that ignores it is not stopped. With a `share` of less than 1
-    the task gets no more than that part of the time that is left, so that the tasks after it have
-    the rest.
+    If it takes longer, it fails with DeadlineExceededError as the cause, also if it catches that
+    and returns. The task's context ends: a task that never looks at it is not stopped, and is
+    complete when it returns. With a `share` of less than 1 the task gets no more than that part of
+    the time that is left, so that the tasks after it have the rest.
 
     >>> execute(with_timeout(task("nap")(lambda ctx: ctx.sleep(60)), 0))
     Traceback (most recent call last):
@@ -228,7 +238,8 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
 
     def do(ctx: Context) -> object:
         left = ctx.remaining()
-        return task.do(ctx.child(timeout=seconds if left is None else min(seconds, share * left)))
+        own = ctx.child(timeout=seconds if left is None else min(seconds, share * left))
+        return complete(task.do, own)
 
     return _around(task, do=do)
 
@@ -271,7 +282,9 @@ def with_retry(
         )
         while True:
             try:
-                return task.do(ctx)
+                result = task.do(ctx)
+                raise_held(result, "do")
+                raise_failure(result, "do")
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     raise
@@ -290,6 +303,8 @@ def with_retry(
                 # context.
                 ctx.sleep(pause)
                 pause = min(2 * pause, max_backoff)
+            else:
+                return result
 
     return _around(task, do=do)
 

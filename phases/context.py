@@ -127,6 +127,20 @@ class Account(Protocol):
         """Keep the task's value."""
 
 
+class _Note:
+    """Notes if one of these ends, a limit or a list of reasons, was raised."""
+
+    def __init__(self, *ends: object) -> None:
+        self._ends = ends
+        self.is_raised = False
+
+    def take(self, end: object) -> None:
+        """Note an end that is raised; that of a narrower context is not among these."""
+        # By identity: a context shares the limit and the lists of its parents.
+        if any(end is own for own in self._ends):
+            self.is_raised = True
+
+
 class Context:
     """Limits the time of a task, cancels it, and receives the changes that it makes.
 
@@ -157,6 +171,8 @@ class Context:
         #: The context of each `interruptible` block that the main thread is in; parents and
         #: children share the list.
         self._interruptible: list[Context] = []
+        #: Of the contexts of the current task, see `noting`; the last is that of this one.
+        self._notes: tuple[_Note, ...] = ()
         #: The deadline, with its timeout for the message.
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
@@ -172,6 +188,36 @@ class Context:
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
         return self._derive(_reasons=([],), _limit=_ENDLESS, _interruptible=[])
+
+    def expiring(self) -> Context:
+        """Return the same context, for work whose normal end is that of the context.
+
+        A task that catches the end of its context and returns has failed, see `execute`; not if
+        this context has raised it.
+
+        >>> from phases import CancelledError, DeadlineExceededError, run, task
+        >>> @task("serve")
+        ... def serve(ctx):
+        ...     try:
+        ...         ctx.expiring().sleep(3600)
+        ...     except (CancelledError, DeadlineExceededError):
+        ...         pass
+        >>> run(serve, timeout=0.01).ok
+        True
+        """
+        return self._derive(_notes=())
+
+    def noting(self) -> Context:
+        """Return the same context, which notes in `has_raised` if its end is raised to the work.
+
+        The end of a narrower context that the work makes does not count.
+        """
+        return self._derive(_notes=(*self._notes, _Note(self._limit, *self._reasons)))
+
+    @property
+    def has_raised(self) -> bool:
+        """True if the end of a context that notes it was raised, in any thread."""
+        return any(note.is_raised for note in self._notes[-1:])
 
     def holding(self, resource: Hashable) -> Context:
         """Return the same context, for code that runs while a resource (a file) is locked."""
@@ -258,9 +304,12 @@ class Context:
 
         It is cheap: call it between steps.
         """
-        if (reason := self.reason) is not None:
-            raise CancelledError(reason)
+        for reasons in self._reasons:
+            if reasons:
+                self._note(reasons)
+                raise CancelledError(reasons[0])
         if self.remaining() == 0:
+            self._note(self._limit)
             raise DeadlineExceededError(self._limit[1])
 
     @contextmanager
@@ -339,6 +388,10 @@ class Context:
         """Wake every thread that waits in this context, its parents or its children."""
         for doorbell in tuple(self._doorbells):
             ring(doorbell)
+
+    def _note(self, end: object) -> None:
+        for note in self._notes:
+            note.take(end)
 
     def _earlier_limit(self, timeout: float | None) -> tuple[float, float]:
         if timeout is None:

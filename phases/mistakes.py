@@ -5,6 +5,7 @@ Without them an `async def do` would be called, never run, and be reported as do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NoReturn
@@ -97,6 +98,8 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
 def call(method: Work, ctx: Context, name: str) -> object:
     """Call a `do`, `undo` or `plan`; raise TypeError if it returns a coroutine or an error.
 
+    A Future that it returns must be done; its error is raised.
+
     >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
     TypeError: do(ctx) returned an OSError, and a task that fails raises it
@@ -111,7 +114,21 @@ def call(method: Work, ctx: Context, name: str) -> object:
         raise TypeError(
             f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it"
         ) from result
+    raise_held(result, name)
     return result
+
+
+def raise_held(result: object, name: str) -> None:
+    """Raise the error of a Future that a method returned; TypeError if that is not done."""
+    # Only a program that has loaded the module, which takes a while, has such an object.
+    futures = sys.modules.get("concurrent.futures")
+    if futures is None or not isinstance(result, futures.Future):
+        return
+    if not result.done():
+        raise TypeError(
+            f"{name}(ctx) returned a Future that is not done: return its result(), which waits"
+        )
+    result.result()
 
 
 def require_changes(planned: object) -> tuple[Change, ...]:

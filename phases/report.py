@@ -10,7 +10,7 @@ from phases.mistakes import NoTruth
 from phases.task import Group, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from threading import Lock
 
     from phases.context import Change, Work
@@ -64,6 +64,8 @@ class Report(NoTruth):
         self.result: Any = None
         #: For the runner; see `degraded` and `changes`.
         self.is_incomplete = False
+        #: True for a run that a task made: that task is incomplete if the run was not a clean one.
+        self.is_inner_run = False
         #: True once the run has returned: nothing is added.
         self.is_over = False
         self.records: list[Record] = []
@@ -74,7 +76,7 @@ class Report(NoTruth):
         return f"<Report of {self.name}: {self.status}>"
 
     def find(self, path: str) -> Report:
-        """Return the report of the step with this path.
+        """Return the report of the step with this path, or of a part of it from this report on.
 
         >>> from phases import Serial, run, task
         >>> answer = task("answer")(lambda ctx: ctx.result(42))
@@ -82,9 +84,10 @@ class Report(NoTruth):
         42
         """
         reports = {report.path: report for report in self.walk()}
-        if path not in reports:
-            raise KeyError(f"{path!r} is not the path of a step: {', '.join(reports)}")
-        return reports[path]
+        for known in (path, "/".join((*self.names, path))):
+            if known in reports:
+                return reports[known]
+        raise KeyError(f"{path!r} is not the path of a step: {', '.join(reports)}")
 
     @property
     def path(self) -> str:
@@ -111,9 +114,14 @@ class Report(NoTruth):
     def degraded(self) -> bool:
         """True if the task is `ok`, but itself or a task inside is incomplete or not `ok`.
 
-        A task that `proves` and was skipped is incomplete.
+        A task that `proves` and was skipped is incomplete, and so is a task that made a run which
+        is degraded or not `ok`.
         """
-        return self.ok and any(report.is_incomplete or not report.ok for report in self.walk())
+        # Of a run inside, the task's `is_incomplete` counts: a task that is tried again makes its
+        # runs again.
+        inside = (child for child in self.children if not child.is_inner_run)
+        is_lacking = self.is_incomplete or any(not child.ok or child.degraded for child in inside)
+        return self.ok and is_lacking
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -124,6 +132,11 @@ class Report(NoTruth):
             for record in report.records
             for change in record.changes
         )
+
+    def is_replaced_by(self, later: Report) -> bool:
+        """Return True for an earlier run of this name, unless it goes on or has changes."""
+        is_same = self.is_inner_run and self.name == later.name
+        return is_same and self.status not in {"due", "running"} and not self.changes
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -175,7 +188,7 @@ class Step(NamedTuple):
     report: Report
     lock: Lock
     skip: Collection[str] = ()
-    observer: Callable[[Event], object] | None = None
+    observers: Sequence[Callable[[Event], object]] = ()
     #: None for a run that undoes nothing: one that lasts for months must not grow.
     records: list[Record] | None = None
 
@@ -184,10 +197,12 @@ class Step(NamedTuple):
         if self.report.is_over:
             # In a thread that outlives the run.
             alone = Report(task, self.report.names_inside)
-            return self._replace(report=alone, observer=None, records=None)
+            return self._replace(report=alone, observers=(), records=None)
         with self.lock:
             children = self.report.children
-            free = [child for child in children if child.status not in {"due", "running"}]
+            # The report of a run inside stays as that run returned it.
+            steps = (child for child in children if not child.is_inner_run)
+            free = [child for child in steps if child.status not in {"due", "running"}]
             # A step that has not begun, or the oldest if the task is tried again.
             of_task = (child for child in free if child.task is task)
             report = min(of_task, key=lambda child: child.start or "", default=None)
@@ -200,6 +215,31 @@ class Step(NamedTuple):
             report.status = "due"
             report.duration = None
         return self._replace(report=report)
+
+    def enter_run(self, inner: Step) -> Step:
+        """Return the step of a run that this task makes now, as a part of its own run."""
+        report, children = inner.report, self.report.children
+        report.is_inner_run = True
+        report.status = "due"
+        with self.lock:
+            # A task that makes runs for months does not fill the memory.
+            children[:] = [child for child in children if not child.is_replaced_by(report)]
+            children.append(report)
+        return inner._replace(
+            lock=self.lock,
+            skip=(*self.skip, *inner.skip),
+            observers=(*self.observers, *inner.observers),
+            records=self.records if inner.records is None else inner.records,
+        )
+
+    def leave_run(self, inner: Step) -> None:
+        """Take over the records of a run inside, which has ended."""
+        report = inner.report
+        with self.lock:
+            if self.records is not None and inner.records is not self.records:
+                self.records.extend(inner.records or ())
+        if not self.report.is_over:
+            self.report.is_incomplete |= report.degraded or not report.ok
 
     def begin(self, now: float) -> None:
         """Report that the task begins."""
@@ -282,15 +322,14 @@ class Step(NamedTuple):
             yield record, result
 
     def notify(self, report: Report, **others: Any) -> None:
-        """Call the observer with an event of a task; `others` replace parts of it."""
-        if self.observer is None:
-            return
-        event = Event(report.path, report.status, error=report.error)._replace(**others)
-        try:
-            self.observer(event)
-        except Exception:
-            import logging  # rarely needed
+        """Call the observers with an event of a task; `others` replace parts of it."""
+        for observer in self.observers:
+            event = Event(report.path, report.status, error=report.error)._replace(**others)
+            try:
+                observer(event)
+            except Exception:
+                import logging  # rarely needed
 
-            logging.getLogger("phases").exception(
-                "the observer of the run failed at %s", event.path
-            )
+                logging.getLogger("phases").exception(
+                    "the observer of the run failed at %s", event.path
+                )

@@ -7,7 +7,7 @@ position in the run (`Step`), so groups need neither logs nor reports.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,9 +29,13 @@ def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = N
 
     CancelledError and DeadlineExceededError pass unchanged if `ctx` itself is over; raised by a
     narrower context (`with_timeout`, a child context) they are failures. KeyboardInterrupt and
-    SystemExit cancel `ctx` and pass unchanged. A `do` that returns a coroutine, which never ran, or
-    an error, which was not raised, has failed. The logger is also that of all tasks inside; the
+    SystemExit cancel `ctx` and pass unchanged. The logger is also that of all tasks inside; the
     default is the logger of the surrounding task, or `phases`.
+
+    A `do` that returns has failed, too, if it returns a coroutine, which never ran, an error, which
+    was not raised, a Future that holds one, or the report of a run that failed; or if its context
+    has raised its end to it, in any thread, and it caught that. Work that ends late without having
+    been interrupted is complete. `Context.expiring` is for work that the end completes.
 
     >>> from phases import Serial, task
     >>> @task("static-routes")
@@ -92,7 +96,7 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         ctx.check()
         step.begin(ctx.clock.time())
         ctx.notify()  # a Parallel waits until all have begun
-        call(method, ctx.within(step), name)
+        complete(method, ctx.within(step).expiring(), name)
     except BaseException as error:
         seen, raised = error, _as_raised(error, report.task, ctx)
         word, log = "cancelled", logger.warning
@@ -118,6 +122,28 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         log_line(log, prefix + word, report, status, seen)
 
 
+def complete(method: Work, ctx: Context, name: str = "do") -> object:
+    """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned."""
+    ctx = ctx.noting()
+    result = call(method, ctx, name)
+    raise_failure(result, name)
+    if ctx.has_raised:
+        try:
+            ctx.check()
+        except CONTEXT_OVER as error:
+            error.args = (f"{error}; the task caught this and returned: it must raise it again",)
+            raise TaskFailedError((), error) from error
+    return result
+
+
+def raise_failure(result: object, name: str) -> None:
+    """Raise the error of a report that a method returned."""
+    if isinstance(result, Report) and not result.ok:
+        result.raise_for_failure()
+        # It was never reached, or it was undone.
+        raise PhaseError(f"{name}(ctx) returned the report of {result.path}: {result.status}")
+
+
 def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
     """Return an error of a task as its caller sees it."""
     if not isinstance(error, Exception):
@@ -125,6 +151,9 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
         ctx.cancel(describe(error))
         return error
     if isinstance(error, CONTEXT_OVER) and ctx.over:
+        # It is raised to the work around this task, too, which must not catch it either.
+        with suppress(*CONTEXT_OVER):
+            ctx.check()
         return error
     if isinstance(error, TaskFailedError):
         return error.under(*names_in_path(task))
@@ -224,6 +253,10 @@ def run(
 ) -> Report:
     """Run a pipeline and return its report; a failure is in the report and is not raised.
 
+    With the context of a running task this is a part of that run: its steps, changes and inverses
+    are in that report, below the task. If it fails or is degraded, the task is degraded; to fail,
+    let `do` return the report.
+
     Args:
         task: The task to run.
         ctx: The context that the run ends with; cancelling it, from any thread, cancels the run.
@@ -247,17 +280,23 @@ def run(
     >>> run(Serial(greet, name="demo"), timeout=30).to_mapping()["status"]
     'ok'
     """
-    ctx = context_for(task, ctx, logger).child(timeout).within(None)
+    ctx = context_for(task, ctx, logger)
+    outer = _running_step(ctx)
+    # Expiring: its end is in the report, and not raised to the task around it.
+    ctx = ctx.child(timeout).within(None).expiring()
     if observer is not None:
         require_plain(observer, "the observer")
     if isinstance(skip, str):
         raise TypeError(f"skip takes a list of names, not the text {skip!r}")
-    report = Report(task)
+    report = Report(task, () if outer is None else outer.report.names_inside)
     known = list(dict.fromkeys(r.name for r in report.walk() if names_in_path(r.task)))
     wanted = list(skip)
     if unknown := [name for name in wanted if name not in known]:
         raise UnknownTaskError(unknown, known)
-    step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None)
+    observers = () if observer is None else (observer,)
+    step = Step(report, Lock(), wanted, observers, [] if undo_on_failure else None)
+    if outer is not None:
+        step = outer.enter_run(step)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             do_step(step, ctx)
@@ -267,9 +306,18 @@ def run(
             if not isinstance(error, PhaseError):
                 raise
         finally:
-            for each in report.walk():
-                each.is_over = True
+            if outer is not None:
+                outer.leave_run(step)
+            else:
+                for each in report.walk():
+                    each.is_over = True
     return report
+
+
+def _running_step(ctx: Context) -> Step | None:
+    """Return the step of the task that runs now; None in a thread that outlives its run, too."""
+    step = ctx.account if isinstance(ctx.account, Step) else None
+    return None if step is None or step.report.is_over else step
 
 
 def _undo_run(outermost: Step, ctx: Context) -> None:
@@ -285,7 +333,7 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
         if isinstance(result, TaskFailedError):
             report.status, report.error = "failed", result
             outermost.notify(report)
-            failures.append(result.under(*report.names))
+            failures.append(result.under(*report.names[len(whole.names) :]))
     # Completed groups get the status of their subtasks; failures that they tolerated do not count.
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":

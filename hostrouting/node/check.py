@@ -192,7 +192,8 @@ def check_node(
             without_refused = attrs.evolve(config, static_routes=accepted)
             overlap = check_now(ctx, without_refused, host, seconds=0)
     look = _Look(
-        ctx.child(timeout=_LONGEST_LOOK),
+        # What no time is left for is named in the report.
+        ctx.child(timeout=_LONGEST_LOOK).expiring(),
         config,
         host,
         Boot(host, gates=config.gates),

@@ -165,7 +165,7 @@ def check_now(
     time nor that of `ctx` is an error; a cancelled context raises.
     """
     section = config.route_overlap
-    waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds)
+    waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
     is_logged = False
     while True:
         fabric = announced_fabric(waiting, section.fabric, host) if section.cidrs else Fabric()
@@ -206,8 +206,8 @@ def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[N
     is_strict = config.route_overlap.mode is OverlapMode.STRICT
     severity: Severity = "error" if is_strict else "warning"
     notes = []
-    # As in the script: systemd may not answer.
-    ctx = ctx.child(timeout=_SECONDS_TO_LOOK)
+    # As in the script: systemd may not answer. That is an answer, too.
+    ctx = ctx.child(timeout=_SECONDS_TO_LOOK).expiring()
     for unit in config.after if config.route_overlap.cidrs else ():
         step = f"see: systemctl status '{unit}'"
         try:

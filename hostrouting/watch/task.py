@@ -201,7 +201,8 @@ class KeepNode(NodeTask):
     def do(self, ctx: Context) -> None:
         """Keep routes and siblings until the context ends, or until a reset."""
         try:
-            self._keep(ctx)
+            # The end of the context is that of its work.
+            self._keep(ctx.expiring())
         except (CancelledError, DeadlineExceededError):
             # It may end before there is anything to listen to.
             if not ctx.over:

@@ -17,7 +17,7 @@ from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.route_overlap.task import unready_units
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import CancelledError, Change, Context
+from phases import CancelledError, Change, Context, run, task
 from phases.testing import ManualClock
 
 SCRIPT = "/etc/aks-flex-node/check-route-overlap.sh"
@@ -184,6 +184,14 @@ def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, wai
     assert clock.monotonic() == pytest.approx(waited)
 
 
+def test_a_deadline_in_the_wait_is_an_answer_under_warn() -> None:
+    """The step is ok and degraded, with the findings as its value."""
+    check = CheckRouteOverlap(config("10.96.0.0/16"), host=FakeHost(SlowDHCP(arrival=0)))
+    act = task("act")(check.act)
+    report = run(act, Context(timeout=3.0, clock=ManualClock(auto=True)))
+    assert (report.status, report.degraded, report.result.ok) == ("ok", True, False)
+
+
 def test_each_run_waits_for_an_awaited_fabric(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,11 +202,11 @@ def test_each_run_waits_for_an_awaited_fabric(
     for path, content in files.items():
         host.files.tree.write(path, content, mode=0o644)
     clock = ManualClock(auto=True)
-    for run in 1, 2:
+    for number in 1, 2:
         caplog.clear()
         CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(clock=clock))
         assert list(markers(host)) == [OK]
-        assert clock.monotonic() == pytest.approx(30.0 * run)
+        assert clock.monotonic() == pytest.approx(30.0 * number)
         assert caplog.messages[:2] == [
             f"waiting up to 30 s: RDMA is switched on, but {POOL} has no addresses for InfiniBand yet",
             f"routeOverlap: no fabric is announced: {POOL} does not exist yet",

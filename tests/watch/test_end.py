@@ -7,12 +7,13 @@ import signal
 from collections.abc import Sequence
 
 import attrs
+import pytest
 from support.watched_nodes import CONFIG, OURS, arrange, ours
 
 from hostrouting import RouteOverlapConfig, Watch
 from hostrouting.host import IPV4, ObservedRoute, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import Context, cancel_on_signals
+from phases import Context, Serial, Task, cancel_on_signals, run, with_timeout
 
 SECONDS = 60
 PROVEN = attrs.evolve(CONFIG, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.0.0/12",)))
@@ -51,6 +52,29 @@ def watched(node: LongReadings) -> None:
     with cancel_on_signals(Context(timeout=2 * SECONDS)) as ctx:
         Watch(PROVEN, host=FakeHost(node)).do(ctx)
     assert ctx.reason == "SIGTERM"
+
+
+@pytest.mark.parametrize("signalled", [1, 2, 3])
+def test_a_run_that_sigterm_ends_is_ok(signalled: int) -> None:
+    """The end is the normal end of a watch: in a reading, in a batch, and inside other tasks, whose
+    program exits with 0.
+    """
+    for is_inside in False, True:
+        node = LongReadings(signalled=signalled)
+        arrange(node)
+        node.left = signalled
+        watch: Task = Watch(PROVEN, host=FakeHost(node))
+        watch = with_timeout(Serial(watch), SECONDS) if is_inside else watch
+        report = run(watch, handle_signals=True)
+        assert node.left <= 0
+        assert (report.status, report.degraded, report.error) == ("ok", False, None)
+
+
+def test_a_run_whose_deadline_ends_a_watch_is_ok() -> None:
+    """As of a signal."""
+    watch = Watch(PROVEN, host=FakeHost())
+    for limited in watch, with_timeout(watch, 0.05):
+        assert run(limited, timeout=0.1).status == "ok"
 
 
 def test_the_reading_of_a_proof_is_given_up() -> None:

@@ -18,7 +18,7 @@ from support.stale_cni_sweeps import (
 from support.stale_cni_worlds import config_of, context, dnat
 
 from hostrouting import BackendError
-from phases import CancelledError, DeadlineExceededError
+from phases import CancelledError, DeadlineExceededError, run
 
 
 @pytest.mark.parametrize("confirmations", [1, 2, 5])
@@ -86,6 +86,14 @@ def test_a_run_cancelled_after_the_sweep_has_swept(
         f"no time to check if they are added again ({error}); they are recorded in {RECORD}"
         in caplog.messages
     )
+
+
+def test_a_deadline_after_the_sweep_does_not_fail_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    """All is removed: the run is ok, though the context of the task ended in its last look."""
+    host = made_host()
+    report = run(sweep(host), context(), timeout=1.5)
+    assert (report.status, there(host)) == ("ok", [])
+    assert "no time to check if they are added again (deadline" in caplog.text
 
 
 @pytest.mark.parametrize(("up", "words"), [(False, "azv2 is down"), (True, "azv2 has no carrier")])

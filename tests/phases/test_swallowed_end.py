@@ -1,0 +1,253 @@
+"""A task that catches the end of its context and returns has failed; one that ends late has not."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from support.patience import in_time
+from support.tasks import FailingTask, RecordingTask, statuses
+
+from phases import (
+    CancelledError,
+    Change,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    PhaseError,
+    Serial,
+    Task,
+    TaskFailedError,
+    execute,
+    run,
+    task,
+    tolerate,
+    undo,
+    with_retry,
+    with_timeout,
+)
+from phases.testing import ManualClock
+
+CAUGHT = "the task caught this and returned: it must raise it again"
+
+
+@task("nap")
+def swallow(ctx: Context) -> None:
+    """Sleep, and catch the end of it, as a careless task does."""
+    with suppress(Exception):
+        ctx.sleep(60)
+
+
+def test_a_swallowed_deadline_fails_the_task() -> None:
+    """The error names the task, the deadline and what its author must do; it can be tried again."""
+    report = run(Serial(swallow, name="all"), in_time(5))
+    assert statuses(report) == {"nap": "failed", "all": "failed"}
+    assert str(report.error) == f"all/nap: deadline exceeded: not done within 5 s; {CAUGHT}"
+    assert isinstance(report.error, TaskFailedError)
+    assert isinstance(report.error.cause, DeadlineExceededError)
+    assert (report.error.cause.timeout, report.error.retryable) == (5, True)
+
+
+def test_a_swallowed_cancellation_fails_the_task() -> None:
+    """Also one by a signal, whose name is in the error."""
+
+    @task("stop")
+    def stop(ctx: Context) -> None:
+        ctx.cancel("SIGTERM")
+        with suppress(Exception):
+            ctx.check()
+
+    report = run(stop)
+    assert (report.status, str(report.error)) == ("failed", f"stop: cancelled: SIGTERM; {CAUGHT}")
+    with pytest.raises(TaskFailedError, match="cancelled: SIGTERM"):
+        execute(stop)
+
+
+@pytest.mark.parametrize(
+    "limited",
+    [
+        with_timeout(swallow, 5),
+        with_timeout(with_timeout(swallow, 5), 60),
+        with_timeout(with_timeout(swallow, 60), 5),
+        with_timeout(Serial(swallow, name="group"), 5),
+    ],
+)
+def test_a_deadline_that_is_swallowed_inside_with_timeout(limited: Task) -> None:
+    """Its own deadline counts as that of the run, and a task after it is not reached."""
+    report = run(Serial(limited, RecordingTask("next", []), name="all"), in_time(600))
+    assert (report.status, report.children[1].status) == ("failed", "not-reached")
+    assert isinstance(report.error, TaskFailedError)
+    assert str(report.error.cause) == f"deadline exceeded: not done within 5 s; {CAUGHT}"
+
+
+def test_the_end_of_the_run_is_swallowed_inside_with_timeout() -> None:
+    """The task has failed, as without the timeout."""
+    report = run(with_timeout(swallow, 60), in_time(5))
+    assert (report.status, str(report.error)) == (
+        "failed",
+        f"nap: deadline exceeded: not done within 5 s; {CAUGHT}",
+    )
+
+
+def test_it_is_tried_again_and_undone_as_after_any_failure() -> None:
+    """with_retry tries it again, and undo_on_failure reverses what it recorded."""
+    undone: list[str] = []
+    patience = [60, 60, 1]
+
+    @task("nap")
+    def nap(ctx: Context) -> None:
+        ctx.record(Change("+", "bed"), undo=lambda _: undone.append("bed"))
+        with suppress(Exception):
+            ctx.sleep(patience.pop(0))
+
+    retried = with_retry(with_timeout(nap, 5), attempts=3)
+    assert run(retried, in_time(600)).status == "ok"
+    assert not patience
+    assert not undone
+    patience.append(60)
+    assert run(with_timeout(nap, 5), in_time(600), undo_on_failure=True).changes == ()
+    assert undone == ["bed"]
+
+
+def test_work_that_ends_late_is_complete_and_stays() -> None:
+    """A commit that was not interrupted, and returns after the deadline, is neither failed nor
+    undone; nor is one that looks at its context without raising.
+    """
+    clock = ManualClock(auto=True)
+
+    @task("commit", undo=lambda _: pytest.fail("it was undone"))
+    def commit(ctx: Context) -> None:
+        clock.advance(6)
+        assert ctx.over
+        assert ctx.remaining() == 0
+        assert not ctx.wait(lambda: False, until=ctx.deadline)
+
+    for late in commit, with_timeout(commit, 5), Parallel(commit), with_timeout(Serial(commit), 5):
+        report = run(late, Context(clock=clock), timeout=5, undo_on_failure=True)
+        assert (report.ok, report.degraded) == (True, False)
+
+
+def test_a_narrower_end_is_the_business_of_the_task() -> None:
+    """A task may limit a part of its work, go on without it, and end late."""
+    clock = ManualClock(auto=True)
+
+    @task("look")
+    def look(ctx: Context) -> None:
+        with suppress(DeadlineExceededError):
+            ctx.child(timeout=1).sleep(60)
+        cancelled = ctx.child()
+        cancelled.cancel("enough")
+        with suppress(CancelledError):
+            cancelled.check()
+        with suppress(DeadlineExceededError):
+            ctx.shielded().child(timeout=1).sleep(60)
+        clock.advance(600)
+
+    for narrow in look, with_timeout(look, 60), Serial(look):
+        assert run(narrow, Context(timeout=600, clock=clock)).ok
+
+
+def test_the_end_of_a_child_that_is_that_of_the_task() -> None:
+    """A child with more time than its parent ends with it, and its error is that of the parent."""
+
+    @task("look")
+    def look(ctx: Context) -> None:
+        with suppress(DeadlineExceededError):
+            ctx.child(timeout=60).sleep(60)
+
+    assert run(look, in_time(5)).status == "failed"
+
+
+def test_a_task_that_catches_what_a_task_inside_raised() -> None:
+    """The end of the run was raised to it by `execute`; a task inside that failed is its business."""
+
+    def catching(inside: Task) -> Task:
+        @task("outer")
+        def outer(ctx: Context) -> None:
+            with suppress(PhaseError):
+                execute(inside, ctx)
+
+        return outer
+
+    honest = task("nap")(lambda ctx: ctx.sleep(60))
+    report = run(catching(honest), in_time(5))
+    assert statuses(report) == {"nap": "cancelled", "outer": "failed"}
+    report = run(catching(swallow), in_time(5))
+    assert (statuses(report), report.degraded) == ({"nap": "failed", "outer": "ok"}, True)
+    report = run(catching(with_timeout(honest, 5)), in_time(60))
+    assert (statuses(report), report.degraded) == ({"nap": "failed", "outer": "ok"}, True)
+
+
+def test_a_thread_of_the_task_counts() -> None:
+    """The error may be raised in a thread of the task, as in one of a pool."""
+
+    @task("pool")
+    def pool(ctx: Context) -> None:
+        with ThreadPoolExecutor(1) as threads, suppress(DeadlineExceededError):
+            threads.submit(ctx.sleep, 60).result()
+
+    assert run(pool, in_time(5)).status == "failed"
+
+
+def test_a_task_beside_it_is_not_blamed() -> None:
+    """Of tasks in parallel only that fails which caught the end, even if another one ends late."""
+    has_begun, is_over = threading.Event(), threading.Event()
+
+    @task("late")
+    def late(_: Context) -> None:
+        has_begun.set()
+        is_over.wait()
+
+    @task("stop")
+    def stop(ctx: Context) -> None:
+        has_begun.wait()
+        run_context.cancel("maintenance")
+        with suppress(CancelledError):
+            ctx.check()
+        is_over.set()
+
+    run_context = Context()
+    report = run(Parallel(stop, late, name="all"), run_context)
+    assert statuses(report) == {"stop": "failed", "late": "ok", "all": "failed"}
+
+
+def test_a_cancellation_by_a_failure_in_parallel() -> None:
+    """The group names both: the failure, and the task that caught its cancellation."""
+    pair = Parallel(FailingTask("fail", OSError("x")), swallow, name="all")
+    assert str(run(pair).error) == f"all/fail: x; all/nap: cancelled: fail failed; {CAUGHT}"
+
+
+def test_an_optional_task_that_swallows_the_end() -> None:
+    """Its failure is a warning as any other; the run has completed late."""
+    report = run(Serial(tolerate(swallow), name="all"), in_time(5))
+    assert (report.ok, report.degraded, report.children[0].status) == (True, True, "failed")
+
+
+def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:
+    """One that serves until its context ends is complete then, by a deadline and by a signal, and
+    inside with_timeout; raised, the end is an end as of any task.
+    """
+
+    @task("serve")
+    def serve(ctx: Context) -> None:
+        with suppress(CancelledError, DeadlineExceededError):
+            ctx.expiring().child(timeout=3600).sleep(600)
+
+    for limited in serve, with_timeout(serve, 60), Serial(serve):
+        assert run(limited, in_time(5)).status == "ok"
+    assert run(with_timeout(serve, 5), in_time(60)).status == "ok"
+    raising = task("raise")(lambda ctx: ctx.expiring().sleep(60))
+    assert run(raising, in_time(5)).status == "cancelled"
+
+    @task("inside")
+    def inside(ctx: Context) -> None:
+        execute(swallow, ctx.expiring())
+
+    assert statuses(run(inside, in_time(5))) == {"nap": "failed", "inside": "failed"}
+
+
+def test_an_undo_that_swallows_the_end_has_failed() -> None:
+    """It is unknown what it has left out."""
+    half = task("half", undo=swallow.do)(lambda _: None)
+    with pytest.raises(TaskFailedError, match=f"^half: deadline exceeded: .*; {CAUGHT}$"):
+        undo(half, in_time(5))
