@@ -411,7 +411,9 @@ def _config(arguments: Namespace) -> HostRoutingConfig:
 
 
 def _host(arguments: Namespace) -> Host:
-    return Host.live() if arguments.root is None else Host.offline(arguments.root)
+    if arguments.root is None:
+        return Host.live()
+    return Host.offline(os.path.abspath(arguments.root))  # noqa: PTH100 (slow)
 
 
 def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
@@ -475,7 +477,8 @@ def _run(
     proofs += results
     changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
-        verdict, node = verdict_now(ctx, host, installs if report.ok else None)
+        applied = getattr(task, "applied", None) if report.ok else None
+        verdict, node = verdict_now(ctx, host, installs if report.ok else None, applied)
         held = [] if report.ok else Boot(host).held(ctx)
     if arguments.live:
         state = results[-1].headline if results else "the routes of CONFIG are in force"

@@ -163,15 +163,24 @@ class Host:
 
     @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Host:
-        """Return the image at `root`, which may be `/`; the kernel and systemd are left alone."""
+        """Return the image at `root`, which may be `/`; the kernel and systemd are left alone.
+
+        The path must be absolute: an empty variable of a program must not stand for the working
+        directory, which is / for a service.
+        """
         from pathlib import Path
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.systemd.systemctl import OfflineUnits
 
-        # Absolute, because the working directory may change later.
-        folder = Path(root).absolute()
+        # Not all callers are checked: a variable may be None, too.
+        if root is None or not os.path.isabs(root):  # type: ignore[redundant-expr]  # noqa: PTH117
+            raise HostFileError(
+                f"cannot prepare the image {root!r}: its path must be absolute, since the working "
+                "directory may be /; give one such as /mnt/image"
+            )
+        folder = Path(root)
         if not folder.is_dir():
             raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
         root = str(folder)

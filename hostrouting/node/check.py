@@ -52,6 +52,7 @@ _LONGEST_LOOK = 30.0
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN = "ActiveExitTimestampMonotonic"
 _BEGAN = "InactiveExitTimestampMonotonic"
+_NO_PROGRAM = "no-program"
 _prefix = attrgetter("family", "network", "prefix_length")
 
 
@@ -92,7 +93,7 @@ class NodeReport(LightValue, NoTruth):
     def is_wrong(self) -> bool:
         """True if an apply has not reached its aim, now or for the next boot."""
         kinds = {finding.kind for finding in self.findings if finding.severity == "error"}
-        is_lost = not kinds.isdisjoint(("lost-route", "no-program"))
+        is_lost = not kinds.isdisjoint(("lost-route", _NO_PROGRAM))
         return is_lost or (self.severity == "error" and not self.overlap.ok)
 
     @property
@@ -156,7 +157,7 @@ def check_node(
     seconds: float | None = None,
     path: str = "",
     root: str | None = None,
-    is_applied: bool = False,
+    applied: NodeReport | None = None,
 ) -> NodeReport:
     """Make all checks of `hostrouting check`, which change nothing and need no root.
 
@@ -164,8 +165,8 @@ def check_node(
     rules that are installed.
 
     `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply
-    would refuse. If the config `is_applied`, by a run that has just read its routes back, they are
-    not compared again.
+    would refuse. `applied` is the report of `look_after_apply`, if a run has just applied the
+    config: its proof and its routes are not looked at again.
 
     An image lacks routes: the checks are of files, links, gates and programs, which a boot needs.
 
@@ -181,10 +182,12 @@ def check_node(
     """
     require_config(config)
     host = Host.given_or_live(host)
-    # After an apply of a config that expects no addresses there is nothing to prove, and many
-    # routes to read.
-    is_needed = host.is_live and (config.route_overlap.cidrs or not is_applied)
-    overlap = check_now(ctx, config, host, seconds=seconds) if is_needed else OverlapReport()
+    if applied is not None:
+        overlap = applied.overlap
+    elif host.is_live:
+        overlap = check_now(ctx, config, host, seconds=seconds)
+    else:
+        overlap = OverlapReport()
     if not overlap.ok:
         accepted = ConfigureStaticRoutes(config, host=host).accepted()
         if accepted != config.static_routes:
@@ -199,7 +202,7 @@ def check_node(
         Boot(host, gates=config.gates),
         overlap.expected_devs,
         seconds != 0,
-        is_applied,
+        applied,
     )
     findings, step = (*overlap.notes, *look.findings()), None
     if path and any(finding.apply for finding in findings):
@@ -220,6 +223,21 @@ def check_node(
     )
 
 
+def look_after_apply(ctx: Context, config: HostRoutingConfig, host: Host) -> NodeReport:
+    """Return the part of `check_node` that decides if an apply has reached its aim."""
+    # A config that expects no addresses has nothing to prove, and many routes to read.
+    is_proven = host.is_live and config.route_overlap.cidrs
+    overlap = check_now(ctx, config, host, seconds=0) if is_proven else OverlapReport()
+    boot = Boot(host, gates=config.gates)
+    look = _Look(ctx.expiring(), config, host, boot, overlap.expected_devs, False, None)
+    return NodeReport(
+        overlap=overlap,
+        mode=config.route_overlap.mode,
+        findings=(*look.applied_routes(), *look.programs()),
+        not_asked=tuple(look.not_asked),
+    )
+
+
 @attrs.define(eq=False, repr=False)
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the rest."""
@@ -231,7 +249,7 @@ class _Look:
     expected_devs: Sequence[str]
     #: False if neither routers nor the cloud are to be queried.
     queries: bool
-    is_applied: bool
+    applied: NodeReport | None
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
     spared: list[dict[str, object]] = attrs.field(factory=list)
@@ -260,7 +278,7 @@ class _Look:
         siblings += self._make_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
         yield from _lasting(siblings, waiting)
         yield from self._make(exposed=self._exposed)
-        yield from self._make(programs=lambda _: missing_programs(config, self.host))
+        yield from self.programs()
         if not is_live:
             if config.route_overlap.cidrs or config.static_routes.routes:
                 step = command_line("check", INTENT_PATH)
@@ -287,6 +305,19 @@ class _Look:
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)
         leftovers = "leftovers of azure-vnet"
         yield from self._make_sibling(self._leftovers, config.stale_cni, "stale-cni", leftovers)
+
+    @property
+    def is_applied(self) -> bool:
+        """True if a run has just applied the config."""
+        return self.applied is not None
+
+    def programs(self) -> _Findings:
+        """Yield a finding for each program that a boot lacks."""
+        return self._make(programs=lambda _: missing_programs(self.config, self.host))
+
+    def applied_routes(self) -> _Findings:
+        """Yield the findings about the routes of a config that was just applied."""
+        return self._make(routes=self._applied_routes) if self.host.is_live else ()
 
     def is_worse(self) -> bool:
         """Return True if an apply would be refused, since it makes the node worse."""
@@ -338,14 +369,19 @@ class _Look:
     # --- the pair
 
     def _routes(self, ctx: Context) -> _Findings:
-        if self.is_applied:
-            prefixes = {route.prefix for route in self.config.static_routes.routes}
-            # Another program may have removed routes since; a finding is also due to routes that
-            # precede those of the kernel.
-            routes = map(self.host.routes.routes_of, (OUR_PROTOCOL, KERNEL_PROTOCOL))
-            ours, own = (set(map(_prefix, group)) for group in routes)
-            if prefixes == ours and prefixes.isdisjoint(own):
-                return ()
+        if self.applied is not None:
+            self.not_asked += self.applied.not_asked
+            return [found for found in self.applied.findings if found.kind != _NO_PROGRAM]
+        return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
+
+    def _applied_routes(self, ctx: Context) -> _Findings:
+        prefixes = {route.prefix for route in self.config.static_routes.routes}
+        # Another program may have removed routes since; a finding is also due to routes that
+        # precede those of the kernel.
+        routes = map(self.host.routes.routes_of, (OUR_PROTOCOL, KERNEL_PROTOCOL))
+        ours, own = (set(map(_prefix, group)) for group in routes)
+        if prefixes == ours and prefixes.isdisjoint(own):
+            return ()
         return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 
     def _files(self, ctx: Context) -> _Findings:

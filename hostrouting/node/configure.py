@@ -22,7 +22,7 @@ from hostrouting.boot import (
     deploying,
     read_intent,
 )
-from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
     ConfigMistake,
     HostRoutingError,
@@ -52,12 +52,16 @@ from phases import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.node.check import NodeReport
+
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is
 #: left.
 _SIBLING_SECONDS = 60.0
+#: For the look at the node after all tasks, when the deadline may have passed.
+_SECONDS_TO_LOOK = 10.0
 #: The keys that a live try needs.
 _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 #: The kind of the change of a unit that its gate held before the run.
@@ -88,6 +92,8 @@ class _Pipeline(NamedTask, ABC):
             "install-boot-files",
             plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
             records=True,
+            # Without it no gate is held.
+            proves=config.route_overlap.mode is OverlapMode.STRICT,
         )(self._install)
 
     def _make(self, kind: type[_T]) -> _T:
@@ -193,6 +199,9 @@ class Configure(_Pipeline):
     """
 
     name = "configure"
+    #: The report of the last run that has completed: the part of `check_node` that decides if the
+    #: aim is reached.
+    applied: NodeReport | None = None
 
     def __init__(
         self,
@@ -233,12 +242,18 @@ class Configure(_Pipeline):
         return task(name, plan=plan_nothing, records=True)(lambda _: None)
 
     def do(self, ctx: Context) -> None:
-        """Do all tasks; raise one error with every failure in it."""
+        """Do all tasks; raise one error with every failure in it.
+
+        The step is degraded if the aim is not reached all the same: a program that a boot needs is
+        missing, or another one has changed a route meanwhile. The `NodeReport` is its value.
+        """
+        self.applied = None
         if self._boot.changes_nothing(self._config):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
         super().do(ctx)
+        self._look(ctx)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -277,6 +292,22 @@ class Configure(_Pipeline):
                     "this config is installed all the same; gated units start once this is fixed"
                 )
                 self._log.warning(message)
+
+    def _look(self, ctx: Context) -> None:
+        """Degrade the step if the aim is not reached, by all that was done."""
+        pair = (self._files, self._routes, self._check)
+        # A task that is skipped, or that does not install anything for a boot, is so on purpose.
+        if self._files not in self.subtasks or any(map(ctx.skips, pair)):
+            return
+        from hostrouting.node.check import look_after_apply
+
+        # The changes are made, so the end of the run does not matter.
+        own = ctx.shielded().child(_SECONDS_TO_LOOK)
+        # What cannot be read is unknown.
+        with suppress(HostRoutingError, DeadlineExceededError):
+            self.applied = look_after_apply(own, self._config, self._host)
+            if self.applied.is_wrong:
+                ctx.result(self.applied, degraded=True)
 
     def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Change]]:
         return ([], []) if ctx.skips(self._routes) else self._routes.planned()

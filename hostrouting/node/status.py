@@ -23,7 +23,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.check import NodeReport, check_node
+from hostrouting.node.check import NodeReport, check_node, look_after_apply
 from hostrouting.static_routes.account import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
@@ -124,12 +124,18 @@ class NodeStatus(NoTruth):
         return [self.sentence, *lines]
 
 
-def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = None) -> NodeStatus:
+def node_status(
+    ctx: Context,
+    host: Host,
+    *,
+    config: HostRoutingConfig | None = None,
+    applied: NodeReport | None = None,
+) -> NodeStatus:
     """Return what `hostrouting status` prints; change nothing, need no root, and do not wait.
 
-    `config` is the installed one, if a run has just put it in force: to read and to compare 10,000
-    routes again takes 0.2 s. Raises `InvalidConfigError` where nothing is
-    installed.
+    `config` is the installed one, if a run has just put it in force, and `applied` what
+    `look_after_apply` returned for it: to read and to compare 10,000 routes again takes 0.2 s.
+    Raises `InvalidConfigError` where nothing is installed.
 
     >>> from hostrouting import Configure, StaticRoute, StaticRoutesConfig
     >>> from phases import Context, run
@@ -157,12 +163,13 @@ def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = 
     def known(look: str, text: str) -> str:
         return f"unknown: no time was left to look at {look}" if look in report.unread else text
 
-    is_applied = config is not None
-    if config is None:
+    if config is not None:
+        applied = look_after_apply(ctx, config, host) if applied is None else applied
+    else:
         if not host.files.exists(INTENT_PATH):
             raise InvalidConfigError([ConfigMistake("", _absence(ctx, host))])
         config = require_intent(host.files)
-    report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, is_applied=is_applied)
+    report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
     findings = report.findings
     broken = next((finding.reason for finding in findings if finding.kind == "disabled"), "")
     wrong = sum(finding.kind == "boot-file" for finding in findings)
@@ -202,13 +209,17 @@ def node_status(ctx: Context, host: Host, *, config: HostRoutingConfig | None = 
 
 
 def verdict_now(
-    ctx: Context, host: Host, config: HostRoutingConfig | None = None
+    ctx: Context,
+    host: Host,
+    config: HostRoutingConfig | None = None,
+    applied: NodeReport | None = None,
 ) -> tuple[str, NodeReport | None]:
     """Return the sentence of `status`, or why it is unknown, and the report behind it."""
     try:
         is_installed = host.files.exists(INTENT_PATH)
         # A config with nothing but a sweep installs nothing.
-        status = node_status(ctx, host, config=config) if is_installed or config else None
+        is_told = is_installed or config is not None
+        status = node_status(ctx, host, config=config, applied=applied) if is_told else None
         sentence = status.sentence if status is not None and is_installed else _absence(ctx, host)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())

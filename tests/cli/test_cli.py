@@ -93,6 +93,21 @@ def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
     assert not (tmp_path / "etc/aks-flex-node").exists()
 
 
+def test_a_relative_root_is_one_of_the_working_directory(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a person at a terminal expects; an empty one is refused."""
+    (tmp_path / "image").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run_here("apply", "--root", "image", config)
+    assert (tmp_path / "image/etc/aks-flex-node/hostrouting.json").exists()
+    refused = run_here("apply", "--root", "", config)
+    assert (refused.returncode, "the path of a folder must not be empty" in refused.stderr) == (
+        2,
+        True,
+    )
+
+
 def test_the_schema_of_a_config_is_printed() -> None:
     """`schema` needs neither a config nor root; with --json it is the same text."""
     printed, as_json = run_here("schema"), run_here("schema", "--json")

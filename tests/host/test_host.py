@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,16 +88,19 @@ class TestOffline:
             assert (tmp_path / "run/hostrouting.lock").exists()
         assert (tmp_path / "etc/ours/a").read_bytes() == b"one\n"
 
-    def test_a_relative_root_stays_where_it_is(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("root", ["", None, "image", ".", Path("image")])
+    def test_a_root_that_is_not_absolute_is_refused(
+        self, root: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A later change of the working directory does not move the image."""
+        """An empty variable would stand for the working directory, which is / for a service."""
         (tmp_path / "image").mkdir()
         monkeypatch.chdir(tmp_path)
-        host = Host.offline("image")
-        monkeypatch.chdir("/")
-        host.files.write("/a", b"", mode=0o644)
-        assert (tmp_path / "image/a").exists()
+        with pytest.raises(HostFileError) as caught:
+            Host.offline(root)
+        assert str(caught.value) == (
+            f"cannot prepare the image {root!r}: its path must be absolute, since the working "
+            "directory may be /; give one such as /mnt/image"
+        )
 
     def test_there_must_be_an_image(self, tmp_path: Path) -> None:
         """A root that is absent or not a folder is refused before anything is created."""

@@ -39,6 +39,7 @@ from hostrouting import (
     node_status,
     render_files,
 )
+from hostrouting.boot import Boot
 from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
@@ -123,9 +124,98 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     host.routes.remove_address("ib0", "172.16.1.4/16")
     right = run(configure(host, **warned))
     assert (right.ok, right.degraded) == (True, False)
-    image = run(configure(FakeHost(is_live=False), **warned))
+    machine = FakeHost(is_live=False)
+    machine.files.programs |= host.files.programs
+    image = run(configure(machine, **warned))
     assert (image.ok, image.degraded) == (True, False)
     assert image.find("configure/check-route-overlap").result is None
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> None:
+    """As the command's apply exits with 1; the finding is that of `check_node`, and the step around
+    has it in its report.
+    """
+    host = gpu_node() if is_live else FakeHost(is_live=False)
+    host.files.programs |= FakeHost().files.programs
+    host.files.programs.remove("/usr/bin/ip")
+    config = HostRoutingConfig.from_mapping(ROUTES)
+    whole = Serial(Configure(config, host=host), name="bootstrap")
+    report = run(whole)
+    step = report.find("bootstrap/configure")
+    assert (report.ok, report.degraded, step.degraded) == (True, True, True)
+    [finding] = step.result.findings
+    assert (finding.kind, finding.subject, finding.severity) == ("no-program", "ip", "error")
+    assert "the gates shut, and they stay shut" in finding.reason
+    assert finding in check_node(Context(), config, host).findings
+    host.files.programs.add("/usr/bin/ip")
+    mended = run(whole)
+    assert (mended.degraded, mended.find("bootstrap/configure").result) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "trouble", "kinds"),
+    [
+        ("STRICT", lose_our_routes, ["lost-route"]),
+        ("WARN", lose_our_routes, ["lost-route"]),
+        ("WARN", lose_the_default_route, []),
+    ],
+)
+def test_a_route_that_goes_after_the_proof_degrades_the_run(
+    mode: str,
+    trouble: Callable[[FakeHost], None],
+    kinds: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another program removes it while the rest is done; also if the run is cancelled meanwhile."""
+    host, ctx = gpu_node(), in_time(60)
+    release = Boot.release
+
+    def lose(*words: Any, **options: Any) -> object:
+        released = release(*words, **options)
+        trouble(host)
+        ctx.cancel("too late")
+        return released
+
+    monkeypatch.setattr(Boot, "release", lose)
+    section = {**OVERLAP["routeOverlap"], "mode": mode}
+    report = run(configure(host, **ROUTES, routeOverlap=section), ctx)
+    assert (report.ok, report.degraded) == (True, True)
+    assert [finding.kind for finding in report.result.findings] == kinds
+    assert (report.result.is_wrong, report.result.overlap.ok) == (True, False)
+
+
+@pytest.mark.parametrize("method", ["routes_of", "links"])
+def test_a_last_look_that_fails_says_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The apply itself is complete."""
+    host, looked = gpu_node(), []
+    release = Boot.release
+
+    def refuse(*_: object) -> object:
+        looked.append(method)
+        raise BackendError("no answer")
+
+    def fail(*words: Any, **options: Any) -> object:
+        monkeypatch.setattr(host.routes, method, refuse)
+        return release(*words, **options)
+
+    monkeypatch.setattr(Boot, "release", fail)
+    report = run(configure(host, **ROUTES, **OVERLAP))
+    assert (report.ok, report.degraded, report.result) == (True, False, None)
+    assert looked
+
+
+def test_skipped_boot_files_degrade_a_strict_run() -> None:
+    """No gate is held without them. Under WARN, and as to routes, what is skipped is so on purpose."""
+    strict = configure(gpu_node(), **ROUTES, **OVERLAP)
+    skipped = run(strict, skip=["install-boot-files"])
+    assert (skipped.ok, skipped.degraded) == (True, True)
+    warned = {"routeOverlap": {**OVERLAP["routeOverlap"], "mode": "WARN"}}
+    skipped = run(configure(gpu_node(), **ROUTES, **warned), skip=["install-boot-files"])
+    assert (skipped.ok, skipped.degraded) == (True, False)
+    host = gpu_node()
+    skipped = run(configure(host, **ROUTES), skip=["configure-static-routes"])
+    assert (skipped.ok, skipped.degraded, ours(host)) == (True, False, [])
 
 
 def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
