@@ -31,12 +31,13 @@ class Task(Named, Protocol):
     """
 
     def do(self, ctx: Context) -> object:
-        """Do the work, or raise; the runner ignores the returned value.
+        """Do the work, or raise; the runner ignores the returned value, but for failures.
 
         `do` is a plain function: the runner refuses an `async` function, a generator, and an error
-        that is returned. It is safe to call twice. A long `do` calls `ctx.check()`
-        between steps, waits with `ctx.sleep()`, starts processes with `run_command(ctx, ...)` and
-        calls `ctx.record()` after each change.
+        that is returned; a report or a Future that holds an error fails the task, and so does an
+        end of its context that it catches without raising it again. It is safe to call twice.
+        A long `do` calls `ctx.check()` between steps, waits with `ctx.sleep()`, starts processes
+        with `run_command(ctx, ...)` and calls `ctx.record()` after each change.
         """
 
 
