@@ -9,7 +9,13 @@ from support.gated_machine import EARLY, GATES, KUBELET, GatedMachine
 from support.probe_listings import rules_in
 from support.probe_worlds import RULES
 
-from hostrouting import ConfigureProbeSNAT, Host, HostRoutingConfig, ProbeSNATConfig
+from hostrouting import (
+    ConfigureProbeSNAT,
+    Host,
+    HostRoutingConfig,
+    OverlapMode,
+    ProbeSNATConfig,
+)
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH
 from hostrouting.boot.layout import gate_drop_in
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
@@ -118,26 +124,57 @@ def test_wherever_nft_is(tmp_path: Path) -> None:
         assert are_in_force(machine)
 
 
-def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
-    """No machine starts, the journal quotes nft, and the gate names the unit; after the repair all
-    start.
+#: In place of nft, a program that refuses every ruleset.
+REFUSING = """
+printf '#!/bin/sh\\necho "Error: not supported" >&2\\nexit 1\\n' > /usr/local/sbin/nft
+chmod +x /usr/local/sbin/nft
+"""
+
+
+def test_refused_rules_hold_and_heal(tmp_path: Path) -> None:
+    """What nft refuses is no accident: under WARN, too, no machine starts, the journal quotes nft, and
+    the gate names the unit; after the repair all start.
+    """
+    late = "systemd-nspawn@late.service"
+    with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + REFUSING) as machine:
+        assert machine.payloads() == []
+        assert machine.systemctl("start", late) == 1
+        assert machine.payloads() == []
+        assert "Error: not supported" in machine.journal(f"--unit={UNIT}")
+        said = machine.journal(f"--unit={late}")
+        assert any(f"{late} is refused: probe-snat: " in line for line in said)
+        machine.files.remove("/usr/local/sbin/nft")
+        machine.wait_until_up()
+        assert are_in_force(machine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_rules_that_were_cut(tmp_path: Path, mode: str) -> None:
+    """Nft would load what is left of them: STRICT refuses, WARN starts the machine with a warning,
+    and an apply starts it.
     """
 
-    def broken(image: Host) -> None:
+    def cut(image: Host) -> None:
         install(image)
-        break_rules(image)
+        for gate in GATES:
+            drop_in = gate_drop_in(gate, OverlapMode(mode))
+            image.files.write(drop_in.path, drop_in.content, mode=0o644)
+        image.files.write(RULESET_PATH, b"table ip6 azureSLBProbe {}\n", mode=0o644)
 
-    with GatedMachine(tmp_path, units=(), arrange=broken, prepare=LINKS) as machine:
-        assert machine.payloads() == []
-        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-        assert machine.payloads() == []
-        said = "\n".join(machine.journal(f"--unit={UNIT}"))
-        assert f"{RULESET_PATH}:" in said
-        assert "Error: syntax error" in said
-        assert "ip6 saddr sit" in said
-        assert "hostrouting: systemd-nspawn@late.service is refused" in "\n".join(
-            machine.journal("--unit=systemd-nspawn@late.service")
+    late = "systemd-nspawn@late.service"
+    with GatedMachine(tmp_path, units=(), arrange=cut, prepare=LINKS) as machine:
+        is_strict = mode == "STRICT"
+        assert machine.systemctl("start", late) == (1 if is_strict else 0)
+        cause = (
+            f"probe-snat: {RULESET_PATH} is not the file of the last apply; run: hostrouting apply"
         )
+        verdict = (
+            f"hostrouting: {late} is refused: {cause}"
+            if is_strict
+            else f"hostrouting: {late}: {cause}"
+        )
+        assert any(line.startswith(verdict) for line in machine.journal(f"--unit={late}"))
         ConfigureProbeSNAT(CONFIG, host=node(machine)).do(machine.ctx)
         machine.wait_until_up()
         assert are_in_force(machine)
@@ -311,7 +348,7 @@ def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
     ours = "find /etc -name '*hostrouting*' -o -name '*probe-snat*'"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + THEIR_UNIT) as machine:
         assert machine.run("sh", "-c", ours).stdout
-        lines = gate_drop_in(KUBELET).content.decode().splitlines()
+        lines = gate_drop_in(KUBELET, OverlapMode.WARN).content.decode().splitlines()
         commands = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
         for command in commands:
             if command.startswith(("rm ", "systemctl ")):
