@@ -20,6 +20,8 @@ SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: The list of the units whose scripts the gates run, whichever links there are.
 GATING_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
+#: Locked as long as an apply may undo what it has changed: gates wait for that.
+GATE_LOCK: Final = f"{SCRIPT_DIRECTORY}/hostrouting.lock"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = (
     "/usr/local/sbin",
@@ -81,7 +83,10 @@ class BootFile(NamedTuple):
 
     @property
     def mode(self) -> int:
-        """The permission bits: a script can be run, and every user may read all files."""
+        """The permission bits: a script can be run, and every user may read all files but a lock."""
+        # Whoever can open a file can hold its lock.
+        if self.path == GATE_LOCK:
+            return 0o600
         return 0o755 if self.path.endswith(".sh") else 0o644
 
     @property
@@ -244,9 +249,10 @@ def drop_in_of(gate: str) -> str:
 
 
 def ready_unit() -> BootUnit:
-    """Return hostrouting-ready.service with the units that start refused gates again."""
+    """Return hostrouting-ready.service with all that its gates need."""
     paths = (*_SCRIPTS, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
     files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
+    files.insert(0, BootFile(GATE_LOCK, b""))
     return BootUnit(name=READY_UNIT, files=tuple(files))
 
 

@@ -31,6 +31,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
         f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
         **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
+        "/etc/aks-flex-node/hostrouting.lock": "",
         "/etc/aks-flex-node/hostrouting.units": "static-routes\nend\n",
         f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
         f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",

@@ -9,7 +9,7 @@
 #   10    GATE may start. A script that was cut, lost or killed ends with another status, and so does this one.
 #   11    routing is wrong, or unknown under STRICT: GATE is refused.
 #   12    routing is unknown: something has failed. Of a gate only under WARN, since STRICT refuses it.
-#   75    the same, because another run holds the lock.
+#   75    the same, because another run holds the lock, or an apply is open.
 #
 # Without GATE the reason is printed: a line, if it is as before. The units themselves are started only if their states
 # or messages are out of date.
@@ -23,6 +23,8 @@ export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 folder=/etc/aks-flex-node run=/run/aks-flex-node systemd=/etc/systemd/system
 # It changes together with the scripts. What is not in it is not asked, and all that is in it must be there.
 list=$folder/hostrouting.units answer=$run/hostrouting.answer
+# An apply holds this lock as long as it may undo what it has changed.
+lock=$folder/hostrouting.lock gate='' waited=''
 apply='run: @hostrouting apply@'
 status=75 unit='' reason="another hostrouting-ask.sh has held $answer for 10 s"
 
@@ -80,15 +82,39 @@ look() {
     status=10 unit=''
 }
 
+# Succeed if no apply is open, or once it has ended.
+apply_is_over() { # options of flock
+    [[ ! -e $lock ]] || { [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"; }
+}
+
+# The same; a gate waits for it once, up to a third of its limit. Otherwise set `status` and the reason.
+wait_for_apply() {
+    local limit seconds=0 form='^TimeoutStartUSec=(([0-9]{1,2})min)? ?(([0-9]{1,2})s)?( .*)?$'
+    ! apply_is_over --nonblock || return 0
+    if [[ $gate && ! $waited && -r $lock ]]; then
+        waited=yes
+        limit=$(systemctl show --property=TimeoutStartUSec -- "$gate")
+        # It may be longer than an hour. Without an answer, it counts as the least that a gate may have.
+        seconds=$((${#limit} ? 30 : 16))
+        [[ ! $limit =~ $form ]] || seconds=$(((BASH_REMATCH[2] * 60 + BASH_REMATCH[4]) / 3))
+        ((seconds <= 30)) || seconds=30
+    fi
+    ((seconds == 0)) || ! apply_is_over --timeout "$seconds" || return 0
+    status=75 unit='' reason='an apply is under way, which may still be undone'
+    [[ -f $lock && -r $lock ]] || { status=12 && reason="$lock cannot be opened; $apply"; }
+    return 1
+}
+
 # The same, one run at a time. A hundred gates may ask at once: an answer to a question that began later is theirs, too.
 ask() {
     local asked now opened='' began='' was='' known='' text=''
     local times='+([0-9]).+([0-9]) +([0-9]).+([0-9]) +([0-9]).+([0-9])'
-    read -r asked _ < /proc/uptime
     if ! type -P flock > /dev/null; then
         status=12 reason='there is no program flock; install util-linux'
         return
     fi
+    wait_for_apply || return
+    read -r asked _ < /proc/uptime
     [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
     # Another user that could open the file could hold its lock. Where it cannot be made, runs may overlap.
     umask 077
@@ -111,6 +137,12 @@ ask() {
     [[ ! -e $run/route-overlap.detected ]] || was=11
     began=$now
     look
+    # An apply that began meanwhile may undo what was found.
+    if ((status == 10)) && ! apply_is_over --nonblock; then
+        exec 9<&-
+        ask
+        return
+    fi
     # The others have the first fact in a line.
     reason=${reason//<[0-9]>/} known=$reason
     [[ ${known%%$'\n'*} != *: ]] || known=${known#*:$'\n'  }
