@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hostrouting.boot.boot import Boot, UnreadFilesError
-from hostrouting.boot.layout import WAIT_SECONDS
+from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
+from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.exceptions import HostFileError
 from phases import Context, TaskFailedError, Transaction
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.boot.intent import Part
-    from hostrouting.boot.recorded import RecordedFiles
     from hostrouting.host import Host
 
     _Work: TypeAlias = Callable[[Context], object]
@@ -36,7 +36,7 @@ def deploying(
         steps = boot.refuse_gates(locked, *parts)
         if boot.is_installed:
             boot.refuse_unwritable(steps)
-        deployment = Deployment(locked, boot, parts, logger)
+        deployment = Deployment(locked, host, boot, parts, logger)
         try:
             yield deployment
         finally:
@@ -49,19 +49,32 @@ class Deployment:
     Over an installed config the live half comes first, and everything is undone if any part fails,
     is interrupted or is proven worse. On a node without one the boot files come first and stay: if
     the routes fail, the machine must not start at the next boot either.
+
+    As long as routes or files may be undone, gates wait: they would start a unit on a node that is
+    wrong a second later.
     """
 
     def __init__(
-        self, ctx: Context, boot: Boot, parts: Sequence[Part], logger: logging.Logger
+        self,
+        ctx: Context,
+        host: Host,
+        boot: Boot,
+        parts: Sequence[Part],
+        logger: logging.Logger,
     ) -> None:
         """See `deploying`."""
         self.transaction: Transaction = Transaction(ctx)
+        self._host = host
         self._boot, self._parts, self._logger = boot, parts, logger
         self.is_installed: bool = boot.is_installed
         self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
         #: The routes and the check together wait for DHCP as long as either alone.
-        self.until: float = ctx.clock.monotonic() + WAIT_SECONDS
+        self._until: float = ctx.clock.monotonic() + WAIT_SECONDS
+        self._may_wait = True
+        #: Has the lock for which gates wait, while they are held.
+        self._gates = ExitStack()
+        self._are_held = False
         self._files: RecordedFiles | None = None
         #: False until the commit: the files of the earlier config stay, and an undo needs no space.
         self._removes = True
@@ -70,6 +83,39 @@ class Deployment:
         """Install the boot files."""
         self._files = self._files or self._boot.recorded(ctx)
         self._boot.install(ctx, *self._parts, removes=self._removes, files=self._files)
+
+    def live(self, act: Callable[..., None]) -> _Work:
+        """Return the live half of a task of the pair, which waits as long as this one allows."""
+        return lambda ctx: act(ctx, seconds=self._seconds_to_wait, waiting=self._waiting)
+
+    @property
+    def _seconds_to_wait(self) -> float:
+        """The seconds for which a task may wait; none between the first change and the commit."""
+        left = self._until - self.transaction.ctx.clock.monotonic()
+        return max(0.0, left) if self._may_wait else 0.0
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Let gates check routing for a `with` block, in which a task waits and changes nothing."""
+        is_held = self._are_held
+        self._gates.close()
+        yield
+        if is_held:
+            self._hold_gates()
+
+    def _hold_gates(self) -> None:
+        """Let gates wait until the end of `carry_out`; raise if they cannot be held."""
+        # Without gates there is nothing to hold, and the lock is a file of theirs.
+        if not self._boot.is_installed:
+            return
+        ctx = self.transaction.ctx
+        if not self._host.files.exists(GATE_LOCK):
+            # An earlier release had none.
+            lock = BootFile(GATE_LOCK, b"")
+            RecordedFiles(ctx, self._host).write(lock.path, lock.content, mode=lock.mode)
+        self._gates.enter_context(self._host.lock.hold_file(ctx, GATE_LOCK))
+        self._are_held = True
+        self._gates.callback(setattr, self, "_are_held", False)
 
     def attempt(self, *works: _Work, ctx: Context | None = None) -> None:
         """Run `works` in turn, and keep the failures of their tasks."""
@@ -90,39 +136,50 @@ class Deployment:
         ctx = self.transaction.ctx
         state = "the earlier config is in force, live and for the next boot"
         self._removes = not self.is_installed
-        try:
-            if self.is_installed:
-                for work in live:
-                    work(ctx)
-                count = len(self.transaction.changes)
-                files(ctx)
-                # A gate that starts meanwhile runs the earlier script, which restores the earlier
-                # routes: after the files are exchanged, the routes are compared again.
-                if len(self.transaction.changes) > count:
-                    for work in live:
-                        work(ctx)
-            else:
-                state = "no route of this config is in force"
-                self.attempt(files)
-                # Only some of the files would hold no gate, or hold gates for ever.
-                self.undo_partial("nothing is installed for the next boot")
-                self.attempt(*live)
-            ctx.check()
-            if prove is not None and not self.failures:
-                prove(state)
-        except BaseException as error:
-            self._undo(state)
-            if not isinstance(error, TaskFailedError):
-                raise
-            self.failures.append(error)
-            return not self.is_installed
-        self.transaction.commit()
+        with self._gates:
+            try:
+                if self.is_installed:
+                    self._change_installed(files, *live)
+                else:
+                    state = "no route of this config is in force"
+                    self.attempt(files)
+                    # Only some of the files would hold no gate, or hold gates for ever.
+                    self.undo_partial("nothing is installed for the next boot")
+                    self._hold_gates()
+                    self.attempt(*live)
+                ctx.check()
+                if prove is not None and not self.failures:
+                    prove(state)
+            except BaseException as error:
+                self._undo(state)
+                if not isinstance(error, TaskFailedError):
+                    raise
+                self.failures.append(error)
+                return not self.is_installed
+            finally:
+                self._may_wait = True
+            self.transaction.commit()
         self.is_committed = not self.failures
         self._removes = True
         if self.is_installed and not self._boot.is_right(*self._parts):
             # An interrupt would leave files of both configs.
             self.attempt(files, ctx=ctx.shielded().child(SECONDS_TO_UNDO))
         return True
+
+    def _change_installed(self, files: _Work, *live: _Work) -> None:
+        ctx = self.transaction.ctx
+        self._hold_gates()
+        for work in live:
+            work(ctx)
+        # From here on, each second is one in which gates wait.
+        self._may_wait = False
+        count = len(self.transaction.changes)
+        files(ctx)
+        # A gate that has just started may have run the earlier script, which restores the earlier
+        # routes: after the files are exchanged, the routes are compared again.
+        if len(self.transaction.changes) > count:
+            for work in live:
+                work(ctx)
 
     def undo_partial(self, state: str) -> bool:
         """Undo the files and return True if one of them could not be changed; else commit them."""

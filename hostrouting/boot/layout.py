@@ -83,7 +83,7 @@ class BootFile(NamedTuple):
 
     @property
     def mode(self) -> int:
-        """The permission bits: a script can be run, and every user may read all files but a lock."""
+        """The permission bits: a script can be run, and every user may read all but a lock."""
         # Whoever can open a file can hold its lock.
         if self.path == GATE_LOCK:
             return 0o600

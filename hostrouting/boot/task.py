@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
@@ -19,6 +20,7 @@ from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from phases import Change, Context
 
@@ -113,8 +115,17 @@ class PairTask(SectionTask):
         return self._boot_part(self._config), self._intent
 
     @abstractmethod
-    def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
-        """Do the live half, and wait up to `seconds` if that helps; undo it without the section."""
+    def act(
+        self,
+        ctx: Context,
+        *,
+        seconds: float = WAIT_SECONDS,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Do the live half; undo it without the section.
+
+        If it helps, wait up to `seconds`, within `waiting()`.
+        """
 
     @abstractmethod
     def plan_act(self, ctx: Context) -> list[Change]:

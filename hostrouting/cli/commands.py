@@ -105,10 +105,14 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
     """Yield the unified diff of each file that the changes write or remove."""
     from difflib import unified_diff
 
+    from hostrouting.boot.layout import GATE_LOCK
     from hostrouting.node.boot_files import render_files
 
     wanted = {file.path: file.content for file in render_files(config, host=host).files}
     for path in dict.fromkeys(change.subject for change in changes):
+        # It is empty, and only root can read it.
+        if path == GATE_LOCK:
+            continue
         # Scripts are links, too; those that start a unit lack content.
         if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
             contents = (host.files.read(path) or b"", wanted.get(path, b""))

@@ -555,6 +555,13 @@ class RunLock(Protocol):
         process too.
         """
 
+    def hold_file(self, ctx: Context, path: str) -> AbstractContextManager[object]:
+        """Hold an exclusive lock (flock) on a file of `FileStore` while the `with` block runs.
+
+        Other programs wait for it, or hold it for moments. So this waits for 15 s at most; then a
+        `LockHeldError` names the file. One that cannot be opened is a `HostFileError`.
+        """
+
 
 class InstanceMetadata(Protocol):
     """The cloud's description of this virtual machine."""

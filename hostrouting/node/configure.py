@@ -143,7 +143,7 @@ class _Pipeline(NamedTask, ABC):
                 # An apply must accept the section that the report suggests.
                 accepted = attrs.evolve(self._config, static_routes=self._routes.accepted())
                 part = CheckRouteOverlap(accepted, host=self._host, logger=self._log)
-            part.act(ctx, seconds=max(0.0, self._run.until - ctx.clock.monotonic()))
+            self._run.live(part.act)(ctx)
 
         return act
 

@@ -6,7 +6,7 @@ The installation comes first: a node that fails now must not start its machine a
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +32,8 @@ from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK,
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
@@ -80,7 +81,13 @@ class CheckRouteOverlap(PairTask):
 
     # --- the live half
 
-    def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
+    def act(
+        self,
+        ctx: Context,
+        *,
+        seconds: float = WAIT_SECONDS,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         """Prove the routing of a live machine, in up to `seconds`; update the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
@@ -94,7 +101,8 @@ class CheckRouteOverlap(PairTask):
             return
         if not self._host.is_live:
             return
-        report = check_now(ctx, self._config, self._host, seconds=seconds)
+        with waiting():
+            report = check_now(ctx, self._config, self._host, seconds=seconds)
         ctx.result(report, degraded=not report.ok)
         try:
             # Without boot files there is no gate that reads it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import attrs
@@ -31,7 +31,8 @@ from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, Route, RouteChange
@@ -83,7 +84,8 @@ class ConfigureStaticRoutes(PairTask):
                     force=False,
                     logger=self._logger,
                 )
-            deployment.carry_out(deployment.install, self.act, prove=prove)
+            act = deployment.live(self.act)
+            deployment.carry_out(deployment.install, act, prove=prove)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
@@ -131,11 +133,17 @@ class ConfigureStaticRoutes(PairTask):
 
     # --- the live half
 
-    def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
+    def act(
+        self,
+        ctx: Context,
+        *,
+        seconds: float = WAIT_SECONDS,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         """Change the routes of a live machine; wait up to `seconds` in all for DHCP."""
         ctx.check()
         if self._host.is_live and self._config.static_routes.routes:
-            self._converge_in_time(ctx, seconds)
+            self._converge_in_time(ctx, seconds, waiting)
         elif self._host.is_live:
             # The routes that they hid decide again.
             self._converge(ctx, ())
@@ -184,7 +192,12 @@ class ConfigureStaticRoutes(PairTask):
 
     # --- lookups, and waiting for DHCP
 
-    def _converge_in_time(self, ctx: Context, seconds: float) -> None:
+    def _converge_in_time(
+        self,
+        ctx: Context,
+        seconds: float,
+        waiting: Callable[[], AbstractContextManager[object]],
+    ) -> None:
         """Look up and change the routes; retry while a lease, an address or a carrier may help."""
         left = ctx.remaining()
         # Half of the caller's time: after a failure the boot files have yet to be installed.
@@ -212,7 +225,8 @@ class ConfigureStaticRoutes(PairTask):
             else:
                 return
             # No longer: the rest of the caller's time is for other tasks.
-            ctx.sleep(min(1, until - ctx.clock.monotonic()))
+            with waiting():
+                ctx.sleep(min(1, until - ctx.clock.monotonic()))
 
     def _resolution(self, observed: Routes | None = None) -> Resolution:
         """Return the routes of the config, completed from the default routes as far as possible."""

@@ -12,11 +12,12 @@ import copy
 import os
 import threading
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Host, RouteBackend
-from hostrouting.host.files.lock import WaitingLock, take_at_once
+from hostrouting.host.files.lock import ProgramLock, WaitingLock, take_at_once
 from hostrouting.host.offline import Signs, offline_routes
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
@@ -88,7 +89,8 @@ class MemorySupervisor(Signs):
 class MemoryLock(Faulty, WaitingLock):
     """A run lock of one process: its threads exclude each other, and so does `holder`, if set.
 
-    By default, `fail_at` reports that the lock cannot be made.
+    `locked_files` are the files that are locked; a test may add those of another program. By
+    default, `fail_at` reports that the lock cannot be made.
     """
 
     shown = "the lock in memory"
@@ -98,7 +100,10 @@ class MemoryLock(Faulty, WaitingLock):
         self.resource: object = self
         #: The process id of another run that has the lock; None if there is none.
         self.holder: int | None = None
+        #: The paths of `hold_file` that are locked.
+        self.locked_files: set[str] = set()
         self._lock = threading.Lock()
+        self._guard = threading.Lock()
 
     @property
     def is_held(self) -> bool:
@@ -111,6 +116,24 @@ class MemoryLock(Faulty, WaitingLock):
         self._begin(ctx, "hold")
         with super().hold(ctx) as within:
             yield within
+
+    @contextmanager
+    def hold_file(self, ctx: Context, path: str) -> Iterator[None]:
+        """See `RunLock.hold_file`."""
+        self._begin(ctx, "hold_file", path)
+        with ProgramLock(path, partial(self._locked_file, path)).hold(ctx):
+            yield
+
+    @contextmanager
+    def _locked_file(self, path: str) -> Iterator[bool]:
+        with self._guard:
+            taken = path not in self.locked_files
+            self.locked_files.add(path)
+        try:
+            yield taken
+        finally:
+            if taken:
+                self.locked_files.remove(path)
 
     def attempt(self) -> AbstractContextManager[bool]:
         """See `WaitingLock`."""

@@ -12,7 +12,7 @@ wait for none of it: siblings have a separate thread, and no failure of one leav
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,10 @@ class SharedLock:
                 self._users -= 1
                 if not self._users:
                     self._release.close()
+
+    def hold_file(self, ctx: Context, path: str) -> AbstractContextManager[object]:
+        """See `RunLock.hold_file`."""
+        return self._lock.hold_file(ctx, path)
 
     def _enter(self, ctx: Context) -> None:
         while True:

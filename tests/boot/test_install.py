@@ -51,7 +51,10 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         f"{folder}/check-route-overlap.sh",
     }
     assert {path for path, mode in modes.items() if mode == 0o755} == scripts
-    assert set(modes.values()) == {0o755, 0o644}
+    # Whoever can open a lock can hold it.
+    locks = {path for path, mode in modes.items() if mode == 0o600}
+    assert locks == {"/etc/aks-flex-node/hostrouting.lock"}
+    assert set(modes.values()) == {0o755, 0o644, 0o600}
     assert reloads(host.services) == 1
     assert host.services.started == []
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import pytest
-from support.contracts.lock import RunLockContract
+from support.contracts.lock import FILE, RunLockContract
 from support.needs import needs
 from support.patience import in_time
 
@@ -86,6 +86,8 @@ class TestFileLock(RunLockContract):
     @pytest.fixture
     def lock(self, tmp_path: Path) -> RunLock:
         """The lock of one run."""
+        (tmp_path / "etc").mkdir(exist_ok=True)
+        (tmp_path / FILE.lstrip("/")).touch(0o600)
         return FileLock(root=str(tmp_path))
 
     @pytest.fixture
@@ -257,3 +259,63 @@ class TestFileLock(RunLockContract):
         monkeypatch.setattr(fcntl, "flock", end_first)
         with lock.hold(Context(timeout=0.05)):
             assert len(tries) == 2
+
+    def test_a_file_stays_as_it_is(self, tmp_path: Path, lock: RunLock) -> None:
+        """No process id is written to it, and it is not removed."""
+        file = tmp_path / FILE.lstrip("/")
+        before = file.stat()
+        with lock.hold_file(Context(), FILE):
+            pass
+        after = file.stat()
+        assert (after.st_ino, after.st_mtime_ns, after.st_size) == (
+            before.st_ino,
+            before.st_mtime_ns,
+            0,
+        )
+
+    def test_an_absent_file_is_not_made(self, tmp_path: Path, lock: RunLock) -> None:
+        """The error names it."""
+        with (
+            pytest.raises(HostFileError) as caught,
+            lock.hold_file(Context(), "/etc/absent.lock"),
+        ):
+            pytest.fail("there is nothing to hold")
+        assert str(caught.value) == (
+            f"cannot open the lock {tmp_path}/etc/absent.lock: No such file or directory"
+        )
+        assert not (tmp_path / "etc/absent.lock").exists()
+
+    def test_a_program_that_shares_a_file_is_waited_for(
+        self, tmp_path: Path, lock: RunLock
+    ) -> None:
+        """Flock of util-linux has the lock shared, as a gate does."""
+        argv = ["flock", "--shared", tmp_path / FILE.lstrip("/"), "sh", "-c", "echo held; read _"]
+        with subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as gate:
+            assert gate.stdout is not None
+            assert gate.stdout.readline() == "held\n"
+            with pytest.raises(LockHeldError), lock.hold_file(in_time(1), FILE):
+                pytest.fail("two holders at a time")
+            gate.communicate("\n")
+        with lock.hold_file(in_time(1), FILE):
+            pass
+
+    @needs("root")
+    def test_a_file_on_a_read_only_disk_is_locked(self, tmp_path: Path, lock: RunLock) -> None:
+        """A run that changes no file needs no disk that can be written."""
+        assert lock is not None
+        code = (
+            "import sys\n"
+            "from hostrouting.host.files.lock import FileLock\n"
+            "from phases import Context\n"
+            f"with FileLock(root=sys.argv[1]).hold_file(Context(), '{FILE}'): print('held')\n"
+        )
+        script = f"""
+            mount --bind {tmp_path}/etc {tmp_path}/etc || exit
+            mount -o remount,bind,ro {tmp_path}/etc || exit
+            exec "$0" -I -c "$1" {tmp_path}
+        """
+        argv = ["unshare", "--mount", "bash", "-c", script, sys.executable, code]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.returncode) == ("held\n", 0), done.stderr

@@ -1,4 +1,4 @@
-"""The run lock: one run at a time, by a file lock that the kernel releases when its holder ends."""
+"""Locks of files, which the kernel releases when their holder ends: one run at a time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LockHeldError
@@ -18,7 +19,7 @@ from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
 
 #: Directly in /run, so that nothing stays in an image.
@@ -28,18 +29,23 @@ _SECONDS_BETWEEN_TRIES = 0.1
 #: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing
 #: else would end.
 _LONGEST_WAIT = 600.0
+#: Other programs hold a lock of theirs for moments.
+_LONGEST_WAIT_FOR_PROGRAMS = 15.0
 _LONGEST_PID = 20
 
 _logger = logging.getLogger(__name__)
 
 
 class WaitingLock(ABC):
-    """The waiting of a run lock, see `RunLock.hold`; a subclass takes the lock."""
+    """The waiting of a lock, see `RunLock.hold`; a subclass takes the lock."""
 
     #: Equal for all handles of one lock.
     resource: Hashable
     #: The lock's name in messages.
     shown: str
+    #: Who else holds it, with the name of the holder.
+    other: str = "another run of hostrouting (%s)"
+    next_step: str = "try again when it has, or allow more time"
 
     @abstractmethod
     def attempt(self) -> AbstractContextManager[bool]:
@@ -67,14 +73,14 @@ class WaitingLock(ABC):
             holder = self.holder_name()
             if holder != announced:
                 extra = {"holder": holder, "waits": True}
-                _logger.info("waiting for another run of hostrouting (%s)", holder, extra=extra)
+                _logger.info(f"waiting for {self.other}", holder, extra=extra)  # noqa: G004
                 announced = holder
             try:
                 waiting.sleep(_SECONDS_BETWEEN_TRIES)
             except DeadlineExceededError as error:
                 raise LockHeldError(
-                    f"another run of hostrouting ({holder}) holds {self.shown} and did not end in "
-                    f"time; try again when it has, or allow more time"
+                    f"{self.other % holder} holds {self.shown} and did not end in time; "
+                    f"{self.next_step}"
                 ) from error
 
 
@@ -87,6 +93,32 @@ def take_at_once(lock: threading.Lock) -> Iterator[bool]:
     finally:
         if taken:
             lock.release()
+
+
+class ProgramLock(WaitingLock):
+    """A file that stays, and that other programs lock for moments; `locked` takes the lock."""
+
+    other: str = "another program (%s)"
+
+    def __init__(self, shown: str, locked: Callable[[], AbstractContextManager[bool]]) -> None:
+        self.shown: str = shown
+        self.resource: Hashable = (ProgramLock, os.path.realpath(shown))
+        self.next_step: str = f"see: lslocks | grep {shown.rpartition('/')[2]}"
+        self._locked = locked
+
+    @contextmanager
+    def hold(self, ctx: Context) -> Iterator[Context]:
+        """See `RunLock.hold_file`."""
+        with super().hold(ctx.child(timeout=_LONGEST_WAIT_FOR_PROGRAMS)):
+            yield ctx
+
+    def attempt(self) -> AbstractContextManager[bool]:
+        """See `WaitingLock`."""
+        return self._locked()
+
+    def holder_name(self) -> str:
+        """See `WaitingLock`."""
+        return "such as the gate of a unit"
 
 
 class FileLock(WaitingLock):
@@ -103,36 +135,28 @@ class FileLock(WaitingLock):
     @contextmanager
     def attempt(self) -> Iterator[bool]:
         """See `WaitingLock`."""
-        while True:
-            # Whatever happens from here on, the file is closed, and the kernel ends the lock with
-            # it.
-            with ExitStack() as opened:
-                with file_errors("open the lock", self._root, _PATH):
-                    folder, name = opened.enter_context(open_parent(self._root, _PATH, create=True))
-                    # 0600, because any user with read access could lock it.
-                    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
-                    descriptor = opened.enter_context(open_file(folder, name, flags, 0o600))
-                    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                        raise OSError(errno.EINVAL, "it is not a plain file; remove it")
-                taken = False
-                with suppress(BlockingIOError):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    taken = True
-                # Without a name, its holder has ended between the two calls: the lock excludes
-                # nothing.
-                if taken and not os.fstat(descriptor).st_nlink:
-                    continue
-                try:
-                    if taken:
-                        os.ftruncate(descriptor, 0)
-                        # On a full disk the process id is missing, but the lock is held.
-                        with suppress(OSError):
-                            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-                    yield taken
-                finally:
-                    if taken:
-                        self._remove(descriptor)
-                return
+        with _locked(self._root, _PATH, os.O_RDWR | os.O_CREAT) as descriptor:
+            try:
+                if descriptor is not None:
+                    os.ftruncate(descriptor, 0)
+                    # On a full disk the process id is missing, but the lock is held.
+                    with suppress(OSError):
+                        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+                yield descriptor is not None
+            finally:
+                if descriptor is not None:
+                    self._remove(descriptor)
+
+    def hold_file(self, ctx: Context, path: str) -> AbstractContextManager[object]:
+        """See `RunLock.hold_file`."""
+        shown = shown_path(self._root, path)
+        return ProgramLock(shown, partial(self._locked_for_programs, path)).hold(ctx)
+
+    @contextmanager
+    def _locked_for_programs(self, path: str) -> Iterator[bool]:
+        # A run that changes no file may have a read-only disk.
+        with _locked(self._root, path, os.O_RDONLY) as descriptor:
+            yield descriptor is not None
 
     def _remove(self, descriptor: int) -> None:
         """Remove the file while it is locked; a run that has it open sees that its name is gone."""
@@ -150,6 +174,33 @@ class FileLock(WaitingLock):
         pid = content[:_LONGEST_PID].decode(errors="replace").strip()
         started = ", which started this process and may wait for it" if _started_by(pid) else ""
         return f"process {pid or 'unknown'}{started}"
+
+
+@contextmanager
+def _locked(root: str, path: str, flags: int) -> Iterator[int | None]:
+    """Open a file and lock it; yield its descriptor, or None if another program has the lock.
+
+    Whatever happens, the file is closed, and the kernel ends the lock with it.
+    """
+    while True:
+        with ExitStack() as opened:
+            with file_errors("open the lock", root, path):
+                is_made = bool(flags & os.O_CREAT)
+                folder, name = opened.enter_context(open_parent(root, path, create=is_made))
+                # 0600, because any user with read access could lock it.
+                file = open_file(folder, name, flags | os.O_NONBLOCK, 0o600)
+                descriptor = opened.enter_context(file)
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise OSError(errno.EINVAL, "it is not a plain file; remove it")
+            taken = False
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                taken = True
+            # Without a name, its holder has ended between the two calls: the lock excludes nothing.
+            if taken and not os.fstat(descriptor).st_nlink:
+                continue
+            yield descriptor if taken else None
+            return
 
 
 def _started_by(pid: str) -> bool:

@@ -11,10 +11,13 @@ from hostrouting import LockHeldError
 from hostrouting.host import RunLock
 from phases import CancelledError, Context
 
+#: A file that is there, and that other programs lock.
+FILE = "/etc/gates.lock"
+
 
 class RunLockContract:
     """The promises of `RunLock`. A subclass has `lock` and `other`: two handles to one free lock,
-    as of two runs.
+    as of two runs; the file FILE exists.
     """
 
     def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
@@ -122,3 +125,50 @@ class RunLockContract:
 
         with ThreadPoolExecutor(4) as pool:
             assert [*pool.map(work, (lock, other, lock, other))] == [[1] * 20] * 4
+
+    def test_a_locked_file_is_waited_for(self, lock: RunLock, other: RunLock) -> None:
+        """Another program has it for moments: 15 s is a fault, whose error names the file and a
+        command that shows the program.
+        """
+        clock = ActingClock()
+        with (
+            lock.hold_file(Context(), FILE),
+            pytest.raises(LockHeldError) as caught,
+            other.hold_file(Context(timeout=60, clock=clock), FILE),
+        ):
+            pytest.fail("two holders at a time")
+        assert clock.monotonic() == 15
+        text = str(caught.value)
+        assert text.startswith("another program (such as the gate of a unit) holds ")
+        assert text.endswith(f"{FILE} and did not end in time; see: lslocks | grep gates.lock")
+
+    def test_a_file_is_locked_after_its_holder(self, lock: RunLock, other: RunLock) -> None:
+        """A run that waits for a file goes on when the holder ends, and leaves it free."""
+        clock = ActingClock()
+        first = ExitStack()
+        first.enter_context(lock.hold_file(Context(), FILE))
+        clock.on_wait = first.close
+        with other.hold_file(Context(clock=clock), FILE):
+            assert 0 < clock.monotonic() < 1
+        with lock.hold_file(Context(clock=clock), FILE):
+            assert clock.monotonic() < 1
+
+    def test_a_file_is_locked_beside_the_run(self, lock: RunLock, other: RunLock) -> None:
+        """The lock of a run and that of a file are two, and so are those of two files."""
+        clock = ActingClock()
+        with lock.hold_file(Context(), FILE), other.hold(Context(clock=clock)):
+            assert clock.monotonic() == 0
+
+    def test_an_error_frees_the_file(self, lock: RunLock, other: RunLock) -> None:
+        """However the block ends, the file is free."""
+        with pytest.raises(KeyError, match="lost"), lock.hold_file(Context(), FILE):
+            raise KeyError("lost")
+        with other.hold_file(Context(clock=ActingClock()), FILE):
+            pass
+
+    def test_a_cancelled_run_locks_no_file(self, lock: RunLock) -> None:
+        """A cancelled run does not take even a free one."""
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError, match="enough"), lock.hold_file(ctx, FILE):
+            pytest.fail("a cancelled run began")

@@ -1,0 +1,225 @@
+"""While an apply may still be undone, gates wait: it holds their lock, and no longer than that."""
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+from node.test_transaction import MORE, RIGHT, config, state
+from support.patience import ActingClock, in_time
+from support.run_nodes import gpu_node, lose_our_routes, lose_the_default_route
+
+from hostrouting import (
+    CheckRouteOverlap,
+    Configure,
+    ConfigureStaticRoutes,
+    HostFileError,
+    HostRoutingConfig,
+    LockHeldError,
+    Reset,
+    RouteOverlapConfig,
+)
+from hostrouting.testing import FakeHost
+from phases import CancelledError, Context, TaskFailedError, execute, run
+
+LOCK = "/etc/aks-flex-node/hostrouting.lock"
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node that is right by an installed config."""
+    host = gpu_node()
+    execute(Configure(config(RIGHT), host=host), in_time())
+    return host
+
+
+class Moments:
+    """What happens on a node, each with whether gates wait then."""
+
+    def __init__(self, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[str] = []
+        self._host, self._monkeypatch = host, monkeypatch
+        self._note_calls(host.routes, "apply", "routes")
+        self._note_calls(host.files, "link", "files")
+        self._note_calls(host.files, "remove", "files")
+        self._note_calls(host.services, "daemon_reload", "reload")
+
+    def note(self, what: str) -> None:
+        """Note it, once for several in a row."""
+        moment = f"{what}, {'gates wait' if self._host.lock.locked_files else 'gates open'}"
+        if self.seen[-1:] != [moment]:
+            self.seen.append(moment)
+
+    def _note_calls(self, part: object, name: str, what: str) -> None:
+        function: Callable[..., object] = getattr(part, name)
+
+        def call(*values: object, **options: object) -> object:
+            # A call that changes nothing is no moment.
+            before = state(self._host)
+            result = function(*values, **options)
+            if state(self._host) != before or what == "reload":
+                self.note(what)
+            return result
+
+        self._monkeypatch.setattr(part, name, call)
+
+
+def test_over_an_installed_config(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates wait from the first change to the commit; only what the earlier config had is removed
+    after it.
+    """
+    moments = Moments(host, monkeypatch)
+    execute(Configure(MORE, host=host), in_time())
+    assert moments.seen == [
+        "routes, gates wait",
+        "files, gates wait",
+        "reload, gates wait",
+        "files, gates open",
+        "reload, gates open",
+    ]
+    assert host.lock.locked_files == set()
+
+
+def test_an_undo_ends_before_the_wait(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is interrupted after everything was changed is undone while gates wait."""
+    moments, ctx, before = Moments(host, monkeypatch), in_time(), state(host)
+    reload = host.services.daemon_reload
+
+    def interrupt(given: Context) -> None:
+        reload(given)
+        ctx.cancel("SIGINT")
+
+    monkeypatch.setattr(host.services, "daemon_reload", interrupt)
+    assert isinstance(run(Configure(MORE, host=host), ctx).error, CancelledError)
+    assert {moment.partition(", ")[2] for moment in moments.seen} == {"gates wait"}
+    assert (moments.seen[0], moments.seen[-1]) == ("routes, gates wait", "routes, gates wait")
+    assert (state(host), host.lock.locked_files) == (before, set())
+
+
+@pytest.mark.parametrize("kind", [ConfigureStaticRoutes, CheckRouteOverlap])
+def test_a_task_alone(
+    host: FakeHost,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[ConfigureStaticRoutes | CheckRouteOverlap],
+) -> None:
+    """The same for a pipeline of an agent."""
+    moments = Moments(host, monkeypatch)
+    wanted = attrs.evolve(
+        MORE, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.16.0/24",))
+    )
+    run(kind(wanted, host=host), in_time())
+    assert "reload, gates wait" in moments.seen
+    assert host.lock.locked_files == set()
+
+
+def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its new scripts hold the gates until there is a lease; then the routes change while gates
+    wait.
+    """
+    host = gpu_node()
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    lose_the_default_route(host)
+    moments, clock = Moments(host, monkeypatch), ActingClock()
+
+    def look() -> None:
+        moments.note("waiting")
+        if clock.monotonic() > 3:
+            host.routes.insert_route(default)
+            clock.on_wait = lambda: None
+
+    clock.on_wait = look
+    execute(Configure(config(RIGHT), host=host), Context(clock=clock))
+    assert moments.seen == [
+        "files, gates open",
+        "reload, gates open",
+        "waiting, gates open",
+        "routes, gates wait",
+    ]
+    assert host.lock.locked_files == set()
+
+
+def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over an installed config a run waits for a lease, too, and meanwhile the earlier config is in
+    force.
+    """
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    lose_the_default_route(host)
+    moments, clock = Moments(host, monkeypatch), ActingClock()
+
+    def look() -> None:
+        moments.note("waiting")
+        host.routes.insert_route(default)
+        clock.on_wait = lambda: None
+
+    clock.on_wait = look
+    execute(Configure(MORE, host=host), Context(clock=clock))
+    assert moments.seen[:3] == ["waiting, gates open", "routes, gates wait", "files, gates wait"]
+
+
+def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease that is lost with its routes, between the first change and the commit, undoes the run
+    at once.
+    """
+    clock, reload, before = ActingClock(), host.services.daemon_reload, state(host)
+
+    def lose(given: Context) -> None:
+        monkeypatch.setattr(host.services, "daemon_reload", reload)
+        lose_the_default_route(host)
+        lose_our_routes(host)
+        reload(given)
+
+    monkeypatch.setattr(host.services, "daemon_reload", lose)
+    with pytest.raises(TaskFailedError, match="static routes cannot be completed"):
+        execute(Configure(MORE, host=host), Context(clock=clock))
+    assert clock.monotonic() == 0
+    assert (state(host)[1], host.lock.locked_files) == (before[1], set())
+
+
+def test_a_lock_that_another_program_keeps(host: FakeHost) -> None:
+    """The run fails after 15 s, before its first change, with a command that shows the program."""
+    before, clock = state(host), ActingClock()
+    host.lock.locked_files.add(LOCK)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(Configure(MORE, host=host), Context(clock=clock))
+    [error] = caught.value.failures
+    assert isinstance(error, LockHeldError)
+    assert str(error) == (
+        f"another program (such as the gate of a unit) holds {LOCK} and did not end in time; "
+        "see: lslocks | grep hostrouting.lock"
+    )
+    assert (state(host), clock.monotonic()) == (before, 15)
+
+
+def test_a_lock_that_cannot_be_opened(host: FakeHost) -> None:
+    """The run fails before its first change."""
+    before = state(host)
+    host.lock.fail_at(2, HostFileError("cannot open the lock: it is not a plain file; remove it"))
+    with pytest.raises(TaskFailedError, match="it is not a plain file; remove it"):
+        execute(Configure(MORE, host=host), in_time())
+    assert state(host) == before
+
+
+def test_an_earlier_release_had_none(host: FakeHost) -> None:
+    """The file is made before the first change, and goes with an undo."""
+    host.files.remove(LOCK)
+    before, ctx = state(host), in_time()
+    host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
+    assert isinstance(run(Configure(MORE, host=host), ctx).error, CancelledError)
+    assert state(host) == before
+    report = run(Configure(MORE, host=host), in_time())
+    assert f"+ {LOCK}" in [str(change) for each in report.walk() for change in each.changes]
+    assert (host.files.read(LOCK), host.files.mode(LOCK)) == (b"", 0o600)
+
+
+def test_a_lock_of_any_user_is_mended(host: FakeHost) -> None:
+    """Whoever can open it can hold it."""
+    host.files.write(LOCK, b"", mode=0o644)
+    execute(Configure(config(RIGHT), host=host), in_time())
+    assert host.files.mode(LOCK) == 0o600
+
+
+def test_a_reset_removes_it(host: FakeHost) -> None:
+    """With everything else."""
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    assert not host.files.exists("/etc/aks-flex-node")
