@@ -1,5 +1,5 @@
 import pytest
-from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, stand_in
 
 from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
@@ -75,7 +75,7 @@ def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) ->
         ("Service", "SuccessExitStatus=1", "gate-success"),
         ("Unit", "StartLimitAction=reboot", "gate-action"),
         ("Unit", "FailureAction=reboot-force", "gate-action"),
-        ("Service", "TimeoutStartSec=32", "gate-timeout"),
+        ("Service", "TimeoutStartSec=49", "gate-timeout"),
         ("Service", "TimeoutSec=500ms", "gate-timeout"),
     ],
 )
@@ -95,6 +95,22 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
         ):
             call(ctx, stand_in(STATIC))
     assert host.files.tree.snapshot() == before
+
+
+def test_an_installed_gate_with_a_short_limit_is_warned_of(host: FakeHost, ctx: Context) -> None:
+    """An earlier release took it: `check` and the apply name it, and nothing is refused."""
+    Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+    configured(host, NSPAWN, "[Service]\nTimeoutStartSec=33")
+    host.services.daemon_reload(ctx)
+    [fault] = faults(host, ctx)
+    assert is_unsuitable(fault) is False
+    assert str(fault) == (
+        "warning: gate-timeout: systemd-nspawn@.service: has TimeoutStartSec=33, and a check of routing beside an "
+        "apply may take 50 s; increase it"
+    )
+    boot = Boot(host, gates=[NSPAWN])
+    assert fault in boot.notices(ctx)
+    assert boot.install(ctx, stand_in(CHECK))
 
 
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:

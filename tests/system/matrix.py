@@ -56,6 +56,7 @@ class Node(GatedMachine):
         *,
         mode: str,
         earlier: bool = False,
+        installed: Mapping[str, Any] = EARLIER,
         before: Node | None = None,
         trouble: str = "",
     ) -> None:
@@ -68,7 +69,7 @@ class Node(GatedMachine):
                 before.copy_disk(self._folder / "image")
             elif earlier:
                 with hurried():
-                    Configure(parsed(EARLIER, mode), host=image).do(Context(timeout=60))
+                    Configure(parsed(installed, mode), host=image).do(Context(timeout=60))
 
         super().__init__(self._folder, units=(), arrange=arrange, prepare=f"{LINKS}{trouble}\n")
 
@@ -90,15 +91,18 @@ class Node(GatedMachine):
             self.files.write(f"{_CONFIGS}/{name}.json", text.encode(), mode=0o644)
 
     def apply(
-        self, name: str, *, step: int | str = 0, by: signal.Signals = signal.SIGKILL
+        self,
+        name: str,
+        *options: str,
+        step: int | str = 0,
+        by: signal.Signals = signal.SIGKILL,
     ) -> subprocess.CompletedProcess[str]:
         """Run `hostrouting apply` in the machine with a config that was prepared; signal it after a
         step or several.
         """
         program = "env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}"
-        return self.run(
-            *program, str(step), str(int(by)), "apply", f"{_CONFIGS}/{name}.json", check=False
-        )
+        command = "apply", f"{_CONFIGS}/{name}.json", *options
+        return self.run(*program, str(step), str(int(by)), *command, check=False)
 
     def installed(self, **configs: Mapping[str, Any]) -> str:
         """Return the config that is installed for the boot: `nothing`, one of the names, or `a

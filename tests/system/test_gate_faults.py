@@ -25,9 +25,9 @@ FAULTY = {
     "killed.service": ("[Service]\nSuccessExitStatus=SIGKILL", "gate-success"),
     "limit.service": ("[Unit]\nStartLimitAction=reboot", "gate-action"),
     "failure.service": ("[Unit]\nFailureAction=reboot-force", "gate-action"),
-    "hasty.service": ("[Service]\nTimeoutStartSec=32", "gate-timeout"),
+    "hasty.service": ("[Service]\nTimeoutStartSec=49", "gate-timeout"),
     "masked.service": ("", "gate-masked"),
-    "fine.service": ("[Service]\nTimeoutStartSec=33", ""),
+    "fine.service": ("[Service]\nTimeoutStartSec=50", ""),
     "endless.service": ("[Service]\nTimeoutStartSec=0", ""),
     "oneshot.service": ("[Service]\nType=oneshot", ""),
 }

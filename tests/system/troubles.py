@@ -114,7 +114,7 @@ ThreadingTCPServer(("169.254.169.254", 80), SimpleHTTPRequestHandler).serve_fore
 for _ in {1..100}; do ! (: > /dev/tcp/169.254.169.254/80) 2> /dev/null || break; sleep .1; done
 """
 #: The file system is full to the last byte.
-_RUN_FULL = """
+RUN_FULL = """
 mount -o remount,size=$(($(df --output=used -k /run | tail -n 1) + 64))k /run
 cat /dev/zero > /run/filling 2> /dev/null || :
 ! echo x > /run/more 2> /dev/null
@@ -201,7 +201,7 @@ TROUBLES = (
         said=" space ",
         # systemd reads no unit files then, so nothing replaces a config.
         promise=Promise(Outcome(3, "the new", "the new", "open", "started"), REFUSED.again),
-        commands=_RUN_FULL,
+        commands=RUN_FULL,
     ),
     Trouble(
         name="/etc is read-only",

@@ -1,0 +1,107 @@
+"""An apply that fails, is interrupted or runs out of time beside gates that restart: no payload
+starts on a node that is wrong afterwards.
+
+HOSTROUTING_ROUNDS is the number of such applies in each test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.gated_machine import KUBE, KUBELET
+from support.program import require_program
+from system.matrix import Node
+from system.troubles import RUN_FULL, config
+
+ROUNDS = int(os.environ.get("HOSTROUTING_ROUNDS", "2"))
+#: So many steps of an apply precede its commit.
+STEPS = 20
+#: The fabric takes its CIDR: the gates are held. Its route is for another network.
+WRONG = {
+    **config("172.16.8.0/22"),
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "192.168.77.0/24"}]},
+}
+RIGHT = config("172.16.8.0/22")
+#: A note of each start that passed a gate; /run may be full. Restarts without a limit.
+_NOTES = r"""
+for unit in systemd-nspawn@kube1.service kubelet.service; do
+    mkdir -p /etc/systemd/system/$unit.d
+    printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStartPre=/bin/sh -c "echo %%n >> /var/started"\n' \
+        > /etc/systemd/system/$unit.d/90-note.conf
+done
+"""
+#: Both gates restart, and the script asks as the retry does, all the time.
+_RESTARTS = """
+while [[ ! -e /var/stop ]]; do
+    /etc/aks-flex-node/hostrouting-ask.sh > /dev/null 2>&1
+    [[ $? != 10 ]] || echo ask >> /var/started
+done &
+while [[ ! -e /var/stop ]]; do
+    systemctl restart --no-block kubelet.service systemd-nspawn@kube1.service
+    sleep .5
+done
+wait
+"""
+_EMPTY_RUN = "rm -f /run/filling /run/more"
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_program()
+
+
+@contextmanager
+def restarting(node: Node) -> Generator[None]:
+    """Restart both gates, again and again."""
+    with subprocess.Popen([*node.enter, "bash", "-c", _RESTARTS]) as process:
+        try:
+            yield
+        finally:
+            node.files.write("/var/stop", b"", mode=0o644)
+            process.wait()
+
+
+def started(node: Node) -> str:
+    """Return the units that passed their gate."""
+    return (node.files.read("/var/started") or b"").decode()
+
+
+def failing_apply(node: Node, trouble: str, number: int) -> subprocess.CompletedProcess[str]:
+    """Apply the right config in a trouble."""
+    if trouble == "--timeout 1":
+        return node.apply("new", "--timeout", "1")
+    if trouble == "Ctrl-C":
+        return node.apply("new", step=1 + number * STEPS // ROUNDS, by=signal.SIGINT)
+    node.bash(RUN_FULL)
+    try:
+        return node.apply("new")
+    finally:
+        node.bash(_EMPTY_RUN)
+
+
+@pytest.mark.parametrize("trouble", ["/run is full", "Ctrl-C", "--timeout 1"])
+def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str) -> None:
+    """Each apply would make the node right, and is undone; the last one is not, and both units
+    start.
+    """
+    with Node(tmp_path, mode="STRICT", earlier=True, installed=WRONG, trouble=_NOTES) as node:
+        node.prepare_configs(new=RIGHT)
+        undone = 0
+        with restarting(node):
+            for number in range(ROUNDS):
+                result = failing_apply(node, trouble, number)
+                assert result.returncode, result.stderr
+                undone += "undone: " in result.stderr
+                print(number, result.returncode, result.stderr.splitlines()[-1:], undone, repr(started(node)), flush=True); assert node.live(wrong=WRONG) == "wrong"
+                assert started(node) == ""
+        # One that runs out of time may not have begun.
+        assert undone or trouble == "--timeout 1"
+        assert node.apply("new").returncode == 0
+        for unit in KUBE, KUBELET:
+            node.until(f"systemctl is-active --quiet {unit}", unit=unit)
