@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.gated_machine import KUBE, KUBELET
+from support.gated_machine import KUBE, KUBELET, GatedMachine
 from support.program import require_program
 from system.matrix import Node
 from system.troubles import RUN_FULL, config
@@ -51,11 +51,6 @@ wait
 _EMPTY_RUN = "rm -f /run/filling /run/more"
 
 
-@pytest.fixture(autouse=True)
-def _possible() -> None:
-    require_program()
-
-
 @contextmanager
 def restarting(node: Node) -> Generator[None]:
     """Restart both gates, again and again."""
@@ -90,6 +85,7 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
     """Each apply would make the node right, and is undone; the last one is not, and both units
     start.
     """
+    require_program()
     with Node(tmp_path, mode="STRICT", earlier=True, installed=WRONG, trouble=_NOTES) as node:
         node.prepare_configs(new=RIGHT)
         undone = 0
@@ -98,10 +94,73 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
                 result = failing_apply(node, trouble, number)
                 assert result.returncode, result.stderr
                 undone += "undone: " in result.stderr
-                print(number, result.returncode, result.stderr.splitlines()[-1:], undone, repr(started(node)), flush=True); assert node.live(wrong=WRONG) == "wrong"
+                assert node.live(wrong=WRONG) == "wrong"
                 assert started(node) == ""
         # One that runs out of time may not have begun.
         assert undone or trouble == "--timeout 1"
         assert node.apply("new").returncode == 0
         for unit in KUBE, KUBELET:
             node.until(f"systemctl is-active --quiet {unit}", unit=unit)
+
+
+LOCK = "/etc/aks-flex-node/hostrouting.lock"
+ASK = "/etc/aks-flex-node/hostrouting-ask.sh"
+APPLY = "an apply is under way, which may still be undone"
+
+
+@contextmanager
+def locked(machine: GatedMachine) -> Generator[None]:
+    """Hold the lock as an apply does."""
+    argv = [*machine.enter, "flock", LOCK, "sh", "-c", "echo held; read _"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as apply:
+        assert apply.stdout is not None
+        assert apply.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            apply.communicate("\n")
+
+
+def ask(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
+    """Return the exit status of the script that gates run, and what it prints."""
+    # A gate that has lost its parent is stopped, and prints nothing.
+    script = '"$@"; exit $?'
+    result = machine.run("bash", "-c", script, "bash", ASK, *arguments, check=False)
+    return result.returncode, result.stdout
+
+
+def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
+    """It waits, and starts once the apply has ended. After a third of its limit STRICT refuses, and
+    WARN starts it with a warning. The retry does not wait.
+    """
+    with GatedMachine(tmp_path) as machine:
+        machine.files.write(
+            f"/etc/systemd/system/{KUBELET}.d/90-limit.conf",
+            b"[Service]\nTimeoutStartSec=6\n",
+            mode=0o644,
+        )
+        machine.services.daemon_reload(machine.ctx)
+        with locked(machine):
+            assert ask(machine) == (75, f"{APPLY}\n")
+            assert ask(machine, KUBELET, "WARN") == (12, f"<4>hostrouting: {KUBELET}: {APPLY}\n")
+            refusal = f"<3>hostrouting: {KUBELET} is refused: {APPLY}\n"
+            assert ask(machine, KUBELET, "STRICT") == (11, refusal)
+            machine.services.stop(machine.ctx, KUBE)
+            began = machine.payloads()
+            machine.systemctl("start", "--no-block", KUBE)
+            machine.until("pgrep -f '[f]lock --shared --timeout 30 8'", unit=KUBE)
+            assert machine.payloads() == began
+        machine.until(f"systemctl is-active --quiet {KUBE}", unit=KUBE)
+        machine.wait_for_retry()
+        assert not [line for line in machine.journal(f"--unit={KUBE}") if "is refused" in line]
+
+
+def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
+    """Without it no apply can be under way; one that cannot be opened is unknown."""
+    with GatedMachine(tmp_path) as machine:
+        machine.run("rm", LOCK)
+        assert ask(machine) == (10, "")
+        machine.run("mkdir", LOCK)
+        status, text = ask(machine)
+        assert status == 12
+        assert text.startswith(f"{LOCK} cannot be opened; run: ")
