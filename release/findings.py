@@ -270,8 +270,8 @@ OF_THE_NODE: Final = (
     ),
     Kind(
         "gate-timeout",
-        "error",
-        "the start timeout of a unit is shorter than a look at the routing",
+        "error; warning of an installed gate",
+        "the start timeout of a unit is shorter than a look at the routing beside an apply",
         "give it more",
     ),
     Kind(

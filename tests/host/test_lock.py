@@ -289,7 +289,14 @@ class TestFileLock(RunLockContract):
         self, tmp_path: Path, lock: RunLock
     ) -> None:
         """Flock of util-linux has the lock shared, as a gate does."""
-        argv = ["flock", "--shared", tmp_path / FILE.lstrip("/"), "sh", "-c", "echo held; read _"]
+        argv = [
+            "flock",
+            "--shared",
+            str(tmp_path / FILE.lstrip("/")),
+            "sh",
+            "-c",
+            "echo held; read _",
+        ]
         with subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as gate:

@@ -137,8 +137,8 @@ ask() {
     [[ ! -e $run/route-overlap.detected ]] || was=11
     began=$now
     look
-    # An apply that began meanwhile may undo what was found.
-    if ((status == 10)) && ! apply_is_over --nonblock; then
+    # An apply that began meanwhile may undo what was found. Each run has a file; it saves a process where there is none.
+    if ((status == 10)) && [[ -e /run/hostrouting.lock ]] && ! apply_is_over --nonblock; then
         exec 9<&-
         ask
         return
