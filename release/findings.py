@@ -76,7 +76,7 @@ OF_THE_NODE: Final = (
     Kind(
         "exposed",
         "error",
-        "users other than root may change a file that root will run",
+        "users other than root may change what root runs or believes",
         "`chown` the file or folder that it names to root, and `chmod go-w` it",
     ),
     Kind(

@@ -22,8 +22,10 @@ from hostrouting.boot.gates import (
 )
 from hostrouting.boot.generation import Survey, generation_folders
 from hostrouting.boot.layout import (
+    ANSWER,
     GATE_RUN_FILES,
     GATE_UNITS,
+    GATING_PATH,
     HELD_TEMPLATE,
     READY_LINKS,
     READY_UNIT,
@@ -136,11 +138,14 @@ class Boot:
         return steps
 
     def exposed(self, *parts: Part) -> str:
-        """Return the reasons why users other than root could change what root will run."""
+        """Return the reasons why users other than root could change what root runs or believes."""
         units = units_in(parts)
         if not units:
             return ""
-        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY]
+        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, GATING_PATH]
+        if self._host.is_live:
+            # An answer in it opens gates.
+            paths.append(ANSWER)
         for unit in (ready_unit(), *units):
             paths += [*unit.words("ExecStart"), *unit.paths]
         reasons = [self._files.exposed(path) for path in paths if path.startswith("/")]
@@ -148,10 +153,10 @@ class Boot:
         return "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def refuse_exposed(self, *parts: Part) -> None:
-        """Raise HostFileError if users other than root could change what root will run."""
+        """Raise HostFileError if users other than root could change what root runs or believes."""
         if reasons := self.exposed(*parts):
             raise HostFileError(
-                f"root would run what others can change; nothing was changed: {reasons}"
+                f"root would run or believe what others can change; nothing was changed: {reasons}"
             )
 
     def refuse_unwritable(self, steps: Sequence[Step]) -> None:
@@ -392,6 +397,9 @@ class Boot:
         for folder in (READY_LINKS, READY_WANTS, *generation_folders(self._files)):
             if not self._files.names(folder):
                 self._files.remove_directory_if_empty(folder)
+        # An earlier release let every user open it, and so hold its lock.
+        if self._host.is_live and (self._files.mode(ANSWER) or 0) & 0o077:
+            self._files.remove(ANSWER)
         if not self.is_installed:
             for path in GATE_RUN_FILES:
                 self._files.remove(path)

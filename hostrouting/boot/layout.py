@@ -39,10 +39,12 @@ BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 #: Makes the retry of the gates check routing within a second.
 WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
+#: The last answer of the script of the gates, which it takes for its own if it is recent.
+ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
 #: The files that the scripts of the gates leave on a machine, with the last result of the check,
 #: and the gates held in this boot.
 GATE_RUN_FILES: Final = (
-    f"{RUNTIME_DIRECTORY}/hostrouting.answer",
+    ANSWER,
     f"{RUNTIME_DIRECTORY}/hostrouting.held",
     WAKE,
 )

@@ -27,6 +27,9 @@ PLACES = [
     f"{FOLDER}/hostrouting-ask.sh",
     COMMAND,
     "/opt",
+    f"{FOLDER}/hostrouting/hostrouting.units",
+    "/run/aks-flex-node",
+    "/run/aks-flex-node/hostrouting.answer",
 ]
 
 
@@ -37,6 +40,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = node()
     host.files.write(COMMAND, b"#!/usr/bin/python3\n", mode=0o755)
     apply(host, **BY_SERVICE)
+    host.files.write("/run/aks-flex-node/hostrouting.answer", b"7.00 10 \nas before\n", mode=0o600)
     return host
 
 
@@ -52,9 +56,12 @@ def test_an_apply_is_refused_before_any_change(
     """Also one that would change no file; plan and check name path, owner, mode and remedy, and a
     reset goes on.
     """
+    generation = host.files.read_link(f"{FOLDER}/hostrouting")
+    path = path.replace("/hostrouting/", f"/{generation}/")
     host.files.tree.change(path, **field)
     before = state(host)
-    fact = f"{path} (owner {field.get('owner', 0)}, mode {field.get('mode', 0o755):04o})"
+    mode = host.files.mode(path) or field.get("mode", 0o755)
+    fact = f"{path} (owner {field.get('owner', 0)}, mode {mode:04o})"
     said = f"others than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
     acts: list[Callable[..., object]] = [plan, execute]
     for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):

@@ -1,0 +1,85 @@
+"""The script of the gates on a real shell: which answers it takes, and who can hold its lock."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.asking_nodes import ANSWER, AS_A_GATE, ASK, installed, run_on
+from support.boot_units import CHECK, STATIC, stand_in
+from support.needs import needs
+
+from hostrouting.testing import KernelNode
+
+pytestmark = [needs("root"), pytest.mark.usefixtures("needs_kernel")]
+
+WRONG = "if [[ -e /run/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 11; fi\n"
+#: Prints the exit status of the ask.
+SAY = f"status=0; {AS_A_GATE} {ASK} > /dev/null || status=$?; echo $status\n"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """Routes that are right, and a check that finds an overlap as long as /run/overlap exists."""
+    return installed(tmp_path, stand_in(STATIC), stand_in(CHECK, WRONG))
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        yield node
+
+
+def test_an_answer_is_no_program(node: KernelNode, image: Path) -> None:
+    """Text in place of a number is not evaluated: nothing of it runs, and routing is looked at."""
+    program = ""
+    for answer in (
+        "0+units[$(>/run/ran)] 10 x",
+        "1.0+units[$(>/run/ran)] 10 x",
+        "units[$(>/run/ran)].5 10 x",
+        "1.5 10+units[$(>/run/ran)] x",
+    ):
+        program += f"printf '%s\\n' '{answer}' 'as before' > {ANSWER}; touch /run/overlap\n{SAY}"
+    program += "ls /run/ran 2> /dev/null || echo nothing\n"
+    assert run_on(node, image, program) == ["11", "11", "11", "11", "nothing"]
+
+
+def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> None:
+    """Neither a yes on a wrong node, nor a no on a right one."""
+    wrong = f"printf '999999999.00 10 \\n\\n' > {ANSWER}; touch /run/overlap\n"
+    right = f"printf '999999999.00 11 {CHECK}\\nwrong\\n' > {ANSWER}; rm /run/overlap\n"
+    assert run_on(node, image, wrong + SAY + right + SAY) == ["11", "10"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "folder", "status"), [("0", "0", "10"), ("65534", "0", "11"), ("0", "65534", "11")]
+)
+def test_an_answer_of_another_owner_does_not_count(
+    node: KernelNode, image: Path, owner: str, folder: str, status: str
+) -> None:
+    """An answer that was made while the ask waited counts if root owns it and its folder."""
+    program = f"""
+    touch /run/overlap
+    exec 8<> {ANSWER}
+    flock 8
+    {{ {SAY} }} 8>&- &
+    until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do read -rt .01 <> <(:) || :; done
+    read -r asked _ < /proc/uptime
+    until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do :; done
+    printf '%s 10 \\nas before\\n' "$now" > {ANSWER}
+    chown {owner} {ANSWER}
+    chown {folder} {ANSWER.rpartition("/")[0]}
+    exec 8>&-
+    wait
+    """
+    assert run_on(node, image, program) == [status]
+
+
+def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
+    """Another user can open neither the file of the lock nor, in its folder, make one."""
+    user = "setpriv --reuid=65534 --clear-groups"
+    program = f"""{SAY}
+    {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused
+    rm {ANSWER}
+    {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused
+    """
+    assert run_on(node, image, program) == ["10", "refused", "refused"]
