@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: A path at one moment: the text of a link, the content and mode of a file, or None for nothing.
-FileState: TypeAlias = str | tuple[bytes, int] | None
+#: A path at one moment: the text of a link, the content and mode of a file, the mode of a folder, or
+#: None for nothing. The path of a folder ends with a slash.
+FileState: TypeAlias = str | tuple[bytes, int] | int | None
 
 
 def state_of(files: FileStore, path: str) -> FileState:
     """Return the state of a path."""
+    if path.endswith("/"):
+        return files.folder_mode(path)
     target = files.read_link(path)
     if target is not None:
         return target
@@ -123,6 +126,8 @@ class RecordedFiles:
             self._files.remove(path)
         elif isinstance(state, str):
             self._files.link(path, state)
+        elif isinstance(state, int):
+            self._files.set_folder_mode(path, state)
         else:
             content, mode = state
             self._files.write(path, content, mode=mode)

@@ -59,6 +59,10 @@ MASKED: Final = (
 )
 
 
+#: The permission bits by which its owner may list a folder and enter it.
+_LOOK_INTO: Final = 0o500
+
+
 class Step(NamedTuple):
     """New states of paths on the disk, and the changes that they are reported as."""
 
@@ -104,7 +108,7 @@ class Steps:
         written, switched, discarded = self._exchange(wanted, present)
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
-        steps = []
+        steps = self._unhide()
         if not intent and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
         steps += [*strict, *written]
@@ -148,6 +152,19 @@ class Steps:
             texts = [self._files.read(drop_in_of(gate)) for gate in self._disk.gates()]
             is_strict = any(text is not None and b" mode=STRICT " in text for text in texts)
             return OverlapMode.STRICT if is_strict else OverlapMode.WARN
+
+    def _unhide(self) -> list[Step]:
+        """Return the steps that let a gate into the folders of its scripts.
+
+        The gate looks with root's identity, but without the capability to override modes.
+        """
+        steps = []
+        for folder in (SCRIPT_DIRECTORY, *generation_folders(self._files)):
+            mode = self._files.folder_mode(folder)
+            if mode is not None and mode & _LOOK_INTO != _LOOK_INTO:
+                change = Change("~", f"{folder}/", f"its mode {mode:04o} hides it from gates")
+                steps.append(Step((change,), {change.subject: 0o755}))
+        return steps
 
     # --- the scripts and the intent, which change at once
 

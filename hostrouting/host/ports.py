@@ -399,6 +399,12 @@ class FileStore(Protocol):
     def mode(self, path: str) -> int | None:
         """Return the permission bits of a file, following symbolic links; None if it is absent."""
 
+    def folder_mode(self, path: str) -> int | None:
+        """Return the permission bits of a folder, following symbolic links; None for all else."""
+
+    def set_folder_mode(self, path: str, mode: int) -> None:
+        """Give a folder these permission bits; an absent one is refused."""
+
     def modified(self, path: str) -> float | None:
         """Return when a file's content last changed, in seconds since the epoch.
 

@@ -94,6 +94,23 @@ class MemoryTree:
         self._record("mode", path)
         return getattr(self.file(path), "mode", 0o755 if path in self.programs else None)
 
+    def folder_mode(self, path: str) -> int | None:
+        """See `FileStore.folder_mode`."""
+        self._record("folder_mode", path)
+        entry = self._entries.get(self._place("look at", path, follow=True))
+        return entry.mode if entry and entry.content is None else None
+
+    def set_folder_mode(self, path: str, mode: int) -> None:
+        """See `FileStore.set_folder_mode`."""
+        self._record("set_folder_mode", path)
+        verb = "change the mode of"
+        place = self._place(verb, path, follow=True)
+        self._refuse_read_only(verb, place)
+        entry = self._entries.get(place)
+        if entry is None or entry.content is not None:
+            raise _error(verb, path, errno.ENOENT if entry is None else errno.ENOTDIR)
+        self._entries[place] = entry._replace(mode=mode)
+
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""
         self._record("modified", path)

@@ -89,6 +89,21 @@ class RootedFiles:
         status = self._find("look at", path, _status_of_file, follow=True)
         return status and stat.S_IMODE(status.st_mode)
 
+    def folder_mode(self, path: str) -> int | None:
+        """See `FileStore.folder_mode`."""
+        status = self._find("look at", path, _status, follow=True)
+        return stat.S_IMODE(status.st_mode) if status and stat.S_ISDIR(status.st_mode) else None
+
+    def set_folder_mode(self, path: str, mode: int) -> None:
+        """See `FileStore.set_folder_mode`."""
+        with (
+            file_errors("change the mode of", self.root, path),
+            open_parent(self.root, path, follow=True) as place,
+            open_file(*place, _FOLDER) as folder,
+        ):
+            os.fchmod(folder, mode)
+            sync_folder(folder)
+
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""
         status = self._find("look at", path, _status_of_file, follow=True)

@@ -191,6 +191,24 @@ class FileStoreContract:
         ]
         assert files.mode("/etc/ours") is None
 
+    def test_modes_of_folders(self, ours: FileStore) -> None:
+        """They have a method of their own, since a folder is no program; links are followed."""
+        ours.link("/etc/link", "/etc/ours")
+        paths = "/etc/ours", "/etc/ours/", "/etc/link", "/etc/ours/a", "/etc/absent"
+        assert [ours.folder_mode(path) for path in paths] == [0o755, 0o755, 0o755, None, None]
+        ours.set_folder_mode("/etc/link", 0o644)
+        assert ours.folder_mode("/etc/ours") == 0o644
+        ours.set_folder_mode("/etc/ours/", 0o755)
+        assert (ours.folder_mode("/etc/ours"), ours.mode("/etc/ours/a")) == (0o755, 0o644)
+        for path, reason in (
+            ("/etc/absent", "No such file or directory"),
+            ("/etc/ours/a", "Not a directory"),
+        ):
+            with pytest.raises(
+                HostFileError, match=rf"cannot change the mode of .*{path}: {reason}"
+            ):
+                ours.set_folder_mode(path, 0o755)
+
     def test_a_limit_ends_a_read(self, files: FileStore) -> None:
         """No more than the first bytes are returned; a limit of the whole file or beyond changes
         nothing.
