@@ -258,9 +258,15 @@ OF_THE_NODE: Final = (
     ),
     Kind(
         "gate-action",
-        "error",
-        "a refused start would take the node down (`FailureAction=`)",
+        "error; `OnFailure=` of an installed gate: warning",
+        "a refused start would take the node down (`FailureAction=`, `OnFailure=`)",
         "take the unit out of `gates`",
+    ),
+    Kind(
+        "gate-manual",
+        "error; warning of an installed gate",
+        "a unit that only others may start (`RefuseManualStart=`) stays down once it is refused",
+        "take that setting out, or the unit out of `gates`",
     ),
     Kind(
         "gate-success",
@@ -273,6 +279,18 @@ OF_THE_NODE: Final = (
         "error; warning of an installed gate",
         "the start timeout of a unit is shorter than a look at the routing beside an apply",
         "give it more",
+    ),
+    Kind(
+        "gate-job-timeout",
+        "warning",
+        "systemd may give up the start of a unit while it waits for routing (`JobTimeoutSec=`)",
+        "give it 60 s or more",
+    ),
+    Kind(
+        "gate-name",
+        "warning",
+        "the name of a unit is too long for the `hostrouting-held@NAME.service` that marks it",
+        "give it a shorter name",
     ),
     Kind(
         "disabled",

@@ -228,7 +228,7 @@ class Boot:
         if cause := broken_glass(self._files):
             reason = f"every gate is open, whatever the routes are: {cause}"
             yield NodeFinding("disabled", "gates", reason, "warning")
-        yield from gate_faults(ctx, self._services, self._gates)
+        yield from gate_faults(ctx, self._services, self._gates, gated=self._disk.gates())
         absent = [gate for gate in self._gates if not self._services.state(ctx, gate).exists]
         for gate in absent:
             # Most nodes have only one of the default gates.
@@ -295,7 +295,14 @@ class Boot:
         self.refuse_exposed(*units)
         # The order of units takes several calls of systemctl for each gate: only for changes.
         if steps and units:
-            refuse_gates(ctx, self._services, self._gates, units, self._disk.required_units())
+            refuse_gates(
+                ctx,
+                self._services,
+                self._gates,
+                units,
+                installed=self._disk.required_units(),
+                gated=self._disk.gates(),
+            )
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd has loaded files that differ from those on the disk.

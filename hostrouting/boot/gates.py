@@ -20,7 +20,7 @@ from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import FileStore, Host, ServiceManager, UnitState
     from phases import Context
@@ -131,6 +131,18 @@ _BREAK_GLASS = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.di
 _BREAK_GLASS_WORD = "hostrouting.disabled"
 _HIDES = ("gate-root", "where the commands of its drop-in are not found")
 _ACTS = ("gate-action", "which a refusal would cause at every boot")
+#: The units that end or leave the system, as a unit may name them.
+_ENDS = frozenset(
+    {
+        *(f"{name}.target" for name in ("rescue", "emergency", "shutdown", "ctrl-alt-del")),
+        *(f"runlevel{number}.target" for number in (0, 1, 6)),
+        *(
+            name
+            for verb in ("reboot", "poweroff", "halt", "kexec", "exit", "soft-reboot")
+            for name in (f"{verb}.target", f"systemd-{verb}.service")
+        ),
+    }
+)
 #: The settings that may make a unit unsuitable, in the order of the findings: the kind, and why.
 _UNSUITABLE = {
     "RootDirectory": _HIDES,
@@ -142,7 +154,22 @@ _UNSUITABLE = {
         "gate-timeout",
         f"and a check of routing beside an apply may take {LONGEST_CHECK:.0f} s; increase it",
     ),
+    "OnFailure": _ACTS,
+    "RefuseManualStart": (
+        "gate-manual",
+        "so that nothing can start it once routing is right",
+    ),
 }
+#: An earlier release installed gates with these faults. Such a config stays in force and can be
+#: applied: the faults are warnings.
+_LATER = frozenset({"OnFailure", "RefuseManualStart", "TimeoutStartSec"})
+_JOB_TIMEOUTS = ("JobTimeoutSec", "JobRunningTimeoutSec")
+#: Seconds of a boot's wait for routing, and of a refusal.
+_LONGEST_JOB = 60.0
+_YES = frozenset({"yes", "true", "on", "1"})
+#: Characters of the name of a unit, for systemd.
+_LONGEST_NAME = 255
+_CORRECT = "correct it, or take it out of hostRouting.gates"
 #: The settings that show if a unit should be up.
 _WANTED = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
 #: Every service waits for these, unless it has DefaultDependencies=no.
@@ -154,16 +181,19 @@ def refuse_gates(
     services: ServiceManager,
     gates: Sequence[str],
     units: Sequence[BootUnit],
+    *,
     installed: Iterable[str],
+    gated: Collection[str],
 ) -> None:
     """Raise UnitError for gates that would never open, or whose refusal would stop the node.
 
-    A gate that is ordered before a unit that hostrouting waits for never opens.
+    A gate that is ordered before a unit that hostrouting waits for never opens. `installed` are
+    such units, and `gated` are the gates on the disk.
     """
-    faults = filter(is_unsuitable, gate_faults(ctx, services, gates))
+    faults = filter(is_unsuitable, gate_faults(ctx, services, gates, gated=gated))
     problems = [f"{fault.subject} {fault.reason}" for fault in faults]
     if problems:
-        problems.append("correct it, or take it out of hostRouting.gates")
+        problems.append(_CORRECT)
         raise UnitError("\n".join(problems))
     after = [word for unit in units for word in unit.words("After")]
     awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
@@ -190,22 +220,26 @@ def broken_glass(files: FileStore) -> str | None:
     return None
 
 
-def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[NodeFinding]:
+def gate_faults(
+    ctx: Context, services: ServiceManager, gates: Sequence[str], *, gated: Collection[str] = ()
+) -> list[NodeFinding]:
     """Return the faults of the gates and of their running or held instances; needs no root.
 
-    A fault of an instance is listed only if its template is free of it.
+    A fault of an instance is listed only if its template is free of it. `gated` are the gates on
+    the disk.
     """
     faults = []
     # Without gates, systemd is not queried.
     held = held_gates(ctx, services) if gates else []
     for gate in gates:
-        of_gate = list(_faults(ctx, services, gate))
+        is_gated = gate in gated
+        of_gate = list(_faults(ctx, services, gate, is_gated=is_gated))
         faults += of_gate
         kinds = {fault.kind for fault in of_gate}
         running = (state.name for state in services.loaded(ctx, gate) if state.is_running)
         instances = {*running, *(unit for unit in held if template_of(unit) == gate)} - {gate}
         for instance in sorted(instances):
-            of_instance = _faults(ctx, services, instance)
+            of_instance = _faults(ctx, services, instance, is_gated=is_gated)
             faults += [fault for fault in of_instance if fault.kind not in kinds]
     return faults
 
@@ -239,17 +273,28 @@ def gates_down(
 def is_unsuitable(fault: NodeFinding) -> bool:
     """Return True for a fault with which a unit cannot be a gate."""
     kinds = {kind for kind, _ in _UNSUITABLE.values()}
-    return fault.kind in kinds and fault.severity == "error"
+    return fault.severity == "error" and fault.kind in kinds
 
 
-def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeFinding]:
+def _faults(
+    ctx: Context, services: ServiceManager, unit: str, *, is_gated: bool
+) -> Iterator[NodeFinding]:
+    mark = instance_of(HELD_TEMPLATE, unit)
+    if len(mark) > _LONGEST_NAME:
+        reason = (
+            f"has a name of {len(unit)} characters, and the unit that marks it as held would have "
+            f"{len(mark)}, where systemd takes {_LONGEST_NAME}: once refused, nothing starts it"
+        )
+        step = "give it a shorter name, or take it out of hostRouting.gates"
+        yield NodeFinding("gate-name", unit, reason, "warning", step)
     state = services.state(ctx, unit)
     if state.load_state == "masked":
         step = f"run: systemctl unmask {unit}, or take it out of hostRouting.gates"
         yield NodeFinding("gate-masked", unit, "is masked, so that it never starts", "note", step)
     if state.load_state != "loaded":
         return
-    settings = services.settings(ctx, unit, "After", "ExecStartPre", *_UNSUITABLE)
+    names = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate")
+    settings = services.settings(ctx, unit, *names, *_UNSUITABLE, *_JOB_TIMEOUTS)
     # Drop-ins cannot remove an After=, so this one shows that systemd has read the gate's drop-in.
     if READY_UNIT in settings["After"].split() and HELD_PREFIX not in settings["ExecStartPre"]:
         reason = (
@@ -262,17 +307,33 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeF
         )
         yield NodeFinding("gate-open", unit, reason, step=step)
     for name, (kind, why) in _UNSUITABLE.items():
-        value = settings[name]
-        if not _does_harm(name, value):
+        if not _does_harm(name, settings):
             continue
-        if name == "TimeoutStartSec" and is_gated(state):
-            # An earlier release may have accepted it.
-            yield NodeFinding(kind, unit, f"has {name}={value}, {why}", "warning")
+        fact = f"it has {name}={' '.join(settings[name].split())}, {why}"
+        if is_gated and name in _LATER:
+            yield NodeFinding(kind, unit, f"should not be a gate: {fact}", "warning", _CORRECT)
         else:
-            yield NodeFinding(kind, unit, f"cannot be a gate: it has {name}={value}, {why}")
+            yield NodeFinding(kind, unit, f"cannot be a gate: {fact}")
+    for name in _JOB_TIMEOUTS:
+        # In unit files, 0 disables the timeout.
+        if settings[name] and 0 < seconds(settings[name]) < _LONGEST_JOB:
+            reason = (
+                f"has {name}={settings[name]}, so that systemd may give up its start as it waits "
+                "for routing"
+            )
+            step = f"increase it to {_LONGEST_JOB:.0f} s or more"
+            yield NodeFinding("gate-job-timeout", unit, reason, "warning", step)
+            break
 
 
-def _does_harm(setting: str, value: str) -> bool:
+def _does_harm(setting: str, settings: Mapping[str, str]) -> bool:
+    value = settings[setting]
+    if setting == "OnFailure":
+        is_old_way = settings["OnFailureIsolate"] in _YES
+        isolates = settings["OnFailureJobMode"] == "isolate" or is_old_way
+        return bool(value) and (isolates or not _ENDS.isdisjoint(value.split()))
+    if setting == "RefuseManualStart":
+        return value in _YES
     if setting == "SuccessExitStatus":
         # It applies to the commands of the drop-in, too: they end with 1, or by a signal.
         return any(word == "1" or not word.isdigit() for word in value.split())

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: A path at one moment: the text of a link, the content and mode of a file, the mode of a folder, or
-#: None for nothing. The path of a folder ends with a slash.
+#: A path at one moment: the text of a link, the content and mode of a file, the mode of a folder,
+#: or None for nothing. The path of a folder ends with a slash.
 FileState: TypeAlias = str | tuple[bytes, int] | int | None
 
 

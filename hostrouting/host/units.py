@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY = {"TimeoutStartSec": "TimeoutSec"}
-#: Settings to which each assignment adds a value.
-_ADDS_UP = (
-    "Exec",
-    "After",
-    "Before",
-    "Requires",
-    "Wants",
-    "BindsTo",
-    "Upholds",
-    "RequiredBy",
-    "WantedBy",
+#: Settings to which each assignment adds a value, beside those of commands.
+_ADDS_UP = frozenset(
+    {
+        "After",
+        "Before",
+        "Requires",
+        "Wants",
+        "BindsTo",
+        "Upholds",
+        "OnFailure",
+        "RequiredBy",
+        "WantedBy",
+    }
 )
 #: Only these count as white space, and only these end a line.
 _WHITE = " \t\n\r"
@@ -159,7 +161,8 @@ def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
             for name in names:
                 if key not in {name, _ALSO_SET_BY.get(name)}:
                     continue
-                if name.startswith(_ADDS_UP) and (value or section == "Unit"):
+                adds_up = name in _ADDS_UP or name.startswith("Exec")
+                if adds_up and (value or section == "Unit"):
                     values[name] = f"{values[name]}\n{value}".strip("\n")
                 else:
                     values[name] = value

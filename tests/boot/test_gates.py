@@ -77,6 +77,12 @@ def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) ->
         ("Unit", "FailureAction=reboot-force", "gate-action"),
         ("Service", "TimeoutStartSec=49", "gate-timeout"),
         ("Service", "TimeoutSec=500ms", "gate-timeout"),
+        ("Unit", "OnFailure=alarm.service reboot.target", "gate-action"),
+        ("Unit", "OnFailure=systemd-poweroff.service", "gate-action"),
+        ("Unit", "OnFailure=alarm.service\nOnFailureJobMode=isolate", "gate-action"),
+        ("Unit", "OnFailure=rescue.target\nOnFailure=alarm.service", "gate-action"),
+        ("Unit", "OnFailure=alarm.service\nOnFailureIsolate=yes", "gate-action"),
+        ("Unit", "RefuseManualStart=yes", "gate-manual"),
     ],
 )
 def test_a_unit_that_cannot_be_a_gate_is_refused(
@@ -97,20 +103,89 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
     assert host.files.tree.snapshot() == before
 
 
-def test_an_installed_gate_with_a_short_limit_is_warned_of(host: FakeHost, ctx: Context) -> None:
-    """An earlier release took it: `check` and the apply name it, and nothing is refused."""
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "OnFailure=alarm.service multi-user.target",
+        "OnFailureJobMode=isolate",
+        "RefuseManualStart=no",
+        "JobTimeoutSec=0",
+        "JobTimeoutSec=60",
+    ],
+)
+def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) -> None:
+    """A failure that starts a unit, or would isolate one that is not named, and a long timeout."""
+    configured(host, NSPAWN, f"[Unit]\n{setting}")
+    assert faults(host, ctx) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind", "said"),
+    [
+        (
+            "[Service]\nTimeoutStartSec=33",
+            "gate-timeout",
+            (
+                "should not be a gate: it has TimeoutStartSec=33, and a check of routing beside an apply may take "
+                "50 s; increase it; correct it, or take it out of hostRouting.gates"
+            ),
+        ),
+        (
+            "OnFailure=alarm.service\nOnFailure=reboot.target",
+            "gate-action",
+            (
+                "should not be a gate: it has OnFailure=alarm.service reboot.target, which a refusal would cause at "
+                "every boot; correct it, or take it out of hostRouting.gates"
+            ),
+        ),
+        (
+            "RefuseManualStart=yes",
+            "gate-manual",
+            (
+                "should not be a gate: it has RefuseManualStart=yes, so that nothing can start it once routing is "
+                "right; correct it, or take it out of hostRouting.gates"
+            ),
+        ),
+    ],
+)
+def test_a_later_rule_leaves_installed_gates(
+    host: FakeHost, ctx: Context, setting: str, kind: str, said: str
+) -> None:
+    """What an earlier release accepted can be applied again, with a warning; a new gate is refused."""
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
-    configured(host, NSPAWN, "[Service]\nTimeoutStartSec=33")
+    for unit in NSPAWN, KUBELET:
+        host.files.write(f"/lib/systemd/system/{unit}", b"[Service]\n", mode=0o644)
+        configured(host, unit, f"[Unit]\n{setting}")
     host.services.daemon_reload(ctx)
-    [fault] = faults(host, ctx)
-    assert is_unsuitable(fault) is False
-    assert str(fault) == (
-        "warning: gate-timeout: systemd-nspawn@.service: has TimeoutStartSec=33, and a check of routing beside an "
-        "apply may take 50 s; increase it"
-    )
     boot = Boot(host, gates=[NSPAWN])
-    assert fault in boot.notices(ctx)
-    assert boot.install(ctx, stand_in(CHECK))
+    assert not boot.install(ctx, stand_in(STATIC))
+    assert [str(notice) for notice in boot.notices(ctx)] == [f"warning: {kind}: {NSPAWN}: {said}"]
+    with pytest.raises(UnitError, match=r"^kubelet\.service cannot be a gate: it has "):
+        Boot(host, gates=[NSPAWN, KUBELET]).install(ctx, stand_in(STATIC))
+
+
+@pytest.mark.parametrize("setting", ["JobTimeoutSec", "JobRunningTimeoutSec"])
+def test_a_short_timeout_of_the_job(host: FakeHost, ctx: Context, setting: str) -> None:
+    """It is a warning, and the unit becomes a gate."""
+    configured(host, NSPAWN, f"[Unit]\n{setting}=59")
+    [fault] = faults(host, ctx)
+    assert str(fault) == (
+        f"warning: gate-job-timeout: {NSPAWN}: has {setting}=59, so that systemd may give up its start as it waits "
+        "for routing; increase it to 60 s or more"
+    )
+    assert Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+
+
+def test_a_name_that_leaves_no_room_for_the_mark(host: FakeHost, ctx: Context) -> None:
+    """A name may have 255 characters, and that of the mark has 25 more than its gate's."""
+    longest = f"{'a' * 222}.service"
+    assert gate_faults(ctx, host.services, [longest]) == []
+    [fault] = gate_faults(ctx, host.services, [f"a{longest}"])
+    assert str(fault) == (
+        f"warning: gate-name: a{longest}: has a name of 231 characters, and the unit that marks it as held would have "
+        "256, where systemd takes 255: once refused, nothing starts it; give it a shorter name, or take it out "
+        "of hostRouting.gates"
+    )
 
 
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:

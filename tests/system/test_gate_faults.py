@@ -26,7 +26,16 @@ FAULTY = {
     "limit.service": ("[Unit]\nStartLimitAction=reboot", "gate-action"),
     "failure.service": ("[Unit]\nFailureAction=reboot-force", "gate-action"),
     "hasty.service": ("[Service]\nTimeoutStartSec=49", "gate-timeout"),
+    "rebooting.service": ("[Unit]\nOnFailure=reboot.target", "gate-action"),
+    "alias.service": ("[Unit]\nOnFailure=ctrl-alt-del.target", "gate-action"),
+    "isolating.service": (
+        "[Unit]\nOnFailure=multi-user.target\nOnFailureJobMode=isolate",
+        "gate-action",
+    ),
+    "automatic.service": ("[Unit]\nRefuseManualStart=yes", "gate-manual"),
     "masked.service": ("", "gate-masked"),
+    "queued.service": ("[Unit]\nJobTimeoutSec=59", "gate-job-timeout"),
+    "patient.service": ("[Unit]\nJobTimeoutSec=1min\nOnFailure=multi-user.target", ""),
     "fine.service": ("[Service]\nTimeoutStartSec=50", ""),
     "endless.service": ("[Service]\nTimeoutStartSec=0", ""),
     "oneshot.service": ("[Service]\nType=oneshot", ""),
@@ -34,8 +43,8 @@ FAULTY = {
 
 
 def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
-    """Each fault is named by its kind, and refused before any change; a masked unit is only
-    reported.
+    """Each fault is named by its kind, and refused before any change; a unit that is masked, or is
+    a gate with less help, is only reported.
     """
     with GatedMachine(tmp_path, units=()) as machine:
         for name, (settings, _) in FAULTY.items():
@@ -51,7 +60,8 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
             unit: kind for unit, (_, kind) in FAULTY.items() if kind
         }
         assert {unit for unit, fault in found.items() if not is_unsuitable(fault)} == {
-            "masked.service"
+            "masked.service",
+            "queued.service",
         }
         for name in (unit for unit, fault in found.items() if is_unsuitable(fault)):
             boot = Boot(machine.host, gates=[*GATES, name])
@@ -59,6 +69,16 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
                 with pytest.raises(UnitError, match=rf"{name} cannot be a gate: it has "):
                     call(machine.ctx, STAND_INS[0])
         assert not machine.files.exists(f"{UNITS}/{STATIC}.service")
+        # An earlier release has accepted them: an apply goes on.
+        for name in (unit for unit, (_, kind) in FAULTY.items() if kind == "gate-manual"):
+            gated = [*GATES, name]
+            machine.files.write(f"{UNITS}/{name}.d/10-hostrouting.conf", b"", mode=0o644)
+            machine.services.daemon_reload(machine.ctx)
+            boot = Boot(machine.host, gates=gated)
+            assert boot.install(machine.ctx, STAND_INS[0])
+            assert [(each.kind, each.severity) for each in boot.findings(machine.ctx)] == [
+                ("gate-manual", "warning")
+            ]
 
 
 def test_a_gate_that_is_open(tmp_path: Path) -> None:
