@@ -30,7 +30,7 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, deploying
-from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
+from hostrouting.boot.gates import held_gates, held_since, is_refused_now
 from hostrouting.boot.intent import (
     NOT_INSTALLED,
     Intent,
@@ -70,7 +70,6 @@ __all__ = [
     "NETWORKD_FOLDER",
     "NOT_INSTALLED",
     "RELOAD",
-    "RESTARTS",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
     "SECONDS_TO_UNDO",
@@ -97,6 +96,7 @@ __all__ = [
     "SiblingKeeper",
     "deploying",
     "held_gates",
+    "held_since",
     "installed_checksum",
     "is_program",
     "is_refused_now",

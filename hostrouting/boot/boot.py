@@ -15,10 +15,12 @@ from hostrouting.boot.gates import (
     is_gated,
     is_starting,
     is_unsuitable,
+    mark,
     mark_bound,
     refuse_gates,
     release,
     release_ungated,
+    unmarked,
 )
 from hostrouting.boot.generation import Survey, generation_folders
 from hostrouting.boot.layout import (
@@ -200,14 +202,17 @@ class Boot:
         if units and not removes:
             steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
-            if self._host.is_live and self._disk.foreign_links():
-                mark_bound(ctx, self._services, self._gates)
-            self._take(steps, files or self.recorded(ctx))
             if not self._host.is_live:
+                self._take(steps, files or self.recorded(ctx))
                 return bool(steps)
+            if self._disk.foreign_links():
+                mark_bound(ctx, self._services, self._gates)
+            refused = unmarked(ctx, self._services, self._gates) if units and steps else []
+            self._take(steps, files or self.recorded(ctx))
             changed = bool(steps) or self._must_reload(ctx, units)
             if changed:
                 self._reload(ctx)
+            mark(ctx, self._services, refused)
             if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
             # A machine that requires a unit by a link which is still there would stop with it.

@@ -36,8 +36,11 @@ _JOB = "Job"
 _BEGAN = "InactiveExitTimestampMonotonic"
 #: The time when the marker became active, in microseconds of the monotonic clock.
 _SINCE = "ActiveEnterTimestampMonotonic"
+#: When a unit was up last, and when the process of its payload was started last.
+_RAN = "ActiveExitTimestampMonotonic"
+_PAYLOAD = "ExecMainStartTimestampMonotonic"
 #: How often systemd has restarted a unit since its last manual start.
-RESTARTS: Final = "NRestarts"
+_RESTARTS = "NRestarts"
 
 
 def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
@@ -64,8 +67,21 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
     is_recent = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_CHECK
     # A unit that systemd restarts always has a recent marker: it was refused before, and its gate
     # pauses.
-    is_first = is_recent and services.settings(ctx, gate, RESTARTS)[RESTARTS] in {"", "0"}
+    is_first = is_recent and services.settings(ctx, gate, _RESTARTS)[_RESTARTS] in {"", "0"}
     return None if is_first else True
+
+
+def held_since(ctx: Context, services: ServiceManager, gate: str) -> float:
+    """Return when a held unit was refused first, in seconds since the boot.
+
+    Its marker is started by the first refusal, and reloaded by later ones. But a restart by systemd
+    restarts the marker, too: such a unit has been down since it ran last, or else since the boot.
+    """
+    times = services.settings(ctx, gate, _RESTARTS, _RAN)
+    if times[_RESTARTS] in {"", "0"}:
+        marker = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)
+        return int(marker[_SINCE] or 0) / 1e6
+    return int(times[_RAN] or 0) / 1e6
 
 
 def release(ctx: Context, host: Host) -> list[str]:
@@ -94,6 +110,34 @@ def mark_bound(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> 
         is_bound = is_gated(state) and not OWN_UNITS.isdisjoint(state.requires)
         if is_bound and services.settings(ctx, state.name, _BEGAN)[_BEGAN] in {"", "0"}:
             services.start(ctx, instance_of(HELD_TEMPLATE, state.name))
+
+
+def unmarked(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[str]:
+    """Return the units that were refused while their marker could not be started.
+
+    Without its file, or with a failure, a marker does not show that a unit is held. Of a unit that
+    was refused the payload has not run since the start began.
+    """
+    markers = services.loaded(ctx, HELD_TEMPLATE)
+    has_template = services.state(ctx, HELD_TEMPLATE).load_state == "loaded"
+    up = {marker.name for marker in markers if marker.is_running}
+    failed = {marker.name for marker in markers if marker.active_state == "failed"}
+    names = []
+    for state in (state for gate in gates for state in services.loaded(ctx, gate)):
+        marker = instance_of(HELD_TEMPLATE, state.name)
+        if marker in up or (has_template and marker not in failed):
+            continue
+        if is_gated(state) and state.active_state == "failed" and state.result in _REFUSED:
+            times = services.settings(ctx, state.name, _PAYLOAD, _BEGAN)
+            if int(times[_PAYLOAD] or 0) < int(times[_BEGAN] or 0):
+                names.append(state.name)
+    return names
+
+
+def mark(ctx: Context, services: ServiceManager, units: Iterable[str]) -> None:
+    """Mark units as held."""
+    for unit in units:
+        services.start(ctx, instance_of(HELD_TEMPLATE, unit))
 
 
 def release_ungated(ctx: Context, services: ServiceManager) -> None:
@@ -125,6 +169,8 @@ def is_gated(state: UnitState) -> bool:
     return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
 
 
+#: The results of a unit that its gate has refused, perhaps too often.
+_REFUSED = frozenset({"exit-code", "start-limit-hit"})
 #: While one of these files exists, every gate is open; the drop-in and the retry test them, too.
 _BREAK_GLASS = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
 #: With this word on the kernel's command line, every gate is open as well.

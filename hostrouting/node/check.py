@@ -14,11 +14,11 @@ from hostrouting.base.findings import STATES, NodeFinding, Severity
 from hostrouting.base.values import LightValue
 from hostrouting.boot import (
     INTENT_PATH,
-    RESTARTS,
     WATCH_UNITS,
     Boot,
     Intent,
     held_gates,
+    held_since,
     is_refused_now,
 )
 from hostrouting.config import (
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK = 30.0
-#: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
-_RAN = "ActiveExitTimestampMonotonic"
-_BEGAN = "InactiveExitTimestampMonotonic"
 _NO_PROGRAM = "no-program"
 _prefix = attrgetter("family", "network", "prefix_length")
 
@@ -399,11 +396,8 @@ class _Look:
         for gate in held_gates(ctx, self.host.services):
             refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
-                # The time of its marker is that of the last restart by systemd. This is since the
-                # unit ran last, or began to start; after restarts by systemd, since the boot.
-                times = self.host.services.settings(ctx, gate, _RAN, _BEGAN, RESTARTS)
-                ran = int(times[_RAN] or 0) or int(times[_BEGAN] or 0) * (times[RESTARTS] == "0")
-                began = time.localtime(ctx.clock.time() - ctx.clock.monotonic() + ran / 1e6)
+                seconds = held_since(ctx, self.host.services, gate)
+                began = time.localtime(ctx.clock.time() - ctx.clock.monotonic() + seconds)
                 since = f"is held by its gate since {time.strftime('%Y-%m-%d %H:%M %Z', began)}"
                 reason = f"{since}, and starts by itself once routing is right"
                 yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")

@@ -33,6 +33,7 @@ _TESTS = (
     "system/test_fabric.py",
     "system/test_gate.py",
     "system/test_gate_faults.py",
+    "system/test_marks.py",
     "system/test_matrix.py",
     "system/test_networkd.py",
     "system/test_networkd_dhcp.py",

@@ -1,0 +1,123 @@
+"""The marks of held units: lost, damaged or failed ones, and since when a unit is held."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.gated_machine import KUBE, STAND_INS, STRICT, GatedMachine
+
+from hostrouting.boot.gates import held_gates, held_since
+
+MARK = "/etc/systemd/system/hostrouting-held@.service"
+#: A machine that an operator starts.
+LATE = "systemd-nspawn@late.service"
+RELOAD = "; systemctl daemon-reload"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatedMachine]:
+    """A machine on which routing is right at first."""
+    with GatedMachine(tmp_path_factory.mktemp("marks")) as machine:
+        machine.wait_until_up()
+        yield machine
+
+
+@pytest.fixture(autouse=True)
+def afresh(machine: GatedMachine) -> None:
+    """An installed config and right routing; the machine of the operator does not run."""
+    machine.mend_routing()
+    machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+    machine.systemctl("stop", LATE)
+    machine.systemctl("reset-failed")
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        f"rm {MARK}",
+        f"truncate -s 0 {MARK}{RELOAD}",
+        f"head -c 999 /dev/zero > {MARK}{RELOAD}",
+        f"printf '[Service]\\nType=oneshot\\nRemainAfterExit=yes\\nExecStart=/bin/false\\n' > {MARK}{RELOAD}",
+    ],
+)
+def test_a_lost_mark_is_made_good(machine: GatedMachine, lose: str) -> None:
+    """A unit that was refused without its mark is held by the next apply, on a wrong node, too, and
+    starts once routing is right.
+    """
+    machine.run("bash", "-c", lose)
+    machine.break_routing()
+    assert machine.systemctl("start", LATE) == 1
+    # systemd forgets by what command the unit failed.
+    machine.services.daemon_reload(machine.ctx)
+    assert LATE not in held_gates(machine.ctx, machine.services)
+    assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+    assert held_gates(machine.ctx, machine.services) == [LATE]
+    machine.mend_routing()
+    machine.until(f"systemctl is-active --quiet {LATE}", unit=LATE)
+    machine.wait_for_retry()
+    assert held_gates(machine.ctx, machine.services) == []
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_mark_outlives_its_file(machine: GatedMachine, is_reloaded: bool) -> None:
+    """While systemd has it loaded, the unit stays held, and a stop of an operator is respected after the
+    next apply as before.
+    """
+    machine.break_routing()
+    assert machine.systemctl("start", LATE) == 1
+    machine.files.remove(MARK)
+    if is_reloaded:
+        machine.services.daemon_reload(machine.ctx)
+    assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+    assert held_gates(machine.ctx, machine.services) == [LATE]
+    machine.systemctl("stop", LATE)
+    assert held_gates(machine.ctx, machine.services) == []
+    assert machine.systemctl("start", LATE) == 1
+    machine.mend_routing()
+    machine.until(f"systemctl is-active --quiet {LATE}", unit=LATE)
+
+
+def test_an_apply_leaves_alone_what_an_operator_stopped(machine: GatedMachine) -> None:
+    """As long as its mark could be started, a failed unit without a mark was stopped; one whose
+    payload failed was not refused.
+    """
+    machine.break_routing()
+    assert machine.systemctl("start", LATE) == 1
+    machine.systemctl("stop", LATE)
+    machine.files.write(MARK, (machine.files.read(MARK) or b"") + b"# An edit.\n", mode=0o644)
+    assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+    assert held_gates(machine.ctx, machine.services) == []
+    machine.mend_routing()
+    assert machine.systemctl("start", LATE) == 0
+    machine.crash(LATE)
+    machine.until(f"systemctl is-failed --quiet {LATE}", unit=LATE)
+    machine.files.remove(MARK)
+    assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+    assert held_gates(machine.ctx, machine.services) == []
+
+
+def test_since_when_a_unit_is_held(machine: GatedMachine) -> None:
+    """Since its first refusal: neither since it was stopped before, nor since the last question."""
+    seconds = "read -r up _ < /proc/uptime; echo $up"
+
+    def now() -> float:
+        return float(machine.run("bash", "-c", seconds).stdout)
+
+    assert machine.systemctl("start", LATE) == 0
+    machine.systemctl("stop", LATE)
+    before = now()
+    machine.break_routing()
+    assert machine.systemctl("start", LATE) == 1
+    first = held_since(machine.ctx, machine.services, LATE)
+    refused = now()
+    assert before < first < refused
+    assert machine.systemctl("start", LATE) == 1
+    assert held_since(machine.ctx, machine.services, LATE) == first
+    # A restart by systemd restarts the mark. Such a unit is down since it ran last.
+    running = now()
+    machine.files.write(
+        f"/etc/systemd/system/{KUBE}.d/80-restart.conf", b"[Service]\nRestart=always\n", mode=0o644
+    )
+    machine.services.daemon_reload(machine.ctx)
+    machine.crash(KUBE)
+    machine.until(f"[[ $(systemctl show --property=NRestarts {KUBE}) == NRestarts=2 ]]", unit=KUBE)
+    assert running < held_since(machine.ctx, machine.services, KUBE) < now() - 3
