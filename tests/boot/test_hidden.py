@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.asking_nodes import AS_A_GATE
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
+from support.images import make_image
 from support.needs import needs
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node
@@ -25,10 +26,7 @@ def test_an_apply_opens_what_chmod_has_closed(tmp_path: Path) -> None:
     """After `chmod -R 644` a gate can read nothing; plan and check name folders and scripts, and an
     apply mends both.
     """
-    for program in "ip", "flock", "nsenter", "setpriv", "bash":
-        path = tmp_path / "usr/bin" / program
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o755)
+    make_image(tmp_path)
     host = Host.offline(tmp_path)
     folder = tmp_path / FOLDER.lstrip("/")
 

@@ -41,6 +41,7 @@ _TESTS = (
     "system/test_recovery.py",
     "system/test_routing_pair.py",
     "system/test_systemd_facts.py",
+    "system/test_tokens.py",
     "system/test_upgrade.py",
     "system/test_watch_proof.py",
     "system/test_watch_service.py",

@@ -1,0 +1,106 @@
+"""Accidents with the files of a gate, on a node that is wrong: STRICT starts nothing, and WARN
+starts the unit with a warning.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.gated_machine import GatedMachine, applied
+
+from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.gates import held_gates
+
+#: An H200 node in small: the fabric takes the addresses of the cluster.
+LINKS = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up
+ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
+ip route add default via 10.224.0.1 dev eth0
+"""
+APPLY = f"run: hostrouting apply {INTENT_PATH}"
+UNLISTED = f"/etc/aks-flex-node/hostrouting.units is lost or damaged; {APPLY}"
+LOST = f"hostrouting-ask.sh is lost, or ended with {{}}; {APPLY}"
+#: The begin of each row: the files of an installed config, and what an accident does to one.
+BEGIN = """
+set -eu
+folder=/etc/aks-flex-node list=$(readlink -f /etc/aks-flex-node/hostrouting.units)
+ask=$folder/hostrouting-ask.sh check=$(readlink -f $folder/check-route-overlap.sh)
+cut() { head -n "$2" "$1" > /run/cut; cat /run/cut > "$1"; }
+give_away() { chown 65534 "$1"; chmod 600 "$1"; }
+"""
+#: What is done, and the reason in the journal.
+ROWS = [
+    ("rm $list", UNLISTED),
+    ("chmod 000 $list", UNLISTED),
+    ("give_away $list", UNLISTED),
+    ("printf ' ' > $list", UNLISTED),
+    ("echo > $list", UNLISTED),
+    *((f"cut $list {number}", UNLISTED) for number in range(2)),
+    ("rm $ask", LOST.format(127)),
+    ("truncate -s 0 $ask", LOST.format(127)),
+    ("chmod 000 $ask", LOST.format(126)),
+    ("give_away $ask", LOST.format(126)),
+    *((f"cut $ask {number}", "") for number in (1, 16, 20, 50, 70, 115, 130, 140, 150, 160, 168)),
+    ("chmod 000 $check", ""),
+    ("give_away $check", ""),
+    *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 250, 400, 600, 800)),
+    ("chmod -R 644 $folder", LOST.format(126)),
+    ("rm -rf $folder", LOST.format(127)),
+    (
+        "mv /usr/bin/flock /usr/bin/flock.away",
+        "there is no program flock; install util-linux",
+    ),
+]
+UNDO = """
+[[ ! -e /usr/bin/flock.away ]] || mv /usr/bin/flock.away /usr/bin/flock
+rm -rf /etc/aks-flex-node
+cp -a /run/whole /etc/aks-flex-node
+"""
+
+
+@pytest.fixture(params=["STRICT", "WARN"])
+def mode(request: pytest.FixtureRequest) -> str:
+    mode: str = request.param
+    return mode
+
+
+@pytest.fixture
+def machine(tmp_path: Path, mode: str) -> Iterator[GatedMachine]:
+    config = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": mode}}
+    arrange = applied(**config)
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+        machine.run("cp", "-a", "/etc/aks-flex-node", "/run/whole")
+        yield machine
+
+
+def told(machine: GatedMachine, unit: str, reason: str) -> bool:
+    """Return whether a message of the gate with this reason has the priority of a warning or more."""
+    lines = machine.journal(f"--unit={unit}", "--priority=warning")
+    return any(line.startswith("hostrouting: ") and line.endswith(reason) for line in lines)
+
+
+def test_no_accident_is_a_yes(machine: GatedMachine, mode: str) -> None:
+    """Whatever is lost, cut or unreadable: only a whole script lets a unit start, or the mode WARN,
+    with a warning, and then the unit is not held.
+    """
+    outcomes = []
+    for number, (accident, reason) in enumerate(ROWS):
+        # An instance of its own has a journal of its own.
+        unit = f"systemd-nspawn@row{number}.service"
+        machine.run("bash", "-c", BEGIN + accident)
+        is_up = machine.systemctl("start", unit) == 0
+        outcomes.append((accident, is_up, told(machine, unit, reason)))
+        if is_up:
+            machine.until(f"! systemctl is-active --quiet hostrouting-held@{unit}", unit=unit)
+        machine.run("bash", "-c", UNDO)
+        machine.systemctl("stop", unit)
+    is_open = mode == "WARN"
+    assert outcomes == [(accident, is_open, True) for accident, _ in ROWS]
+    # Nor has anything started that was held before.
+    assert set(machine.payloads()) == (
+        {"kube1", "kubelet", *(f"row{number}" for number in range(len(ROWS)))} if is_open else set()
+    )
+    if is_open:
+        assert held_gates(machine.ctx, machine.services) == []
