@@ -3,20 +3,24 @@
 from collections.abc import Iterator
 
 import pytest
-from support.gated_machine import KUBE, STAND_INS, STRICT, GatedMachine
+from support.gated_machine import KUBE, STAND_INS, STRICT, GatedMachine, more_machines
 
 from hostrouting.boot.gates import held_gates, held_since
 
 MARK = "/etc/systemd/system/hostrouting-held@.service"
 #: A machine that an operator starts.
 LATE = "systemd-nspawn@late.service"
+#: Its payload fails.
+FAULTY = "systemd-nspawn@faulty.service"
 RELOAD = "; systemctl daemon-reload"
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatedMachine]:
     """A machine on which routing is right at first."""
-    with GatedMachine(tmp_path_factory.mktemp("marks")) as machine:
+    payload = "[Service]\nType=exec\nExecStart=\nExecStart=/bin/false"
+    prepare = more_machines(faulty=payload)
+    with GatedMachine(tmp_path_factory.mktemp("marks"), prepare=prepare) as machine:
         machine.wait_until_up()
         yield machine
 
@@ -86,10 +90,10 @@ def test_an_apply_leaves_alone_what_an_operator_stopped(machine: GatedMachine) -
     machine.files.write(MARK, (machine.files.read(MARK) or b"") + b"# An edit.\n", mode=0o644)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
     assert held_gates(machine.ctx, machine.services) == []
+    machine.systemctl("reset-failed", LATE)
     machine.mend_routing()
-    assert machine.systemctl("start", LATE) == 0
-    machine.crash(LATE)
-    machine.until(f"systemctl is-failed --quiet {LATE}", unit=LATE)
+    machine.systemctl("start", FAULTY)
+    machine.until(f"systemctl is-failed --quiet {FAULTY}", unit=FAULTY)
     machine.files.remove(MARK)
     assert machine.boot.install(machine.ctx, *STAND_INS, STRICT)
     assert held_gates(machine.ctx, machine.services) == []
