@@ -20,6 +20,7 @@ from hostrouting.boot.gates import (
     refuse_gates,
     release,
     release_ungated,
+    release_waiting,
     unmarked,
 )
 from hostrouting.boot.generation import Survey, generation_folders
@@ -28,7 +29,6 @@ from hostrouting.boot.layout import (
     GATE_RUN_FILES,
     GATE_UNITS,
     GATING_PATH,
-    HELD_TEMPLATE,
     READY_LINKS,
     READY_UNIT,
     READY_WANTS,
@@ -288,8 +288,8 @@ class Boot:
         return ([], [*released, *held]) if wakes else (held, released)
 
     def installed_units(self) -> list[str]:
-        """Return the units of hostrouting on the disk, without the template of held units."""
-        names = sorted(OWN_UNITS - {HELD_TEMPLATE})
+        """Return the units of hostrouting on the disk, without the templates of marks."""
+        names = sorted(name for name in OWN_UNITS if "@" not in name)
         return [name for name in names if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
@@ -432,6 +432,9 @@ class Boot:
             self._services.start(ctx, RETRY_UNIT)
         # After the reload: before, a gate that restarts by itself would be held again.
         release_ungated(ctx, self._services)
+        # As long as there is a gate, the retry does this.
+        if not self._disk.has(unit_path(RETRY_UNIT)):
+            release_waiting(ctx, self._services)
         # All units of hostrouting, because a killed run may have removed more than this one.
         self._stop_removed(ctx, OWN_UNITS)
 

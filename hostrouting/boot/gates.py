@@ -12,6 +12,7 @@ from hostrouting.boot.layout import (
     READY_UNIT,
     RETRY_UNIT,
     SCRIPT_DIRECTORY,
+    WAITS_TEMPLATE,
     WAKE,
     BootUnit,
 )
@@ -48,8 +49,7 @@ def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
 
     A unit that restarts by itself may be missing for the moment of its restart.
     """
-    markers = (state.name for state in services.loaded(ctx, HELD_TEMPLATE) if state.is_running)
-    return sorted(name.removeprefix(HELD_PREFIX).removesuffix(".service") for name in markers)
+    return _marked(ctx, services, HELD_TEMPLATE)
 
 
 def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
@@ -146,7 +146,7 @@ def release_ungated(ctx: Context, services: ServiceManager) -> None:
         state = services.state(ctx, gate)
         if is_gated(state):
             continue
-        if state.load_state == "loaded" and state.active_state in {"inactive", "failed"}:
+        if _is_startable(state):
             try:
                 services.start(ctx, gate, wait=False)
             except UnitError:
@@ -155,6 +155,27 @@ def release_ungated(ctx: Context, services: ServiceManager) -> None:
                 services.start(ctx, gate, wait=False)
         # A check of its gate that runs just now will pass.
         services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
+
+
+def release_waiting(ctx: Context, services: ServiceManager) -> None:
+    """Start the units that waited for gates, on a node that has no gate any more."""
+    for unit in _marked(ctx, services, WAITS_TEMPLATE):
+        if _is_startable(services.state(ctx, unit)):
+            # One that requires a masked unit stays down.
+            with suppress(UnitError):
+                services.start(ctx, unit, wait=False)
+        services.stop(ctx, instance_of(WAITS_TEMPLATE, unit))
+
+
+def _marked(ctx: Context, services: ServiceManager, template: str) -> list[str]:
+    """Return the units for which an instance of the template is active, sorted."""
+    prefix = template.partition(".")[0]
+    marks = (state.name for state in services.loaded(ctx, template) if state.is_running)
+    return sorted(name.removeprefix(prefix).removesuffix(".service") for name in marks)
+
+
+def _is_startable(state: UnitState) -> bool:
+    return state.load_state == "loaded" and state.active_state in {"inactive", "failed"}
 
 
 def is_starting(ctx: Context, services: ServiceManager, unit: str) -> bool:

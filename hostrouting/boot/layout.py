@@ -42,7 +42,7 @@ WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
 #: The last answer of the script of the gates, which it takes for its own if it is recent.
 ANSWER: Final = f"{RUNTIME_DIRECTORY}/hostrouting.answer"
 #: The files that the scripts of the gates leave on a machine, with the last result of the check,
-#: and the gates held in this boot.
+#: and a list of an earlier version.
 GATE_RUN_FILES: Final = (
     ANSWER,
     f"{RUNTIME_DIRECTORY}/hostrouting.held",
@@ -55,13 +55,15 @@ WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
 READY_UNIT: Final = "hostrouting-ready.service"
 #: Marks a unit that its gate has refused; see its asset.
 HELD_TEMPLATE: Final = "hostrouting-held@.service"
+#: Marks a unit that waits for a gate; see its asset.
+WAITS_TEMPLATE: Final = "hostrouting-waits@.service"
 #: Starts the marked units once routing is right.
 RETRY_UNIT: Final = "hostrouting-retry.service"
 
 #: They keep routing right after the boot, and gates do not wait for them; at most one is installed.
 WATCH_UNITS: Final = frozenset({"hostrouting-watch.service", "hostrouting-watch.timer"})
 #: Installed and removed with the gates, for every capability.
-GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
+GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, RETRY_UNIT})
 
 #: The folder with a link to every unit that READY_UNIT requires.
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
@@ -74,7 +76,9 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: have to make and remove.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_SCRIPTS = (f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh", f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh")
+_SCRIPTS = tuple(
+    f"{SCRIPT_DIRECTORY}/hostrouting-{name}.sh" for name in ("waiters", "ask", "retry")
+)
 
 
 class BootFile(NamedTuple):
@@ -252,7 +256,8 @@ def drop_in_of(gate: str) -> str:
 
 def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with all that its gates need."""
-    paths = (*_SCRIPTS, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
+    units = (RETRY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, READY_UNIT)
+    paths = (*_SCRIPTS, *map(unit_path, units))
     files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
     files.insert(0, BootFile(GATE_LOCK, b""))
     return BootUnit(name=READY_UNIT, files=tuple(files))

@@ -341,6 +341,7 @@ OWN_UNITS: Final = frozenset(
         "hostrouting-held@.service",
         "hostrouting-ready.service",
         "hostrouting-retry.service",
+        "hostrouting-waits@.service",
         "hostrouting-watch.service",
         "hostrouting-watch.timer",
         "probe-snat.service",

@@ -93,10 +93,12 @@ def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> N
         f"- {READY}.requires/check-route-overlap.service",
         f"- {UNITS}/check-route-overlap.service",
         f"- {READY}",
+        f"- {UNITS}/hostrouting-waits@.service",
         f"- {UNITS}/hostrouting-held@.service",
         f"- {UNITS}/hostrouting-retry.service",
         "- /etc/aks-flex-node/hostrouting-retry.sh",
         "- /etc/aks-flex-node/hostrouting-ask.sh",
+        "- /etc/aks-flex-node/hostrouting-waiters.sh",
         "- /etc/aks-flex-node/hostrouting.lock",
         "- /etc/aks-flex-node/hostrouting.units",
         "- /etc/aks-flex-node/check-route-overlap.sh",
@@ -281,6 +283,7 @@ def test_systemd_has_nothing_to_say(image: Path) -> None:
     [
         ("hostrouting-ready.service", 34),
         ("hostrouting-held@.service", 31),
+        ("hostrouting-waits@.service", 31),
         ("hostrouting-retry.service", 69),
     ],
 )

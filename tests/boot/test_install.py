@@ -14,7 +14,7 @@ from hostrouting.boot.generation import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 
-SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh"
+SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh", "hostrouting-waiters.sh"
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
@@ -30,6 +30,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         READY: asset("boot/hostrouting-ready.service"),
         f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
         f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
+        f"{UNITS}/hostrouting-waits@.service": asset("boot/hostrouting-waits@.service"),
         **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
         "/etc/aks-flex-node/hostrouting.lock": "",
         "/etc/aks-flex-node/hostrouting.units": "static-routes\nend\n",

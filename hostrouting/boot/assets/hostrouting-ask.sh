@@ -169,6 +169,11 @@ may_start() {
     exit 12
 }
 
+# Mark the units that wait for the gate, which is the retry's to start: systemd forgets them once the gate is refused.
+mark_waiters() {
+    "$folder/hostrouting-waiters.sh" mark "$gate" > /dev/null 2>&1
+}
+
 if (($# == 0)); then
     ask
     ((status == 10)) || echo "${unit:+$unit: }${reason:-it ended without a message}"
@@ -178,6 +183,7 @@ gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
 # No gate waits for optional rules, and each start loads them anew.
 [[ ! -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]] || systemctl start --no-block probe-snat.service
 if ! may_start; then
+    mark_waiters
     # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it goes on.
     pause=3
     [[ $(systemctl show --property=NRestarts -- "$gate") == NRestarts=0 ]] || pause=10

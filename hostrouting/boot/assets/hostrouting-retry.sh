@@ -1,28 +1,30 @@
 #!/bin/bash -p
-# Starts the units that their gate has refused, once routing is right; run by hostrouting-retry.service.
+# Starts the units that their gate has refused, and those that waited for them, once routing is right; run by
+# hostrouting-retry.service.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
 # While hostrouting-held@<gate>.service is active, <gate> is held: its drop-in has refused it, or asks just now. A stop
 # of the unit stops its hostrouting-held@ as well, and the unit is no longer held; nor is one that has passed.
+# hostrouting-waits@<unit>.service marks in the same way a unit that requires a gate, and was about to start.
 # This script ends when no unit is held.
 
 set -f
 export LC_ALL=C
 # is[UNIT PROPERTY]: its value
 # held[GATE]: the time of its last question, when its hostrouting-held@ was started or reloaded
+# waits[UNIT]: the same of its hostrouting-waits@
 # tries[GATE TIME]: the starts since that question
-# enabled[GATE]: it was enabled once
-# noted[GATE]: it was held in this boot, also by a run that was killed, and its dependents were not looked at since
-declare -A is held tries enabled noted
+# enabled[UNIT]: it was enabled once
+declare -A is held waits tries enabled
 # An apply makes `wake`, to have routing looked at within a second. `pause` are the seconds to the next question, and `quiet`
 # those since the last message.
-run=/run/aks-flex-node wake=$run/hostrouting.wake pause=2 quiet=60
+wake=/run/aks-flex-node/hostrouting.wake waiters=/etc/aks-flex-node/hostrouting-waiters.sh pause=2 quiet=60
 
 # Fill `is` and `all` for units, or for those that match a pattern.
 look_at() {
     local line unit text IFS=$'\n'
     text=$(systemctl show --all --property=Id,LoadState,UnitFileState,ActiveState,StateChangeTimestampMonotonic \
-        --property=InactiveExitTimestampMonotonic,Job,DropInPaths,BoundBy,WantedBy,RequiredBy -- "$@")
+        --property=InactiveExitTimestampMonotonic,Job,DropInPaths -- "$@")
     # systemctl quotes names with a backslash.
     text=${text//\"/} text=${text//\\\\/\\} is=() all=()
     # No here-string: a long one needs room in /tmp.
@@ -32,46 +34,80 @@ look_at() {
     done
 }
 
-# Fill `held`; give up units that are up, that were masked, or that are down and were disabled since they were first seen.
+# Fill `held` and `waits`; give up units that are up, that were masked, or that are down and were disabled since they were
+# first seen.
 list_held() {
-    local marker gate file gone=()
-    held=()
-    look_at 'hostrouting-held@*.service'
-    for marker in "${all[@]}"; do
-        [[ ${is[$marker ActiveState]} == @(activating|active|reloading) ]] || continue
-        gate=${marker#hostrouting-held@} gate=${gate%.service}
-        held[$gate]=${is[$marker StateChangeTimestampMonotonic]}
-    done
-    ((${#held[@]})) || return
-    look_at "${!held[@]}"
-    for gate in "${!held[@]}"; do
-        # It passed while the gates were disabled, or stops its own mark just now.
-        [[ ${is[$gate ActiveState]} != active ]] || { gone+=("hostrouting-held@$gate.service") && continue; }
-        file=${is[$gate UnitFileState]}
-        [[ $file != enabled* ]] || enabled[$gate]=1
-        # One that restarts by itself comes up all the same, until it is stopped.
-        if [[ ${is[$gate LoadState]} == masked || $file == masked* ||
-            (${enabled[$gate]} && $file == disabled && ${is[$gate ActiveState]} == @(inactive|failed)) ]]; then
-            forget "$gate" "it was ${file%%-*}"
+    local mark unit gone=()
+    held=() waits=()
+    look_at 'hostrouting-held@*.service' 'hostrouting-waits@*.service'
+    for mark in "${all[@]}"; do
+        [[ ${is[$mark ActiveState]} == @(activating|active|reloading) ]] || continue
+        unit=${mark#*@} unit=${unit%.service}
+        if [[ $mark == hostrouting-held@* ]]; then
+            held[$unit]=${is[$mark StateChangeTimestampMonotonic]}
+        else
+            waits[$unit]=${is[$mark StateChangeTimestampMonotonic]}
         fi
     done
+    ((${#held[@]} + ${#waits[@]})) || return
+    look_at "${!held[@]}" "${!waits[@]}"
+    for unit in "${!held[@]}"; do
+        # It passed while the gates were disabled, or stops its own mark just now.
+        [[ ${is[$unit ActiveState]} != active ]] || gone+=("hostrouting-held@$unit.service")
+    done
+    for unit in "${!waits[@]}"; do
+        # shellcheck disable=SC2016 # See forget.
+        was_started "$unit" && gone+=("hostrouting-waits@$unit.service") && unset -v 'waits[$unit]'
+    done
     ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
+    for unit in "${!held[@]}" "${!waits[@]}"; do
+        # It may be forgotten with a unit that it requires.
+        [[ ${held[$unit]}${waits[$unit]} ]] || continue
+        is_taken_down "$unit" && forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
+    done
 }
 
-forget() { # gate, reason
+is_down() { # unit
+    [[ ${is[$1 ActiveState]} == @(inactive|failed) ]]
+}
+
+# Succeed if a unit that waited is up, or has run since.
+was_started() { # unit
+    [[ ! ${is[$1 Job]} ]] || return
+    ! is_down "$1" || ((${is[$1 InactiveExitTimestampMonotonic]:-0} > ${waits[$1]:-0}))
+}
+
+# Succeed for a unit that was masked or disabled. One that restarts by itself comes up all the same, until it is stopped.
+is_taken_down() { # unit
+    local file=${is[$1 UnitFileState]}
+    [[ $file != enabled* ]] || enabled[$1]=1
+    [[ ${is[$1 LoadState]} == masked || $file == masked* ]] && return
+    [[ ${enabled[$1]} && $file == disabled ]] && is_down "$1"
+}
+
+# Give up a unit, and with it those that require it: their start would start it.
+forget() { # unit, reason
+    local unit gone=("hostrouting-held@$1.service" "hostrouting-waits@$1.service")
     echo "<5>hostrouting: $1 is no longer held: $2"
-    systemctl stop -- "hostrouting-held@$1.service"
     # Single quotes, so that bash does not expand the name twice: it may have a backslash.
     # shellcheck disable=SC2016
-    unset -v 'held[$1]' 'enabled[$1]'
+    unset -v 'held[$1]' 'enabled[$1]' 'waits[$1]'
+    if ((${#waits[@]})); then
+        for unit in $("$waiters" list "$1"); do
+            [[ ! ${waits[$unit]} ]] || gone+=("hostrouting-waits@$unit.service")
+            # shellcheck disable=SC2016
+            unset -v 'waits[$unit]'
+        done
+    fi
+    systemctl stop -- "${gone[@]}"
 }
 
-# Start the held units.
+# Start the held units, and after them those that wait.
 release() { # reason
-    local gate try names=() gone=()
+    local gate try unit names=() gone=() after=()
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
-        if [[ ${is[$gate Job]} || ${is[$gate ActiveState]} != @(inactive|failed) ]]; then
+        if [[ ${is[$gate Job]} ]] || ! is_down "$gate"; then
             # It asks, ends a refusal, or is about to restart: a start would change nothing. Look again.
             [[ ${tries[$try]} ]] || pause=2
         elif ((${tries[$try]:-0} == 3)); then
@@ -88,35 +124,48 @@ release() { # reason
     started=${names[*]}
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     systemctl start --no-block -- "${names[@]}"
+    for unit in "${!waits[@]}"; do
+        [[ ${is[$unit Job]} ]] || after+=("$unit")
+    done
+    start_waiting "${after[@]}"
     ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
 }
 
-# Start the units that require a gate that was held and is up or starts, directly or through others, if they were never
-# started in this boot and an active target wants them, or one that is about to be.
-start_dependents() {
-    local unit by target i ring=() dependents=() passed=()
-    for unit in "${!held[@]}"; do noted[$unit]=1; done
-    for unit in "${!noted[@]}"; do [[ ${held[$unit]} ]] || passed+=("$unit"); done
-    if ((${#passed[@]})); then
-        look_at '*'
-        for unit in "${passed[@]}"; do
-            [[ ${is[$unit ActiveState]} == @(inactive|failed) && ! ${is[$unit Job]} ]] || ring+=("$unit")
-            # shellcheck disable=SC2016
-            unset -v 'noted[$unit]'
-        done
-    fi
-    for ((i = 0; i < ${#ring[@]}; i++)); do
-        for by in ${is[${ring[i]} RequiredBy]} ${is[${ring[i]} BoundBy]}; do
-            [[ ${is[$by InactiveExitTimestampMonotonic]} == 0 && $by != *.target && " ${ring[*]} " != *" $by "* ]] || continue
-            ring+=("$by")
-            for target in ${is[$by WantedBy]} ${is[$by RequiredBy]}; do
-                # A boot may not have reached its target yet.
-                [[ $target == *.target && (${is[$target ActiveState]} == active || ${is[$target Job]}) ]] && dependents+=("$by")
-            done
-        done
+start_waiting() { # units
+    local unit targets=() others=()
+    for unit; do
+        if [[ $unit == *.target ]]; then targets+=("$unit"); else others+=("$unit"); fi
     done
-    ((${#dependents[@]} == 0)) || systemctl start --no-block -- "${dependents[@]}"
-    { printf '%s\n' "${!noted[@]}" > "$run/hostrouting.held"; } 2> /dev/null
+    # An operator may have stopped units that a target wants.
+    ((${#targets[@]} == 0)) || systemctl start --no-block --job-mode=ignore-requirements -- "${targets[@]}"
+    ((${#others[@]} == 0)) || systemctl start --no-block -- "${others[@]}"
+}
+
+# Mark the units that wait for a gate which asks just now: its script marks them, too, but may be killed before.
+mark_waiters() {
+    local gate asking=()
+    for gate in "${!held[@]}"; do
+        [[ ! ${is[$gate Job]} ]] || asking+=("$gate")
+    done
+    ((${#asking[@]} == 0)) || "$waiters" mark "${asking[@]}"
+}
+
+# Start the units that wait for gates which are held no more: they have passed by themselves, or are gates no more.
+release_waiters() {
+    local unit blocked='' names=() gone=()
+    ((${#waits[@]})) || return 0
+    if ((${#held[@]})); then
+        blocked=$("$waiters" list "${!held[@]}") || return
+    fi
+    for unit in "${!waits[@]}"; do
+        [[ $'\n'$blocked$'\n' != *$'\n'"$unit"$'\n'* ]] || continue
+        [[ ${is[$unit Job]} ]] || names+=("$unit")
+        gone+=("hostrouting-waits@$unit.service")
+    done
+    ((${#gone[@]})) || return 0
+    ((${#names[@]} == 0)) || echo "<5>hostrouting: starting ${names[*]}: no gate holds what they require"
+    start_waiting "${names[@]}"
+    systemctl stop -- "${gone[@]}"
 }
 
 # Succeed if the drop-in of a gate has the mode WARN.
@@ -139,8 +188,9 @@ release_unknown() {
     release 'routing is unknown, and the mode is WARN'
 }
 
-while read -r gate; do [[ ! $gate ]] || noted[$gate]=1; done 2> /dev/null < "$run/hostrouting.held"
-while list_held; start_dependents; ((${#held[@]})); do
+# Each start of a gate starts this script, and a right one has passed by then.
+sleep 0.5
+while list_held; mark_waiters; release_waiters; ((${#held[@]})); do
     for ((i = 0; i < pause; i++)); do [[ -e $wake ]] || sleep 1; done
     ((quiet += pause, pause = pause * 3 / 2, pause = pause < 10 ? pause : 10))
     [[ ! -e $wake ]] || { rm -f "$wake" && pause=2; }

@@ -1,0 +1,37 @@
+#!/bin/bash -p
+# Finds the units that require gates, directly or through others: a refused gate leaves them down for good.
+# Installed by hostrouting; 'hostrouting reset' removes it.
+#
+#   hostrouting-waiters.sh list GATE...    prints them; run by hostrouting-retry.sh
+#   hostrouting-waiters.sh mark GATE...    marks those that wait for their start or restart by hostrouting-waits@; run
+#                                          while a gate asks, because systemd forgets their jobs when it is refused
+
+set -f
+shopt -s extglob
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+verb=$1 found=() marks=()
+shift
+level=("$@")
+while ((${#level[@]})); do
+    text=$(systemctl show --property=RequiredBy,RequisiteOf,BoundBy,ConsistsOf -- "${level[@]}") || exit
+    # systemctl quotes names with a backslash.
+    text=${text//\"/} text=${text//\\\\/\\} level=()
+    for unit in ${text//+([A-Za-z])=/ }; do
+        # The marks are a part of the units.
+        [[ $unit != hostrouting-@(held|waits)@* && " $* ${found[*]} " != *" $unit "* ]] || continue
+        found+=("$unit") level+=("$unit")
+    done
+done
+((${#found[@]})) || exit 0
+if [[ $verb == list ]]; then
+    printf '%s\n' "${found[@]}"
+    exit
+fi
+while read -r _ unit job _; do
+    [[ $job == @(start|restart) && " ${found[*]} " == *" $unit "* ]] || continue
+    # A longer name is no unit.
+    mark=hostrouting-waits@$unit.service
+    ((${#mark} > 255)) || marks+=("$mark")
+done < <(systemctl list-jobs --full --no-legend)
+((${#marks[@]} == 0)) || systemctl reload-or-restart --no-block -- "${marks[@]}"
