@@ -7,7 +7,6 @@
 #                                          while a gate asks, because systemd forgets their jobs when it is refused
 
 set -f
-shopt -s extglob
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 verb=$1 found=() marks=()
@@ -17,9 +16,9 @@ while ((${#level[@]})); do
     text=$(systemctl show --property=RequiredBy,RequisiteOf,BoundBy,ConsistsOf -- "${level[@]}") || exit
     # systemctl quotes names with a backslash.
     text=${text//\"/} text=${text//\\\\/\\} level=()
-    for unit in ${text//+([A-Za-z])=/ }; do
-        # The marks are a part of the units.
-        [[ $unit != hostrouting-@(held|waits)@* && " $* ${found[*]} " != *" $unit "* ]] || continue
+    for unit in ${text//=/ }; do
+        # The names of the properties have no dot; the marks are a part of their units.
+        [[ $unit == *.* && $unit != hostrouting-@(held|waits)@* && " $* ${found[*]} " != *" $unit "* ]] || continue
         found+=("$unit") level+=("$unit")
     done
 done
