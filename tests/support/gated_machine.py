@@ -34,6 +34,14 @@ STAND_INS = (
         unit="After=network.target static-routes.service",
     ),
 )
+#: A check that takes its time while there is an overlap.
+SLOW_CHECK = stand_in(
+    CHECK,
+    "if [[ -e /etc/overlap ]]; then [[ ${1-} == now ]] || sleep 1.5; exit 11; fi\n",
+    unit="After=network.target static-routes.service",
+)
+#: The message of recovery after its first question.
+STILL_WAITING = "hostrouting: units are held: check-route-overlap: stand-in: an overlap"
 #: With it the gates are strict. The scripts are those of the stand-ins, and prove nothing.
 STRICT = Intent(
     config=HostRoutingConfig.from_mapping(

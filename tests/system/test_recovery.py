@@ -7,23 +7,23 @@ import time
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
+from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 from support.gated_machine import (
     EARLY,
     KUBE,
     KUBELET,
+    SLOW_CHECK,
     STAND_INS,
+    STILL_WAITING,
     GatedMachine,
     more_machines,
     refusal,
 )
 
-from hostrouting.boot import UNIT_DIRECTORY, Boot
+from hostrouting.boot import UNIT_DIRECTORY
 from hostrouting.boot.gates import held_gates, release
 
 RETRY = "hostrouting-retry.service"
-#: The message of recovery after its first look.
-STILL_WAITING = "hostrouting: units are held: check-route-overlap: stand-in: an overlap"
 #: The distribution's unit without the settings that a oneshot must not have; its command is still
 #: missing.
 ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
@@ -41,12 +41,6 @@ SETTINGS = {
     "exec": "[Service]\nType=exec",
     "with__dash": "",
 }
-#: A check that takes its time while there is an overlap.
-SLOW_CHECK = stand_in(
-    CHECK,
-    "if [[ -e /etc/overlap ]]; then [[ ${1-} == now ]] || sleep 1.5; exit 11; fi\n",
-    unit="After=network.target static-routes.service",
-)
 
 
 def unit_of(name: str) -> str:
@@ -183,43 +177,6 @@ def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
     with GatedMachine(tmp_path, units=(ASKING,)) as machine:
         machine.run("mkfifo", "/run/ask", "/run/asks")
         assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 11
-
-
-def test_dependents(tmp_path: Path) -> None:
-    """A unit that requires a refused one and was never started comes up, too; targets and
-    stopped units do not.
-    """
-    service = "[Service]\nExecStart=/bin/sh -c 'echo up; exec sleep infinity'\n"
-    files = {
-        "needs.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=multi-user.target\n",
-        "bound.service": f"[Unit]\nBindsTo=needs.service\nAfter=needs.service\n{service}"
-        "[Install]\nWantedBy=multi-user.target\n",
-        # Its gate comes up by itself.
-        "helper.service": f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n{service}"
-        "[Install]\nWantedBy=multi-user.target\n",
-        "unwanted.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=off.target\n",
-        "stopped.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}"
-        "[Install]\nWantedBy=multi-user.target\n",
-        "off.target": "[Unit]\nDescription=never active\n",
-        "on.target": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Install]\nWantedBy=multi-user.target\n",
-    }
-    prepare = "".join(
-        f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in files.items()
-    )
-    prepare += (
-        f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
-    )
-    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-        assert machine.state("needs.service").active_state == "inactive"
-        # It ran in this boot, and somebody stopped it.
-        machine.run("systemctl", "start", "--job-mode=ignore-dependencies", "stopped.service")
-        machine.run("systemctl", "stop", "stopped.service")
-        machine.mend_routing()
-        for unit in "needs.service", "bound.service", "helper.service":
-            machine.wait_until_up(unit)
-        machine.wait_for_retry()
-        for unit in "unwanted.service", "stopped.service", "on.target":
-            assert machine.state(unit).active_state == "inactive"
 
 
 @pytest.mark.parametrize("disturb", ["nothing", "restart", "kill", "apply"])
@@ -366,29 +323,6 @@ def test_after_reset(tmp_path: Path) -> None:
             machine.run("systemctl", "list-units", "--all", "--no-legend", "hostrouting*").stdout
             == ""
         )
-
-
-@pytest.mark.parametrize("is_another_held", [True, False])
-def test_a_gate_that_left_the_config(tmp_path: Path, is_another_held: bool) -> None:
-    """A held unit that is no gate any more starts, whatever the routes are; units that require it
-    start as long as another one is held, which stays down, and not after a reset.
-    """
-    needs = f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
-    prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
-    prepare += "systemctl enable --quiet needs.service\n"
-    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-        # The retry has seen both.
-        machine.wait_for(STILL_WAITING, unit=RETRY)
-        if is_another_held:
-            assert Boot(machine.host, gates=[KUBELET]).install(machine.ctx, STAND_INS[0])
-            machine.wait_until_up("needs.service")
-            assert (held(machine), machine.payloads()) == ([KUBELET], ["kube1"])
-        else:
-            for one in STAND_INS:
-                machine.boot.install(machine.ctx, departure_of(one))
-            machine.wait_until_up(KUBE)
-            machine.wait_for_retry()
-            assert machine.state("needs.service").active_state == "inactive"
 
 
 def test_shutdown_waits_for_nothing(tmp_path: Path) -> None:

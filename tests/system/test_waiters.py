@@ -4,11 +4,21 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from support.boot_units import departure_of
-from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine
+from support.boot_units import NSPAWN, departure_of
+from support.gated_machine import (
+    EARLY,
+    KUBE,
+    KUBELET,
+    SLOW_CHECK,
+    STAND_INS,
+    STILL_WAITING,
+    GatedMachine,
+    more_machines,
+)
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot, held_gates
 
+OTHER = "systemd-nspawn@other.service"
 RETRY = "hostrouting-retry.service"
 _SERVICE = "[Service]\nExecStart=/bin/sleep infinity\n"
 _WANTED = "[Install]\nWantedBy=multi-user.target\n"
@@ -37,11 +47,10 @@ UNITS = {
 STOPPED = {"stopped.service": requiring(KUBE)}
 
 
-def written(units: dict[str, str]) -> str:
+def written(units: dict[str, str], *, folder: str = UNIT_DIRECTORY) -> str:
     """Return bash that writes and enables units."""
-    commands = [f"cat > '{UNIT_DIRECTORY}/{name}' <<'END'\n{text}END\n" for name, text in units.items()]
-    names = " ".join(f"'{name}'" for name in units)
-    return "".join([*commands, f"systemctl enable --quiet {names}\n"])
+    files = [f"cat > '{folder}/{name}' <<'END'\n{text}END\n" for name, text in units.items()]
+    return "".join([*files, f"systemctl enable --quiet {quoted(units)}\n"])
 
 
 def quoted(units: dict[str, str]) -> str:
@@ -97,9 +106,123 @@ def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
         machine.mend_routing()
         wait_until_all(machine, UNITS, "active")
         took = {unit: round(began(machine, unit) - since, 1) for unit in UNITS}
-        took[KUBE] = round(began(machine, KUBE) - since, 1)
-        print(since, "\n".join(machine.run("journalctl","-b","--no-pager","-o","short-monotonic","-u",KUBE,"-u",KUBELET,"-u",RETRY).stdout.splitlines()[-60:]))
         assert max(took.values()) < 15, took
         machine.wait_for_retry()
         assert (waiting(machine), held_gates(machine.ctx, machine.services)) == (set(), [])
         assert machine.state("stopped.service").active_state == "inactive"
+
+
+def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
+    """A unit that is masked or disabled while it waits, or whose gate is, is not started, nor what
+    requires it; nor a unit that is only wanted by a target that starts.
+    """
+    units = {
+        "masked.service": requiring(KUBE),
+        "behind-masked.service": requiring("masked.service"),
+        "disabled.service": requiring(KUBE),
+        "of-disabled.service": requiring(OTHER),
+        # It never had a job.
+        "never.service": requiring(KUBE).replace("multi-user", "never"),
+        "wanted.service": f"[Unit]\nBefore=on.target\n{_SERVICE}[Install]\nWantedBy=on.target\n",
+        "on.target": requiring(KUBE, service=""),
+        "plain.service": requiring(KUBE),
+    }
+    prepare = more_machines(other="") + written(units, folder="/lib/systemd/system")
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        assert waiting(machine) == {*units} - {"wanted.service", "never.service"}
+        # The retry has seen that they were enabled.
+        machine.wait_for(STILL_WAITING, unit=RETRY)
+        machine.run("systemctl", "stop", "wanted.service")
+        machine.run("systemctl", "mask", "--quiet", "masked.service")
+        machine.run("systemctl", "disable", "--quiet", "disabled.service", OTHER)
+        machine.mend_routing()
+        wait_until_all(machine, {"plain.service": "", "on.target": ""}, "active")
+        machine.wait_for_retry()
+        states = {unit: machine.state(unit).active_state for unit in units}
+        assert states == dict.fromkeys(units, "inactive") | {
+            "plain.service": "active",
+            "on.target": "active",
+        }
+        assert waiting(machine) == set()
+        assert not machine.state(OTHER).is_running
+
+
+def test_each_runs_once(tmp_path: Path) -> None:
+    """A unit that ends at once runs once, and so does one whose process fails."""
+    short = "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo %n >> /run/ran; exit 0'\n"
+    units = {
+        "short.service": requiring(KUBE, service=short),
+        "broken.service": requiring(KUBE, service=short.replace("exit 0", "exit 1")),
+    }
+    with GatedMachine(tmp_path, prepare=written(units), overlap=True) as machine:
+        assert waiting(machine) == {*units}
+        machine.mend_routing()
+        machine.wait_until_up()
+        machine.wait_for_retry()
+        machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
+        ran = (machine.files.read("/run/ran") or b"").decode().split()
+        assert sorted(ran) == ["broken.service", "short.service"]
+        assert waiting(machine) == set()
+
+
+@pytest.mark.parametrize("trouble", ["impatient", "lost"])
+def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
+    """The units that wait for a gate whose question is killed, or whose script is lost, start, too."""
+    units = {"requires.service": requiring(KUBE), "needs.target": requiring(KUBE, service="")}
+    ask = "/etc/aks-flex-node/hostrouting-ask.sh"
+    more = {
+        "impatient": f"printf '[Service]\\nTimeoutStartSec=1\\n' > {UNIT_DIRECTORY}/{NSPAWN}.d/70-now.conf\n",
+        "lost": f"mv {ask} /run/ask.sh\n",
+    }
+    with GatedMachine(
+        tmp_path,
+        units=(STAND_INS[0], SLOW_CHECK),
+        prepare=EARLY + written(units) + more[trouble],
+        overlap=True,
+    ) as machine:
+        result = "timeout" if trouble == "impatient" else "exit-code"
+        machine.wait_for(f"{KUBE}: Failed with result '{result}'.", unit=KUBE)
+        assert waiting(machine) == {*units}
+        if trouble == "lost":
+            machine.run("cp", "/run/ask.sh", ask)
+        machine.mend_routing()
+        wait_until_all(machine, units, "active")
+
+
+@pytest.mark.parametrize("leaves", ["gate", "all"])
+def test_the_gate_goes(tmp_path: Path, leaves: str) -> None:
+    """What waited for a gate that leaves the config, or for one of a node that is reset, starts,
+    whatever the routes are; what waits for another gate, and what was stopped, stays down.
+    """
+    with GatedMachine(tmp_path, prepare=written(UNITS | STOPPED), overlap=True) as machine:
+        # The retry has seen both gates.
+        machine.wait_for(STILL_WAITING, unit=RETRY)
+        machine.run("systemctl", "stop", *STOPPED)
+        started = dict(UNITS)
+        if leaves == "gate":
+            assert Boot(machine.host, gates=[KUBELET]).install(machine.ctx, STAND_INS[0])
+            del started["helper.service"]
+        else:
+            for one in STAND_INS:
+                machine.boot.install(machine.ctx, departure_of(one))
+        wait_until_all(machine, started, "active")
+        assert machine.state("stopped.service").active_state == "inactive"
+        if leaves == "gate":
+            machine.until("! systemctl is-active --quiet hostrouting-waits@needs.target.service")
+            assert waiting(machine) == {"helper.service"}
+            assert held_gates(machine.ctx, machine.services) == [KUBELET]
+        else:
+            known = ("systemctl", "list-units", "--all", "--no-legend", "hostrouting*")
+            assert machine.run(*known).stdout == ""
+
+
+def test_a_start_that_passes_marks_nothing(tmp_path: Path) -> None:
+    """On a node that is right no unit is marked, not even for a moment."""
+    with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
+        wait_until_all(machine, UNITS, "active")
+        cursor = machine.cursor()
+        machine.run("systemctl", "restart", KUBE)
+        machine.wait_for_retry()
+        wait_until_all(machine, UNITS, "active")
+        said = machine.journal(f"--after-cursor={cursor}")
+        assert [line for line in said if "hostrouting-waits@" in line] == []

@@ -171,7 +171,7 @@ may_start() {
 
 # Mark the units that wait for the gate, which is the retry's to start: systemd forgets them once the gate is refused.
 mark_waiters() {
-    "$folder/hostrouting-waiters.sh" mark "$gate" > /dev/null 2>&1
+    "$folder/hostrouting-waiters.sh" renew "$gate" > /dev/null 2>&1
 }
 
 if (($# == 0)); then

@@ -141,7 +141,8 @@ start_waiting() { # units
     ((${#others[@]} == 0)) || systemctl start --no-block -- "${others[@]}"
 }
 
-# Mark the units that wait for a gate which asks just now: its script marks them, too, but may be killed before.
+# Mark the units that wait for a gate which asks just now: its script does so, too, but may be killed before. Marks are not
+# renewed, since the gate may pass: a unit that has run would seem to wait again.
 mark_waiters() {
     local gate asking=()
     for gate in "${!held[@]}"; do

@@ -5,6 +5,7 @@
 #   hostrouting-waiters.sh list GATE...    prints them; run by hostrouting-retry.sh
 #   hostrouting-waiters.sh mark GATE...    marks those that wait for their start or restart by hostrouting-waits@; run
 #                                          while a gate asks, because systemd forgets their jobs when it is refused
+#   hostrouting-waiters.sh renew GATE...   the same, and marks those anew that are marked; run before a gate is refused
 
 set -f
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -33,4 +34,6 @@ while read -r _ unit job _; do
     mark=hostrouting-waits@$unit.service
     ((${#mark} > 255)) || marks+=("$mark")
 done < <(systemctl list-jobs --full --no-legend)
-((${#marks[@]} == 0)) || systemctl reload-or-restart --no-block -- "${marks[@]}"
+((${#marks[@]})) || exit 0
+[[ $verb == renew ]] && job=reload-or-restart || job=start
+systemctl "$job" --no-block -- "${marks[@]}"
