@@ -227,6 +227,12 @@ OF_THE_NODE: Final = (
         "see `systemctl status` of it",
     ),
     Kind(
+        "gate-trigger",
+        "warning",
+        "a socket or path unit has failed, because the unit that it starts was refused too often",
+        "start it again once routing is right",
+    ),
+    Kind(
         "gate-open",
         "error",
         "a later drop-in empties the gate of a unit",

@@ -40,6 +40,8 @@ _SINCE = "ActiveEnterTimestampMonotonic"
 #: When a unit was up last, and when the process of its payload was started last.
 _RAN = "ActiveExitTimestampMonotonic"
 _PAYLOAD = "ExecMainStartTimestampMonotonic"
+#: The sockets and paths that start it: they fail if it is refused too often.
+_TRIGGERS = "TriggeredBy"
 #: How often systemd has restarted a unit since its last manual start.
 _RESTARTS = "NRestarts"
 
@@ -360,7 +362,7 @@ def _faults(
         yield NodeFinding("gate-masked", unit, "is masked, so that it never starts", "note", step)
     if state.load_state != "loaded":
         return
-    names = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate")
+    names = ("After", "ExecStartPre", "OnFailureJobMode", "OnFailureIsolate", _TRIGGERS)
     settings = services.settings(ctx, unit, *names, *_UNSUITABLE, *_JOB_TIMEOUTS)
     # Drop-ins cannot remove an After=, so this one shows that systemd has read the gate's drop-in.
     if READY_UNIT in settings["After"].split() and HELD_PREFIX not in settings["ExecStartPre"]:
@@ -373,6 +375,12 @@ def _faults(
             f"before {DROP_IN_NAME}"
         )
         yield NodeFinding("gate-open", unit, reason, step=step)
+    for name in settings[_TRIGGERS].split():
+        trigger = services.state(ctx, name)
+        if trigger.active_state == "failed":
+            reason = f"has failed ({trigger.result}), and does not start {unit} any more"
+            step = f"see: systemctl status {name}; start it again once routing is right"
+            yield NodeFinding("gate-trigger", name, reason, "warning", step)
     for name, (kind, why) in _UNSUITABLE.items():
         if not _does_harm(name, settings):
             continue

@@ -214,6 +214,22 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     assert not [*gates_down(ctx, host.services, [NSPAWN])]
 
 
+def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> None:
+    """It is a warning that refuses no apply; a path that waits is none."""
+    configured(host, NSPAWN, "[Unit]\nTriggeredBy=machines.socket machines.path")
+    for name in "machines.socket", "machines.path":
+        host.files.write(f"/lib/systemd/system/{name}", b"[Unit]\n", mode=0o644)
+    host.services.failing.add("machines.socket")
+    host.services.start(ctx, "machines.socket")
+    host.services.start(ctx, "machines.path")
+    [fault] = faults(host, ctx)
+    assert str(fault) == (
+        "warning: gate-trigger: machines.socket: has failed (exit-code), and does not start "
+        "systemd-nspawn@.service any more; see: systemctl status machines.socket; start it again once routing is right"
+    )
+    assert not is_unsuitable(fault)
+
+
 def test_why_every_gate_is_open(host: FakeHost) -> None:
     """Two files open every gate, as /etc may be read-only, and so does a word on the kernel's
     command line.

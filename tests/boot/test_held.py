@@ -1,5 +1,5 @@
 import pytest
-from support.boot_units import NSPAWN, STATIC, stand_in
+from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting import HostFileError, UnitError
 from hostrouting.boot import Boot
@@ -87,3 +87,35 @@ def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) 
         ("stop", unit),
         ("start", unit),
     ]
+
+
+def test_a_reset_starts_what_waited(host: FakeHost, ctx: Context) -> None:
+    """What waited for a gate starts with the reset, after the gates, unless it is masked or up; one
+    that systemd does not start ends no reset, and no mark remains.
+    """
+    refuse(host, ctx)
+    names = ("broken.service", "masked.service", "needs.target", "up.service")
+    for name in names:
+        host.files.write(f"/lib/systemd/system/{name}", b"[Unit]\n", mode=0o644)
+        host.services.start(ctx, f"hostrouting-waits@{name}.service")
+    host.files.write(
+        "/lib/systemd/system/broken.service", b"[Unit]\nRequires=gone.service\n", mode=0o644
+    )
+    host.services.start(ctx, "up.service")
+    host.files.tree.link("/etc/systemd/system/masked.service", "/dev/null")
+    begun = len(host.services.started)
+    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(STATIC))
+    assert host.services.started[begun:] == [*GATES[1:], "needs.target"]
+    assert host.services.loaded(ctx, "hostrouting-waits@.service") == []
+
+
+def test_with_a_gate_left_the_retry_starts_what_waited(host: FakeHost, ctx: Context) -> None:
+    """A gate that leaves the config leaves the marks to it: some may wait for another gate."""
+    refuse(host, ctx)
+    host.files.write("/lib/systemd/system/needs.target", b"[Unit]\n", mode=0o644)
+    mark = "hostrouting-waits@needs.target.service"
+    host.services.start(ctx, mark)
+    Boot(host, gates=["x.service"]).install(ctx, stand_in(STATIC))
+    assert "needs.target" not in host.services.started
+    [state] = host.services.loaded(ctx, "hostrouting-waits@.service")
+    assert (state.name, state.is_running) == (mark, True)

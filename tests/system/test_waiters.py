@@ -17,6 +17,7 @@ from support.gated_machine import (
 )
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot, held_gates
+from hostrouting.boot.gates import gate_faults
 
 OTHER = "systemd-nspawn@other.service"
 RETRY = "hostrouting-retry.service"
@@ -226,3 +227,22 @@ def test_a_start_that_passes_marks_nothing(tmp_path: Path) -> None:
         wait_until_all(machine, UNITS, "active")
         said = machine.journal(f"--after-cursor={cursor}")
         assert [line for line in said if "hostrouting-waits@" in line] == []
+
+
+def test_sockets_and_paths_that_fail_with_their_gate(tmp_path: Path) -> None:
+    """A path starts a refused unit again until the limit of starts: then it has failed, and `status`
+    names it.
+    """
+    units = {
+        "kubelet.path": "[Path]\nPathExists=/etc/overlap\n[Install]\nWantedBy=multi-user.target\n"
+    }
+    once = "[Unit]\\nStartLimitBurst=1\\nStartLimitIntervalSec=1h\\n[Service]\\nRestart=no\\n"
+    prepare = f"printf '{once}' > {UNIT_DIRECTORY}/{KUBELET}.d/70-once.conf\n" + written(units)
+    with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+        machine.until("systemctl is-failed --quiet kubelet.path")
+        [fault] = gate_faults(machine.ctx, machine.services, [KUBELET])
+        assert str(fault) == (
+            "warning: gate-trigger: kubelet.path: has failed (unit-start-limit-hit), and does not "
+            "start kubelet.service any more; see: systemctl status kubelet.path; start it again "
+            "once routing is right"
+        )
