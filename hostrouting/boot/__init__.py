@@ -23,7 +23,8 @@
 
 A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts
 the gate once routing is right. A stop of the gate stops that marker (PartOf=), so that a unit that
-the user stopped stays down.
+the user stopped stays down. hostrouting-waits@<unit>.service marks in the same way the units that
+were about to start and require the gate: they start after it.
 
 No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """

@@ -114,14 +114,15 @@ def test_whoever_waited_is_started(tmp_path: Path, verb: str) -> None:
 
 
 def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
-    """A unit that is masked or disabled while it waits, or whose gate is, is not started, nor what
-    requires it; nor a unit that is only wanted by a target that starts.
+    """A unit that is masked or disabled while it waits, or whose gate is, or is stopped, is not
+    started, nor what requires it; nor a unit that a target wants which starts.
     """
     units = {
         "masked.service": requiring(KUBE),
         "behind-masked.service": requiring("masked.service"),
         "disabled.service": requiring(KUBE),
         "of-disabled.service": requiring(OTHER),
+        "of-stopped.service": requiring(KUBELET, "Requisite"),
         # It never had a job.
         "never.service": requiring(KUBE).replace("multi-user", "never"),
         "wanted.service": f"[Unit]\nBefore=on.target\n{_SERVICE}[Install]\nWantedBy=on.target\n",
@@ -133,7 +134,7 @@ def test_what_an_operator_takes_down_stays_down(tmp_path: Path) -> None:
         assert waiting(machine) == {*units} - {"wanted.service", "never.service"}
         # The retry has seen that they were enabled.
         machine.wait_for(STILL_WAITING, unit=RETRY)
-        machine.run("systemctl", "stop", "wanted.service")
+        machine.run("systemctl", "stop", "wanted.service", KUBELET)
         machine.run("systemctl", "mask", "--quiet", "masked.service")
         machine.run("systemctl", "disable", "--quiet", "disabled.service", OTHER)
         machine.mend_routing()
