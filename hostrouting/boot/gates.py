@@ -348,14 +348,7 @@ def is_unsuitable(fault: NodeFinding) -> bool:
 def _faults(
     ctx: Context, services: ServiceManager, unit: str, *, is_gated: bool
 ) -> Iterator[NodeFinding]:
-    mark = instance_of(HELD_TEMPLATE, unit)
-    if len(mark) > _LONGEST_NAME:
-        reason = (
-            f"has a name of {len(unit)} characters, and the unit that marks it as held would have "
-            f"{len(mark)}, where systemd takes {_LONGEST_NAME}: once refused, nothing starts it"
-        )
-        step = "give it a shorter name, or take it out of hostRouting.gates"
-        yield NodeFinding("gate-name", unit, reason, "warning", step)
+    yield from _name_faults(unit)
     state = services.state(ctx, unit)
     if state.load_state == "masked":
         step = f"run: systemctl unmask {unit}, or take it out of hostRouting.gates"
@@ -375,12 +368,36 @@ def _faults(
             f"before {DROP_IN_NAME}"
         )
         yield NodeFinding("gate-open", unit, reason, step=step)
+    yield from _failed_triggers(ctx, services, unit, settings)
+    yield from _harmful_settings(unit, settings, is_gated=is_gated)
+    yield from _short_job_timeouts(unit, settings)
+
+
+def _name_faults(unit: str) -> Iterator[NodeFinding]:
+    mark = instance_of(HELD_TEMPLATE, unit)
+    if len(mark) > _LONGEST_NAME:
+        reason = (
+            f"has a name of {len(unit)} characters, and the unit that marks it as held would have "
+            f"{len(mark)}, where systemd takes {_LONGEST_NAME}: once refused, nothing starts it"
+        )
+        step = "give it a shorter name, or take it out of hostRouting.gates"
+        yield NodeFinding("gate-name", unit, reason, "warning", step)
+
+
+def _failed_triggers(
+    ctx: Context, services: ServiceManager, unit: str, settings: Mapping[str, str]
+) -> Iterator[NodeFinding]:
     for name in settings[_TRIGGERS].split():
         trigger = services.state(ctx, name)
         if trigger.active_state == "failed":
             reason = f"has failed ({trigger.result}), and does not start {unit} any more"
             step = f"see: systemctl status {name}; start it again once routing is right"
             yield NodeFinding("gate-trigger", name, reason, "warning", step)
+
+
+def _harmful_settings(
+    unit: str, settings: Mapping[str, str], *, is_gated: bool
+) -> Iterator[NodeFinding]:
     for name, (kind, why) in _UNSUITABLE.items():
         if not _does_harm(name, settings):
             continue
@@ -389,6 +406,9 @@ def _faults(
             yield NodeFinding(kind, unit, f"should not be a gate: {fact}", "warning", _CORRECT)
         else:
             yield NodeFinding(kind, unit, f"cannot be a gate: {fact}")
+
+
+def _short_job_timeouts(unit: str, settings: Mapping[str, str]) -> Iterator[NodeFinding]:
     for name in _JOB_TIMEOUTS:
         # In unit files, 0 disables the timeout.
         if settings[name] and 0 < seconds(settings[name]) < _LONGEST_JOB:
@@ -398,7 +418,7 @@ def _faults(
             )
             step = f"increase it to {_LONGEST_JOB:.0f} s or more"
             yield NodeFinding("gate-job-timeout", unit, reason, "warning", step)
-            break
+            return
 
 
 def _does_harm(setting: str, settings: Mapping[str, str]) -> bool:

@@ -1,5 +1,5 @@
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, stand_in
+from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 
 from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
