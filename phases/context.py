@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: The form of `do`, `undo` and an inverse.
 Work: TypeAlias = "Callable[[Context], object]"
 _ENDLESS = (inf, inf)
+_T = TypeVar("_T")
 
 
 _Action = Literal["+", "-", "~"]
@@ -168,6 +169,7 @@ class Context:
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[Lock] = set()
         self._held: Mapping[Hashable, Lock] = {}
+        self._firsts: dict[Hashable, object] = {}
         #: The context of each `interruptible` block that the main thread is in; parents and
         #: children share the list.
         self._interruptible: list[Context] = []
@@ -183,7 +185,9 @@ class Context:
 
     def within(self, account: Account | None, logger: logging.Logger | None = None) -> Context:
         """Return the same context (cancelling either cancels both) for another task."""
-        return self._derive(account=account, logger=logger or self.logger)
+        # The outermost task begins a run: another run in this context has values of its own.
+        firsts = self._firsts if self.account else {}
+        return self._derive(account=account, logger=logger or self.logger, _firsts=firsts)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
@@ -226,6 +230,18 @@ class Context:
     def held(self, resource: Hashable) -> Lock | None:
         """Return the lock that users of a locked resource share; None if it is not locked."""
         return self._held.get(resource)
+
+    def first(self, key: Hashable, value: _T) -> _T:
+        """Return the value that the outermost run was given first for the key, whatever came later.
+
+        It is for a state that tasks change and their comparison needs as it was: an attempt of
+        `with_retry`, and each task of a group, gets that of before the run.
+
+        >>> ctx = Context()
+        >>> ctx.first("version", 1), ctx.first("version", 2)
+        (1, 1)
+        """
+        return cast("_T", self._firsts.setdefault(key, value))
 
     def record(self, change: Change, *, undo: Work | None = None) -> None:
         """Record a change of the current task; call this after the change is in effect.

@@ -18,6 +18,8 @@ REFUSED = "refused"
 LEFT = "left"
 #: It waits for a lease.
 AWAITED = "awaited"
+#: It ends the proof of addresses that the installed config expects.
+UNPROVEN = "unproven"
 #: The state where an apply would make a change, by its action.
 STATES: Final = {
     "+": "is missing",

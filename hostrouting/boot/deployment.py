@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hostrouting.boot.boot import Boot, UnreadFilesError
+from hostrouting.boot.intent import config_over, first_intent
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.exceptions import HostFileError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.boot.intent import Part
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
 
     _Work: TypeAlias = Callable[[Context], object]
@@ -33,10 +35,11 @@ def deploying(
     Raise, before any change, if their files cannot be installed, or if a gate could never open.
     """
     with host.lock.hold(ctx) as locked:
+        earlier = first_intent(locked, host)
         steps = boot.refuse_gates(locked, *parts)
         if boot.is_installed:
             boot.refuse_unwritable(steps)
-        deployment = Deployment(locked, host, boot, parts, logger)
+        deployment = Deployment(locked, host, boot, parts, logger, earlier)
         try:
             yield deployment
         finally:
@@ -61,11 +64,13 @@ class Deployment:
         boot: Boot,
         parts: Sequence[Part],
         logger: logging.Logger,
+        earlier: bytes | None,
     ) -> None:
-        """See `deploying`."""
+        """See `deploying`; `earlier` is the content of the intent before the outermost run."""
         self.transaction: Transaction = Transaction(ctx)
         self._host = host
         self._boot, self._parts, self._logger = boot, parts, logger
+        self._earlier = earlier
         self.is_installed: bool = boot.is_installed
         self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
@@ -78,6 +83,10 @@ class Deployment:
         self._files: RecordedFiles | None = None
         #: False until the commit: the files of the earlier config stay, and an undo needs no space.
         self._removes = True
+
+    def config_over(self, new: HostRoutingConfig) -> HostRoutingConfig | None:
+        """Return the config in force when the outermost run began; None without a readable one."""
+        return config_over(self._earlier, new)
 
     def install(self, ctx: Context) -> None:
         """Install the boot files."""

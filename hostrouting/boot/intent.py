@@ -21,7 +21,8 @@ from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
+    from phases import Context
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
 
@@ -93,6 +94,24 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
     True
     """
     return _config_of(files.read(INTENT_PATH))
+
+
+def first_intent(ctx: Context, host: Host) -> bytes | None:
+    """Return the content of the file as the outermost run found it; None without a file.
+
+    Call it under the run lock, before any change: a task of the same run may have replaced it.
+    """
+    return ctx.first((INTENT_PATH, host.lock), host.files.read(INTENT_PATH))
+
+
+def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:
+    """Return the config of the file that a new config is installed over; None if it is damaged."""
+    # To read 10,000 routes takes longer than to write them.
+    if content == _text(new):
+        return new
+    with suppress(InvalidConfigError):
+        return _config_of(content)
+    return None
 
 
 def installed_checksum(files: FileStore) -> str:

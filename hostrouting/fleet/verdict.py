@@ -84,13 +84,16 @@ def prove_record(
     try:
         if planned:
             changes, stuck = routes.planned()
-            forecaster = Forecaster(ctx, used, host, fabric=fabric)
+            # `{}` is meant to drop all addresses.
+            earlier = record.config if used.asks else None
+            forecaster = Forecaster(ctx, used, host, earlier=earlier, fabric=record.fabric)
             verdict = partial(verdict, changes=len(changes), overlaps_now=not forecaster.look().ok)
             overlap, worse, undecided = forecaster.planned(changes, stuck)
             if overlap is None:
                 return verdict(undecided=undecided)
             findings = (
-                NodeFinding("worse", "leaves right today, and would not", line) for line in worse
+                NodeFinding("worse", "leaves right today, and would not", str(each))
+                for each in worse
             )
         else:
             overlap = prove_now(used, fabric, host)

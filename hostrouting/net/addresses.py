@@ -7,12 +7,13 @@ is an `Address`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: The address families, as Linux numbers them.
 IPV4: Final = 2
@@ -271,6 +272,45 @@ def _device_name_problem(name: str) -> str | None:
     if len(encoded) > _LONGEST_DEVICE_NAME:
         return f"it has {len(encoded)} bytes, the kernel allows {_LONGEST_DEVICE_NAME}"
     return None
+
+
+# --- networks without others
+
+
+def outside(network: Prefix, others: Sequence[Prefix]) -> Iterator[Prefix]:
+    """Yield the networks that have the addresses of `network` which are in none of the others.
+
+    `others` are sorted.
+
+    >>> others = [Prefix.parse("10.0.0.64/26"), Prefix.parse("10.1.0.0/16")]
+    >>> [*map(str, outside(Prefix.parse("10.0.0.0/24"), others))]
+    ['10.0.0.0/26', '10.0.0.128/25']
+    >>> [*outside(Prefix.parse("10.1.2.0/24"), others)]
+    []
+    """
+    family, first, length = network
+    # Two networks share no address, or one contains the second.
+    if any(_is_in(around, others) for around in _around(network)):
+        return
+    place = bisect_left(others, network)
+    if place == len(others) or not network.covers(others[place]):
+        yield network
+        return
+    half = 1 << address_bits(family) - length - 1
+    for begin in (first, first + half):
+        yield from outside(Prefix(family, begin, length + 1), others)
+
+
+def _around(network: Prefix) -> Iterator[Prefix]:
+    """Yield the network itself, and each that contains it."""
+    family, first, length = network
+    for shorter in range(length + 1):
+        yield Prefix(family, first & mask_of(family, shorter), shorter)
+
+
+def _is_in(network: Prefix, networks: Sequence[Prefix]) -> bool:
+    place = bisect_left(networks, network)
+    return place < len(networks) and networks[place] == network
 
 
 # --- a few networks that contain others, so that `ip` lists few rows of a large table

@@ -17,6 +17,7 @@ from hostrouting.boot import (
     WATCH_UNITS,
     Boot,
     Intent,
+    config_over,
     held_gates,
     held_since,
     is_refused_now,
@@ -318,17 +319,19 @@ class _Look:
 
     def is_worse(self) -> bool:
         """Return True if an apply would be refused, since it makes the node worse."""
-        section = self.config.route_overlap
-        is_strict = section.cidrs and section.mode is OverlapMode.STRICT
-        if self.is_applied or not self.host.is_live or not is_strict:
-            # There is nothing to make worse, and a forecast reads all routes.
+        if self.is_applied or not self.host.is_live:
             return False
-        from hostrouting.static_routes.forecast import Forecaster
-
         with suppress(HostRoutingError, DeadlineExceededError):
-            planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
-            forecaster = Forecaster(self.ctx, self.config, self.host)
-            return forecaster.planned(*planned).is_refused(self.config)
+            from hostrouting.static_routes.forecast import Forecaster
+
+            installed = config_over(self.host.files.read(INTENT_PATH), self.config)
+            # `{}` is meant to drop all addresses.
+            earlier = installed if self.config.asks else None
+            forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
+            # Where nothing is refused, a forecast would read all routes in vain.
+            if forecaster.is_strict:
+                planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
+                return forecaster.planned(*planned).is_refused
         return False
 
     def _make_sibling(

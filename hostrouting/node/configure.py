@@ -19,8 +19,8 @@ from hostrouting.boot import (
     NamedTask,
     NodeTask,
     Part,
+    config_over,
     deploying,
-    read_intent,
 )
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
@@ -33,6 +33,7 @@ from hostrouting.host import Host, RouteChange
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
 from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.route_overlap.task import log_dropped
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecast, Forecaster, prove_before
 from phases import (
@@ -133,10 +134,15 @@ class _Pipeline(NamedTask, ABC):
 
     # --- the tasks of the pair, for one run, or for plans and names alone
 
-    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap) -> Task:
+    def _live_half(
+        self,
+        whole: ConfigureStaticRoutes | CheckRouteOverlap,
+        plan: Callable[[Context], Sequence[Change]] | None = None,
+    ) -> Task:
         """Return a task of the pair without its boot files."""
+        plan, proves = plan or whole.plan_act, getattr(whole, "proves", False)
 
-        @task(whole.name, plan=whole.plan_act, records=True, proves=getattr(whole, "proves", False))
+        @task(whole.name, plan=plan, records=True, proves=proves)
         def act(ctx: Context) -> None:
             part = whole
             if part is self._check and self._run.failures:
@@ -220,7 +226,7 @@ class Configure(_Pipeline):
     def _arranged(self) -> tuple[Task, ...]:
         config = self._config
         probes = self._sibling(self._make(probe_task()), required=config.probe_snat.required)
-        check = self._live_half(self._check)
+        check = self._live_half(self._check, self._plan_check)
         if config.stale_cni.enabled:
             sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
             # Stale objects may shadow routes.
@@ -230,6 +236,11 @@ class Configure(_Pipeline):
             last = check, self._idle("clean-stale-cni"), probes
         watch = self._sibling(self._make(watch_task()), required=False)
         return self._files, self._live_half(self._routes), *last, watch
+
+    def _plan_check(self, ctx: Context) -> Sequence[Change]:
+        """Return the changes of the proof; `{}` is meant to drop all addresses."""
+        dropped = self._check.plan_dropped() if self._config.asks else ()
+        return [*self._check.plan_act(ctx), *dropped]
 
     def _idle(self, name: str) -> Task:
         """Return a stand-in for a task without work; of a void config, the first plan raises."""
@@ -265,7 +276,9 @@ class Configure(_Pipeline):
         if not self._host.is_live:
             return Forecast()
         with ctx.interruptible():
-            return Forecaster(ctx, self._config, self._host).planned(*self._planned(ctx))
+            earlier = self._counted(config_over(self._host.files.read(INTENT_PATH), self._config))
+            forecaster = Forecaster(ctx, self._config, self._host, earlier=earlier)
+            return forecaster.planned(*self._planned(ctx))
 
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
@@ -274,18 +287,20 @@ class Configure(_Pipeline):
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run, (routes, *last) = self._run, others
+        ctx = run.transaction.ctx
         # Without boot files that of the watch is not installed either.
         if self._files in self.subtasks:
             self._boot.refuse_exposed(*watch_units(self._config, self._host))
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
-        installed = self._host.files.read(INTENT_PATH)
-        if run.is_installed and installed != Intent(config=self._config).file.content:
-            # One that is damaged is replaced.
-            with suppress(InvalidConfigError):
-                for warning in dropped(read_intent(self._host.files) or self._config, self._config):
-                    self._log.warning("%s", warning)
-        if run.carry_out(files, routes, prove=self._prove_before(run.transaction.ctx)):
+        earlier = run.config_over(self._config)
+        if earlier is not None and earlier is not self._config:
+            for warning in dropped(earlier, self._config):
+                self._log.warning("%s", warning)
+        earlier = self._counted(earlier)
+        if not ctx.skips(self._check):
+            log_dropped(ctx, earlier, self._config, self._log)
+        if run.carry_out(files, routes, prove=self._prove_before(ctx, earlier)):
             run.attempt(*last)
             if run.failures and self._boot.is_installed:
                 message = (
@@ -312,13 +327,28 @@ class Configure(_Pipeline):
     def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Change]]:
         return ([], []) if ctx.skips(self._routes) else self._routes.planned()
 
-    def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
+    def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
+        """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
+        return earlier if self._config.asks else None
+
+    def _prove_before(
+        self, ctx: Context, earlier: HostRoutingConfig | None
+    ) -> Callable[[str], None] | None:
         """Refuse a plan that makes the node worse; return the proof for after the changes."""
         if ctx.skips(self._check):
+            # The installed proof stays, and nothing compares it.
+            if earlier is not None and earlier.route_overlap.cidrs:
+                ctx.result(None, degraded=True)
             return None
         planned = partial(self._planned, ctx)
         proof = prove_before(
-            ctx, self._config, self._host, planned, force=self._force, logger=self._log
+            ctx,
+            self._config,
+            self._host,
+            planned,
+            earlier=earlier,
+            force=self._force,
+            logger=self._log,
         )
         if proof is None:
             return None
@@ -415,7 +445,6 @@ def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[s
     destinations = ([route.destination for route in each.static_routes.routes] for each in both)
     for name, old, new in (
         ("the static routes to", *destinations),
-        ("the proof of", *(each.route_overlap.cidrs for each in both)),
         ("the gates", earlier.gates, config.gates),
         ("the units of after,", earlier.after, config.after),
     ):

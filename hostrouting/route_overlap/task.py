@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.commands import printable
-from hostrouting.base.findings import NodeFinding, Severity
+from hostrouting.base.findings import UNPROVEN, NodeFinding, Severity
 from hostrouting.boot import (
+    INTENT_PATH,
     RUNTIME_DIRECTORY,
     WAIT_SECONDS,
     WAITED,
     PairTask,
     RecordedFiles,
+    config_over,
     deploying,
 )
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
+from hostrouting.config.rules import expected_cidr
 from hostrouting.exceptions import HostFileError, HostRoutingError, RouteOverlapError
-from hostrouting.net.addresses import FAMILY_NAMES, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, Prefix, outside
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.report import OverlapReport, described
@@ -62,6 +65,9 @@ class CheckRouteOverlap(PairTask):
 
     In mode WARN it logs each finding and is degraded; in mode STRICT it raises RouteOverlapError,
     and the gates stay closed. The `OverlapReport` is the result of its step, see `Report.find`.
+
+    If it drops addresses that the config installed when the outermost run began expects, it logs
+    them and is degraded.
     """
 
     name = "check-route-overlap"
@@ -76,8 +82,22 @@ class CheckRouteOverlap(PairTask):
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
         with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
+            ctx = deployment.transaction.ctx
+            log_dropped(ctx, deployment.config_over(self._config), self._config, self._logger)
             deployment.carry_out(deployment.install)
-            self.act(deployment.transaction.ctx)
+            self.act(ctx)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make now, and the addresses that it would drop."""
+        return [*super().plan(ctx), *self.plan_dropped()]
+
+    def plan_dropped(self) -> list[Change]:
+        """Return a change for each network of the installed config that would be unproven."""
+        earlier = config_over(self._host.files.read(INTENT_PATH), self._config)
+        return [
+            Change("-", f"proof of {cidr}", "expected by the installed config", UNPROVEN)
+            for cidr in dropped_cidrs(earlier, self._config)
+        ]
 
     # --- the live half
 
@@ -126,6 +146,25 @@ class CheckRouteOverlap(PairTask):
         ctx.check()
         markers = () if self._config.route_overlap.cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
+
+
+def log_dropped(
+    ctx: Context,
+    earlier: HostRoutingConfig | None,
+    config: HostRoutingConfig,
+    logger: logging.Logger,
+) -> None:
+    """Log the addresses that the earlier config proves and the new one does not: a degraded run."""
+    if dropped := ", ".join(dropped_cidrs(earlier, config)):
+        text = "the proof of %s: the installed config has this, and the new one does not"
+        logger.warning(text, dropped, extra={"dropped": dropped})
+        ctx.result(None, degraded=True)
+
+
+def dropped_cidrs(earlier: HostRoutingConfig | None, config: HostRoutingConfig) -> tuple[str, ...]:
+    """Return the networks that the earlier config proves and the new one does not."""
+    left = left_unproven(earlier, config)
+    return left.route_overlap.expected_cidrs if left else ()
 
 
 def log_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> None:
@@ -298,6 +337,28 @@ def prove_config(
             reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
             notes.append(NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning"))
     return attrs.evolve(report, notes=(*notes, *report.notes))
+
+
+def left_unproven(
+    earlier: HostRoutingConfig | None, config: HostRoutingConfig
+) -> HostRoutingConfig | None:
+    """Return the config with the earlier proof of the addresses that it does not prove itself.
+
+    None if it proves all of them.
+    """
+    if earlier is None or earlier.route_overlap == config.route_overlap:
+        return None
+    proven = sorted(map(Prefix.parse, config.route_overlap.cidrs))
+    left = []
+    for cidr in earlier.route_overlap.cidrs:
+        for part in outside(Prefix.parse(cidr), proven):
+            # Of a large IPv6 network the parts that no route decides alone are never proven.
+            with suppress(ValueError):
+                left.append(expected_cidr(str(part)))
+    if not left:
+        return None
+    section = attrs.evolve(earlier.route_overlap, expected_cidrs=tuple(left), expected=())
+    return attrs.evolve(config, route_overlap=section)
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:

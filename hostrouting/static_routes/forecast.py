@@ -1,13 +1,15 @@
 """An apply never makes a node worse: the proofs before, of and after a run, compared.
 
-All proofs of a run have the CIDRs, devices and fabric of the new config. An address is worse off if
-it has a finding and had none, or a real one where a fabric was only announced. Without a default
-route and `expectedDevs`, only the next hop that an address has already is right.
+The addresses that the new config proves count under its own section; those that it drops count
+under the section that was installed before the run. Each section has its CIDRs, devices, fabric and
+mode. An address is worse off if it has a finding and had none, or a real one where a fabric was
+only announced. Without a default route and `expectedDevs`, only the next hop that an address has
+already is right.
 """
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,13 +19,19 @@ from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute
-from hostrouting.route_overlap.task import announced_fabric, prove_config, unready_units
+from hostrouting.route_overlap.task import (
+    announced_fabric,
+    left_unproven,
+    prove_config,
+    unready_units,
+)
 from hostrouting.static_routes.account import RouteAccount
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.fib import Fib
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
@@ -33,30 +41,66 @@ if TYPE_CHECKING:
     from phases import Change, Context
 
 
-#: Before the change that makes an address worse.
-_BY = ", by the change '"
 _WORSE = "refused, since these addresses leave right without this config, and would not with it:"
 _FORCE = "correct the config, or use --force if this is meant"
+_FIRST = "keep their routes in a first apply that drops only their proof"
+
+
+class Section(NamedTuple):
+    """A section by which addresses count, and what its proof needs."""
+
+    #: The new config, or that with the section of which these addresses are left.
+    config: HostRoutingConfig
+    fabric: Fabric
+    late: Sequence[NodeFinding] = ()
+    is_dropped: bool = False
+
+    def prove(self, routing: Routing) -> OverlapReport:
+        """Return the proof on a machine or a model."""
+        return prove_config(self.config, self.fabric, routing, self.late)
+
+
+class Worse(NamedTuple):
+    """A range of addresses that is worse off."""
+
+    #: That of their section, after the changes.
+    report: OverlapReport
+    #: The finding, as in a marker.
+    finding: str
+    #: The most specific change around it, "" for none.
+    change: str
+    section: Section
+
+    @property
+    def is_refused(self) -> bool:
+        """True under STRICT."""
+        return self.section.config.route_overlap.mode is OverlapMode.STRICT
+
+    def __str__(self) -> str:
+        by = f", by the change '{self.change}'" if self.change else ""
+        dropped = ", expected by the installed config" if self.section.is_dropped else ""
+        return f"{self.finding}{by}{dropped}"
 
 
 class Forecast(NamedTuple):
     """A proof that is compared with the one before the run."""
 
-    #: None if nothing is to be proven, or the model cannot decide.
+    #: That of the config; None if nothing is to be proven, or the model cannot decide.
     report: OverlapReport | None = None
-    #: The findings at addresses that are worse off, as lines, each with the change that causes it.
-    worse: tuple[str, ...] = ()
+    #: Of the config's section, and of the installed one.
+    worse: tuple[Worse, ...] = ()
     #: Why the proof is missing.
     undecided: str = ""
 
-    def is_refused(self, config: HostRoutingConfig) -> bool:
-        """Return True if an apply is refused, unless it is forced."""
-        return bool(self.worse) and self.fails(config)
+    @property
+    def is_refused(self) -> bool:
+        """True if an apply is refused, unless it is forced."""
+        return any(each.is_refused for each in self.worse)
 
     def fails(self, config: HostRoutingConfig) -> bool:
         """Return True if an apply is refused, or if STRICT holds the gates after it."""
-        is_bad = bool(self.worse) or (self.report is not None and not self.report.ok)
-        return is_bad and config.route_overlap.mode is OverlapMode.STRICT
+        is_bad = self.report is not None and not self.report.ok
+        return self.is_refused or (is_bad and config.route_overlap.mode is OverlapMode.STRICT)
 
     def to_mapping(self, config: HostRoutingConfig, broken: str | None) -> dict[str, Any]:
         """Return the forecast for `plan --json`: `proof`, `worse`, `holds`, `late` and `undecided`.
@@ -65,10 +109,11 @@ class Forecast(NamedTuple):
         """
         report, mode = self.report, config.route_overlap.mode
         proof = report.to_mapping(mode=mode) if report is not None and report.cidrs else None
-        holds = list(config.gates) if self.fails(config) and not (self.worse or broken) else []
+        is_held = self.fails(config) and not (self.is_refused or broken)
+        holds = list(config.gates) if is_held else []
         values = {
             "proof": proof,
-            "worse": [*self.worse],
+            "worse": [*map(str, self.worse)],
             "holds": holds,
             "late": report.refusals if report is not None else [],
             "undecided": self.undecided,
@@ -85,7 +130,7 @@ class Forecast(NamedTuple):
             yield from (note.text for note in self.report.lost_rules)
         for line in self.worse:
             yield f"worse than now: {line}"
-        if self.is_refused(config):
+        if self.is_refused:
             yield "apply would refuse this"
         elif self.fails(config):
             held = ", ".join(config.gates) or "none, since no unit has a gate"
@@ -97,13 +142,30 @@ class Forecaster:
     """Proves a node before, in and after one run."""
 
     def __init__(
-        self, ctx: Context, config: HostRoutingConfig, host: Host, *, fabric: Fabric | None = None
+        self,
+        ctx: Context,
+        config: HostRoutingConfig,
+        host: Host,
+        *,
+        earlier: HostRoutingConfig | None = None,
+        fabric: Fabric | None = None,
     ) -> None:
-        self._config, self._host = config, host
-        fabric = fabric or announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
-        late = unready_units(ctx, config, host)
-        self._prove = partial(prove_config, config, fabric, late=late)
-        self._before: OverlapReport | None = None
+        """Prepare the proofs of a config over an `earlier` one.
+
+        `fabric` is that of sections that have `auto`; None reads it.
+        """
+        self._host = host
+
+        def fabric_of(each: HostRoutingConfig) -> Fabric:
+            setting = each.route_overlap.fabric
+            if fabric is not None and setting == "auto":
+                return fabric
+            return announced_fabric(ctx.child(timeout=0), setting, host)
+
+        self._sections = [Section(config, fabric_of(config), unready_units(ctx, config, host))]
+        if dropped := left_unproven(earlier, config):
+            self._sections.append(Section(dropped, fabric_of(dropped), is_dropped=True))
+        self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
 
@@ -117,10 +179,28 @@ class Forecaster:
         routes = chain.from_iterable(map(routing.routes, families))
         return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
 
+    @property
+    def expects(self) -> bool:
+        """True if any address counts."""
+        return any(section.config.route_overlap.cidrs for section in self._sections)
+
+    @property
+    def is_strict(self) -> bool:
+        """True if an address that counts could be refused."""
+        return any(
+            section.config.route_overlap.cidrs
+            and section.config.route_overlap.mode is OverlapMode.STRICT
+            for section in self._sections
+        )
+
     def look(self) -> OverlapReport:
         """Return the kernel's proof of the node as it is, for the comparison with `now`."""
         self._before = self._prove(self._host.routes)
-        return self._before
+        return self._before[0]
+
+    def _prove(self, routing: Routing) -> list[OverlapReport]:
+        """Return the proof of each section."""
+        return [section.prove(routing) for section in self._sections]
 
     def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
@@ -129,14 +209,13 @@ class Forecaster:
         queried.
         """
         if not changes and not stuck:
-            if self._before is None:
-                self.look()
-            return Forecast(self._before)
+            return Forecast(self._before[0] if self._before else self.look())
         # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
         added = {change: change.after for change in changes if change.after}
         gateways = [route.gateway.family for route in added.values() if route.gateway]
+        expected = [family for each in self._sections for family in each.config.families]
         self._families = sorted(
-            {*self._config.families, *(change.route.family for change in changes), *gateways}
+            {*expected, *(change.route.family for change in changes), *gateways}
         )
         self._model = was = self._read()
         model = was.changed(changes)
@@ -156,36 +235,51 @@ class Forecaster:
             lines = "; ".join(map(str, refused))
             return Forecast(undecided=f"routes of the config cannot be added now: {lines}")
         try:
-            report = self._prove(model)
-            return Forecast(report, tuple(_worse(self._prove(was), report, was, model, changes)))
+            reports = self._prove(model)
+            worse = self._worse(self._prove(was), reports, was, model, changes)
+            return Forecast(reports[0], tuple(worse))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
     def now(self) -> Forecast:
         """Return the proof of now; worse are the findings that the changes of the run cause."""
-        if self._model is None or self._before is None:
+        if self._model is None or not self._before:
             return Forecast()
         routing = self._host.routes
-        report, was = self._prove(routing), self._model
-        if report.ok:
+        reports, was = self._prove(routing), self._model
+        report = reports[0]
+        if all(each.ok for each in reports):
             return Forecast(report)
         node = self._read()
         account = RouteAccount.between(_routes(was), now := _routes(node))
         try:
-            if not any(_worse(self._before, report, was, routing)):
+            if not any(self._worse(self._before, reports, was, routing)):
                 return Forecast(report)
             back, _ = account.inverse(now)
             # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
             # any time.
             without = node.changed(back)
-            worse = _worse(self._prove(without), report, without, routing, account.made)
+            worse = self._worse(self._prove(without), reports, without, routing, account.made)
             return Forecast(report, tuple(worse))
         except UnknownDecisionError as error:
             # Then the kernel's proof before the run counts, if the run has changed a route around
             # the address.
-            worse = _worse(self._before, report, routing, routing, account.made)
-            caused = tuple(line for line in worse if _BY in line)
+            worse = self._worse(self._before, reports, routing, routing, account.made)
+            caused = tuple(each for each in worse if each.change)
             return Forecast(report, caused, undecided=str(error))
+
+    def _worse(
+        self,
+        before: Sequence[OverlapReport],
+        after: Sequence[OverlapReport],
+        was: Routing,
+        now: Routing,
+        changes: Sequence[RouteChange] = (),
+    ) -> Iterator[Worse]:
+        """Yield each range of addresses that is worse off in the proof of its section."""
+        for section, old, new in zip(self._sections, before, after, strict=True):
+            for address, finding in _worse(old, new, was, now):
+                yield Worse(new, finding, _cause(address, changes), section)
 
 
 def prove_before(
@@ -194,54 +288,60 @@ def prove_before(
     host: Host,
     planned: Callable[[], tuple[Sequence[RouteChange], Sequence[Change]]],
     *,
+    earlier: HostRoutingConfig | None,
     force: bool,
     logger: logging.Logger,
 ) -> Callable[[str], None] | None:
     """Refuse planned changes that make the node worse; return the proof for after them.
 
     Under STRICT either raises `WorseRoutingError` unless `force` is set; under WARN the findings
-    are logged, and the step is degraded. None for an image, and where nothing is expected.
+    are logged, and the step is degraded. The mode is that of the section that counts an address:
+    the config's, or, if the config drops the address, that of the `earlier` config. None for an
+    image, and where nothing is expected.
     """
-    # Without expected CIDRs a dump of all routes is a waste.
-    if not (host.is_live and config.route_overlap.cidrs):
+    if not host.is_live:
         return None
 
-    def refuse_worse(forecast: Forecast, state: str) -> None:
-        if forecast.is_refused(config) and not force:
-            lines = [_WORSE, *forecast.worse, f"{state}; {_FORCE}"]
-            raise WorseRoutingError(forecast.report, "\n".join(lines))
+    def judge(forecast: Forecast, state: str, known: Collection[str] = ()) -> None:
+        worse = forecast.worse
+        if forecast.is_refused and not force:
+            dropped = any(each.is_refused and each.section.is_dropped for each in worse)
+            step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
+            lines = [_WORSE, *map(str, worse), f"{state}; {step}"]
+            report = next(each.report for each in worse if each.is_refused)
+            raise WorseRoutingError(report, "\n".join(lines))
+        if worse:
+            ctx.result(worse[0].report, degraded=True)
+        for each in worse:
+            if each.finding not in known:
+                logger.warning("this leaves right without this config: %s", each)
 
     def prove(state: str) -> None:
         with ctx.interruptible():
             now = forecaster.now()
-        refuse_worse(now, f"undone: {state}")
+        judge(now, f"undone: {state}", {each.finding for each in forecast.worse})
 
     with ctx.interruptible():
-        forecaster = Forecaster(ctx, config, host)
+        forecaster = Forecaster(ctx, config, host, earlier=earlier)
+        # Without expected CIDRs a dump of all routes is a waste.
+        if not forecaster.expects:
+            return None
         forecaster.look()
         forecast = forecaster.planned(*planned())
-    refuse_worse(forecast, "nothing was changed")
-    if forecast.worse:
-        ctx.result(forecast.report, degraded=True)
-    for line in forecast.worse:
-        logger.warning("this leaves right without this config: %s", line)
+    judge(forecast, "nothing was changed")
     return prove
 
 
 def _worse(
-    before: OverlapReport,
-    after: OverlapReport,
-    was: Routing,
-    now: Routing,
-    changes: Sequence[RouteChange] = (),
-) -> Iterator[str]:
-    """Yield a line for each range of addresses that are worse off."""
+    before: OverlapReport, after: OverlapReport, was: Routing, now: Routing
+) -> Iterator[tuple[Address, str]]:
+    """Yield the first address and a line for each range of addresses that are worse off."""
     for old, new in zip(before.cidrs, after.cidrs, strict=True):
         for finding in new.findings:
             for first, last in _uncovered(finding, old.findings, was, now):
                 begin, end = Address(new.family, first), Address(new.family, last)
                 cut = attrs.evolve(finding, first=str(begin), last=str(end))
-                yield f"{cut.line(new.title)}{_cause(begin, changes)}"
+                yield begin, cut.line(new.title)
 
 
 def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
@@ -252,7 +352,7 @@ def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
         for route in [change.route]
         if Prefix(route.family, route.network, route.prefix_length).covers(address)
     ]
-    return f"{_BY}{max(around)[1]}'" if around else ""
+    return max(around)[1] if around else ""
 
 
 def _uncovered(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import attrs
 
 from hostrouting.base.findings import REFUSED, NodeFinding
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask, deploying, read_intent
+from hostrouting.boot import (
+    INTENT_PATH,
+    RUNTIME_DIRECTORY,
+    WAIT_SECONDS,
+    PairTask,
+    config_over,
+    deploying,
+)
 from hostrouting.exceptions import (
     BackendError,
     ConfigMistake,
@@ -48,8 +55,9 @@ class ConfigureStaticRoutes(PairTask):
 
     Under STRICT, changes that make an expected address leave wrong are refused, or undone, unless
     `force` is set; under WARN they are logged, and the step is degraded, with the planned
-    `OverlapReport` as its result. Expected are the CIDRs of the config, or, if it has none, those
-    of the installed one. An undo is never refused.
+    `OverlapReport` as its result. Expected are the CIDRs of the config, and those of the config
+    that was installed when the outermost run began, under its own mode, as far as this one does not
+    prove them. An undo is never refused.
     """
 
     name = "configure-static-routes"
@@ -78,9 +86,10 @@ class ConfigureStaticRoutes(PairTask):
 
                 prove = prove_before(
                     deployment.transaction.ctx,
-                    self._with_proof(),
+                    self._config,
                     self._host,
                     self.planned,
+                    earlier=deployment.config_over(self._config),
                     force=False,
                     logger=self._logger,
                 )
@@ -89,27 +98,19 @@ class ConfigureStaticRoutes(PairTask):
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
-        changes, config = super().plan(ctx), self._with_proof()
-        if self._force or not (self._host.is_live and config.route_overlap.cidrs):
+        changes = super().plan(ctx)
+        if self._force or not self._host.is_live:
             return changes
         from hostrouting.static_routes.forecast import Forecaster
 
-        forecast = Forecaster(ctx, config, self._host).planned(*self.planned())
-        if forecast.is_refused(config):
-            refusal = f"{REFUSED}: worse than now: {'; '.join(forecast.worse)}"
-            changes.append(Change("~", self.name, refusal, REFUSED))
+        earlier = config_over(self._host.files.read(INTENT_PATH), self._config)
+        forecaster = Forecaster(ctx, self._config, self._host, earlier=earlier)
+        if forecaster.expects:
+            forecast = forecaster.planned(*self.planned())
+            if forecast.is_refused:
+                refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, forecast.worse))}"
+                changes.append(Change("~", self.name, refusal, REFUSED))
         return changes
-
-    def _with_proof(self) -> HostRoutingConfig:
-        """Return the config, with the installed section for the proof if it has none."""
-        if self._config.route_overlap.cidrs:
-            return self._config
-        installed = None
-        # A damaged one is replaced.
-        with suppress(InvalidConfigError):
-            installed = read_intent(self._host.files)
-        section = (installed or self._config).route_overlap
-        return attrs.evolve(self._config, route_overlap=section)
 
     def refuse_own_gateways(self) -> None:
         """Raise InvalidConfigError for gateways of the node itself, which the kernel accepts."""

@@ -97,7 +97,7 @@ class MemoryLock(Faulty, WaitingLock):
 
     def __init__(self) -> None:
         super().__init__(HostFileError("cannot open the lock: Read-only file system"))
-        self.resource: object = self
+        self.resource: object = object()
         #: The process id of another run that has the lock; None if there is none.
         self.holder: int | None = None
         #: The paths of `hold_file` that are locked.

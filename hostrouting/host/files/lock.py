@@ -47,6 +47,12 @@ class WaitingLock(ABC):
     other: str = "another run of hostrouting (%s)"
     next_step: str = "try again when it has, or allow more time"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WaitingLock) and self.resource == other.resource
+
+    def __hash__(self) -> int:
+        return hash(self.resource)
+
     @abstractmethod
     def attempt(self) -> AbstractContextManager[bool]:
         """Take the lock for a `with` block, whose value is False if another run has it.
