@@ -1,0 +1,446 @@
+"""A config that drops the proof of addresses makes none of them wrong in silence: by `Configure`, by
+the tasks of the pair alone, and in any order.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from ipaddress import ip_network
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from support import overlap_worlds, static_route_worlds
+from support.draws import pick
+from support.egress_oracle import KernelOracle, wrong_of
+from support.kernel import host_of, kernel_of, needs_kernel, uplink
+from support.patience import in_time
+from support.run_nodes import gpu_node
+from support.small_world import DEVICES
+
+from hostrouting import (
+    CheckRouteOverlap,
+    Configure,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    OverlapMode,
+    Reset,
+    RouteOverlapConfig,
+    StaticRoutesConfig,
+    WorseRoutingError,
+)
+from hostrouting.boot import INTENT_PATH, config_over
+from hostrouting.host import Host
+from hostrouting.net.addresses import IPV6, Prefix, outside
+from hostrouting.testing import FakeHost, KernelNode
+from phases import (
+    Context,
+    Parallel,
+    Report,
+    Serial,
+    Task,
+    TaskFailedError,
+    plan,
+    run,
+    task,
+    with_retry,
+)
+from phases.testing import ManualClock
+
+WIDE, HALF, OTHER = "172.16.8.0/28", "172.16.8.0/29", "172.16.8.8/29"
+TOLD = "the installed config has this, and the new one does not"
+STEP = (
+    "keep their routes in a first apply that drops only their proof, or correct the config, or use "
+    "--force if this is meant"
+)
+
+
+class Turns(ManualClock):
+    """A clock without waits, but that of a thread for the run lock, which gives way to its holder."""
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        """See `phases.Clock`."""
+        if until is not None and until - self.monotonic() < 0.11:
+            doorbell.acquire(timeout=0.002)
+        super().wait(doorbell, until)
+
+
+def config(
+    *routes: str, expected: tuple[str, ...] = (), mode: str = "STRICT", **section: Any
+) -> HostRoutingConfig:
+    sections: dict[str, Any] = {}
+    if routes:
+        listed = [{"destination": destination} for destination in routes]
+        sections["staticRoutes"] = {"enabled": True, "routes": listed}
+    if expected:
+        sections["routeOverlap"] = {"expectedCidrs": [*expected], "mode": mode, **section}
+    return HostRoutingConfig.from_mapping(sections)
+
+
+def pair(wanted: HostRoutingConfig, host: Host) -> tuple[Task, Task]:
+    return ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)
+
+
+def tried_twice(wanted: HostRoutingConfig, host: Host) -> Task:
+    """Return a pipeline whose first attempt ends between the proof and the routes."""
+    routes, check = pair(wanted, host)
+    failures = [OSError("busy")]
+
+    @task("flaky")
+    def flaky(_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    return with_retry(Serial(check, flaky, routes), attempts=2, backoff=0)
+
+
+PIPELINES: Mapping[str, Callable[[HostRoutingConfig, Host], Task]] = {
+    "whole": lambda wanted, host: Configure(wanted, host=host),
+    "routes": lambda wanted, host: pair(wanted, host)[0],
+    "check": lambda wanted, host: pair(wanted, host)[1],
+    "routes, check": lambda wanted, host: Serial(*pair(wanted, host)),
+    "check, routes": lambda wanted, host: Serial(*reversed(pair(wanted, host))),
+    "routes beside check": lambda wanted, host: Parallel(*pair(wanted, host)),
+    "check beside routes": lambda wanted, host: Parallel(*reversed(pair(wanted, host))),
+    "retried": tried_twice,
+}
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node that is right by an installed config under STRICT."""
+    host = gpu_node()
+    assert run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time()).ok
+    return host
+
+
+def ours(host: Host) -> list[str]:
+    return [route.destination for route in host.routes.routes() if route.protocol == 142]
+
+
+def causes(report: Report) -> list[type[BaseException]]:
+    assert isinstance(report.error, TaskFailedError)
+    return [type(cause) for cause in report.error.failures]
+
+
+# --- a change of routes
+
+
+def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> None:
+    """The error has the addresses, the change, who expects them and the next step; a plan says so,
+    and nothing is changed.
+    """
+    before = host.routes.routes(), host.files.tree.snapshot()
+    wanted = config("172.16.16.0/24")
+    forecast = Configure(wanted, host=host).forecast(in_time())
+    line = (
+        f"{WIDE}: overlap 172.16.8.0-172.16.8.15 by ib0 (172.16.0.0/16 dev ib0 proto kernel scope "
+        f"link src 172.16.1.4), by the change '- {WIDE} via 10.224.0.1 dev eth0 proto 142', "
+        "expected by the installed config"
+    )
+    assert forecast.to_mapping(wanted, None) == {"worse": [line]}
+    assert [*forecast.lines(wanted, None)] == [
+        f"worse than now: {line}",
+        "apply would refuse this",
+    ]
+    report = run(Configure(wanted, host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    [error] = report.error.failures
+    assert isinstance(error, WorseRoutingError)
+    assert str(error).splitlines() == [
+        "refused, since these addresses leave right without this config, and would not with it:",
+        line,
+        f"nothing was changed; {STEP}",
+    ]
+    assert [cidr for cidr, _ in error.report.findings] == [WIDE]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_two_applies_are_the_way_out(host: FakeHost) -> None:
+    """The first drops the proof, and is degraded; the second drops the routes."""
+    first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), in_time())
+    assert (first.ok, first.degraded, ours(host)) == (True, True, [WIDE, "172.16.16.0/24"])
+    second = run(Configure(config("172.16.16.0/24"), host=host), in_time())
+    assert (second.ok, second.degraded, ours(host)) == (True, False, ["172.16.16.0/24"])
+
+
+def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """Once WARN is installed, an apply of the config of before is degraded, and says why."""
+    run(Configure(config(WIDE, expected=(WIDE,), mode="WARN"), host=host), in_time())
+    report = run(Configure(config("172.16.16.0/24"), host=host), in_time())
+    assert (report.ok, report.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
+    assert not report.result.ok
+    warned = [text for text in caplog.messages if text.startswith("this leaves right")]
+    assert len(warned) == 1
+    assert "expected by the installed config" in warned[0]
+
+
+def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
+    """Under a new WARN, an address that the new config proves is told; one that it drops is
+    refused by the STRICT that was installed.
+    """
+    wanted = config(OTHER, expected=(HALF,), mode="WARN")
+    report = run(Configure(wanted, host=host), in_time())
+    assert (report.ok, report.degraded, ours(host)) == (True, True, [OTHER])
+    host = gpu_node()
+    run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
+    report = run(Configure(config(HALF, expected=(HALF,), mode="WARN"), host=host), in_time())
+    assert (causes(report), ours(host)) == ([WorseRoutingError], [WIDE])
+
+
+def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> None:
+    """The new section allows ib0 for its own addresses, and for no others."""
+    allowed = config(HALF, expected=(OTHER,), allowedDevs=["ib0"])
+    narrowed = run(Configure(allowed, host=host), in_time())
+    assert (narrowed.ok, narrowed.degraded, ours(host)) == (True, True, [HALF])
+    host = gpu_node()
+    run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
+    wanted = config(OTHER, expected=(OTHER,), allowedDevs=["ib0"])
+    report = run(Configure(wanted, host=host), in_time())
+    assert (causes(report), ours(host)) == ([WorseRoutingError], [WIDE])
+
+
+def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
+    """`force` goes on, and is degraded; the others remove everything, as they are meant to."""
+    forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), in_time())
+    assert (forced.ok, forced.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
+    nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
+    for remove in (Configure(nothing, host=host), Reset(nothing, host=host)):
+        run(Configure(config(WIDE, expected=(WIDE,)), host=host, force=True), in_time())
+        assert [change for change in plan(remove).changes if change.kind] == []
+        report = run(remove, in_time())
+        assert (report.ok, report.degraded, ours(host)) == (True, False, [])
+
+
+def test_an_empty_config_of_the_routes_alone_is_refused(host: FakeHost) -> None:
+    """The proof stays installed, so this is not the removal of everything."""
+    for name in "routes", "routes, check", "check, routes":
+        host = gpu_node()
+        run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
+        report = run(PIPELINES[name](HostRoutingConfig(), host), in_time())
+        assert (causes(report), ours(host)) == ([WorseRoutingError], [WIDE])
+
+
+def test_a_run_that_skips_the_proof_is_degraded(host: FakeHost) -> None:
+    """The installed proof stays, and the run compares nothing, whatever the new config expects."""
+    wanted = config("172.16.16.0/24")
+    report = run(Configure(wanted, host=host), in_time(), skip=["check-route-overlap"])
+    assert (report.ok, report.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
+
+
+def test_a_damaged_intent_counts_nothing(host: FakeHost) -> None:
+    """It is replaced."""
+    host.files.write(INTENT_PATH, b"{", mode=0o644)
+    report = run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), in_time())
+    assert ours(host) == ["172.16.16.0/24"], report.error
+
+
+# --- the proof alone
+
+
+@pytest.mark.parametrize(
+    ("expected", "dropped"),
+    [((), WIDE), ((HALF,), OTHER), ((HALF, OTHER), ""), (("172.16.8.0/24",), "")],
+)
+def test_the_proof_alone_may_be_dropped(
+    host: FakeHost, caplog: pytest.LogCaptureFixture, expected: tuple[str, ...], dropped: str
+) -> None:
+    """That is logged, stands in the plan, and degrades; the same addresses by other networks are no
+    loss.
+    """
+    wanted = config(WIDE, "172.16.8.0/24", expected=expected)
+    run(ConfigureStaticRoutes(wanted, host=host), in_time())
+    for make in (Configure, CheckRouteOverlap):
+        run(CheckRouteOverlap(config(expected=(WIDE,)), host=host), in_time())
+        caplog.clear()
+        planned = [str(change) for change in plan(make(wanted, host=host)).changes if change.kind]
+        report = run(make(wanted, host=host), in_time())
+        assert (report.ok, report.degraded) == (True, bool(dropped))
+        logged = [text for text in caplog.messages if TOLD in text]
+        if dropped:
+            assert planned == [f"- proof of {dropped} (expected by the installed config)"]
+            assert logged == [f"the proof of {dropped}: {TOLD}"]
+        else:
+            assert planned == logged == []
+        again = run(make(wanted, host=host), in_time())
+        assert (again.ok, again.degraded) == (True, False)
+
+
+def test_parts_of_an_ipv6_network_that_no_route_decides_are_not_missed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Link-local and multicast addresses inside a network were never proven."""
+    host = gpu_node()
+    wide = config(WIDE, expected=("fe00::/7", WIDE), mode="WARN")
+    run(Configure(wide, host=host), in_time())
+    caplog.clear()
+    run(Configure(config(WIDE, expected=("fe00::/9", "fec0::/10", WIDE)), host=host), in_time())
+    assert [text for text in caplog.messages if TOLD in text] == []
+
+
+# --- all pipelines, with the kernel as judge
+
+
+def judged(
+    oracle: KernelOracle, installed: HostRoutingConfig | None, wanted: HostRoutingConfig
+) -> dict[int, tuple[bool, OverlapMode]]:
+    """Return for each address that a section expects if it is wrong, and the mode that counts: of
+    the new section, or of the installed one if the new one does not expect it.
+    """
+    found: dict[int, tuple[bool, OverlapMode]] = {}
+    for section in (each.route_overlap for each in (installed, wanted) if each):
+        devs = {*(section.expected_devs or oracle.expected())}
+        for pattern in section.allowed_devs:
+            devs |= {dev for dev in DEVICES if fnmatchcase(dev, pattern)}
+        for cidr in section.cidrs:
+            wrong = wrong_of(oracle, cidr, frozenset(devs))
+            found |= {
+                int(address): (int(address) in wrong, section.mode) for address in ip_network(cidr)
+            }
+    return found
+
+
+def run_judged(
+    name: str, oracle: KernelOracle, host: Host, wanted: HostRoutingConfig
+) -> tuple[Report, set[int]]:
+    """Run a pipeline; return its report, and the addresses of the installed section that went
+    wrong. None of them goes wrong under STRICT, or if the run is ok and not degraded.
+    """
+    installed = config_over(host.files.read(INTENT_PATH), wanted)
+    before = judged(oracle, installed, wanted)
+    report = run(PIPELINES[name](wanted, host), Context(clock=Turns(auto=True)))
+    after = judged(oracle, installed, wanted)
+    worse = {address for address in before if after[address][0] > before[address][0]}
+    if name != "whole" or wanted.asks:
+        assert report.degraded or not report.ok or not worse
+        assert OverlapMode.STRICT not in {before[address][1] for address in worse}
+    return report, worse
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", PIPELINES)
+def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None:
+    """Under STRICT it is refused, under WARN told; without the section, and with a smaller one."""
+    for mode in "STRICT", "WARN":
+        for expected in (), (HALF,):
+            with KernelNode.made() as kernel:
+                uplink(kernel, ib0="172.16.1.4/16")
+                host, oracle = host_of(kernel_of(kernel), is_live=True), KernelOracle(kernel)
+                earlier = config(WIDE, expected=(WIDE,), mode=mode)
+                assert run(Configure(earlier, host=host), in_time()).ok
+                # Without a route of the proof alone.
+                wanted = config(HALF, expected=expected, mode=mode)
+                report, worse = run_judged(name, oracle, host, wanted)
+                if name == "check":
+                    assert (report.ok, report.degraded, len(worse)) == (True, True, 0)
+                elif mode == "WARN":
+                    assert (report.ok, report.degraded, len(worse)) == (True, True, 8)
+                else:
+                    assert (WorseRoutingError in causes(report), ours(host)) == (True, [WIDE])
+
+
+#: Small: the kernel is asked about every address, several times.
+_EXPECTED = (
+    "10.1.0.0/28",
+    "10.1.0.0/30",
+    "10.1.0.8/29",
+    "10.2.0.0/30",
+    "10.3.0.0/29",
+    "10.1.255.240/29",
+)
+
+
+@st.composite
+def sections(draw: st.DrawFn) -> RouteOverlapConfig:
+    """Draw a section, perhaps without addresses."""
+    networks = [ip_network(cidr) for cidr in draw(st.lists(st.sampled_from(_EXPECTED), max_size=3))]
+    halves = [half for network in networks for half in network.subnets()]
+    chosen = draw(st.lists(st.sampled_from([*networks, *halves]))) if networks else []
+    return RouteOverlapConfig(
+        expected_cidrs=tuple(map(str, chosen)),
+        allowed_devs=pick(draw, (), (), ("e1",), ("e[12]",)),
+        expected_devs=pick(draw, (), (), (), ("e0",), ("e1",)),
+        mode=pick(draw, *OverlapMode),
+    )
+
+
+@st.composite
+def later_configs(draw: st.DrawFn, earlier: HostRoutingConfig) -> HostRoutingConfig:
+    """Draw a config with parts of an earlier one dropped or narrowed, or another one."""
+    section = earlier.route_overlap
+    kept = [cidr for cidr in section.cidrs if draw(st.booleans())]
+    narrowed = [
+        str(draw(st.sampled_from([*ip_network(cidr).subnets()]))) if draw(st.booleans()) else cidr
+        for cidr in kept
+    ]
+    mode = pick(draw, section.mode, *OverlapMode)
+    overlap = draw(
+        st.sampled_from(
+            [
+                RouteOverlapConfig(),
+                section,
+                attrs.evolve(section, expected_cidrs=tuple(kept), mode=mode),
+                attrs.evolve(section, expected_cidrs=tuple(narrowed), mode=mode),
+                draw(sections()),
+            ]
+        )
+    )
+    routes = tuple(route for route in earlier.static_routes.routes if draw(st.booleans()))
+    static = draw(
+        st.sampled_from(
+            [
+                StaticRoutesConfig(),
+                earlier.static_routes,
+                StaticRoutesConfig(enabled=bool(routes), routes=routes),
+                draw(static_route_worlds.configs()).static_routes,
+            ]
+        )
+    )
+    return HostRoutingConfig(static_routes=static, route_overlap=overlap)
+
+
+@needs_kernel
+@given(world=overlap_worlds.worlds(), data=st.data())
+def test_random_configs_in_a_row(world: overlap_worlds.World, data: st.DataObject) -> None:
+    """Any two configs over a third one, each by any pipeline; the kernel is asked about every
+    address.
+    """
+    with KernelNode.made() as kernel:
+        world._replace(down=None).arrange(kernel)
+        host, oracle = host_of(kernel_of(kernel), is_live=True), KernelOracle(kernel)
+        assume(oracle.expected())
+        routes = data.draw(static_route_worlds.configs()).static_routes
+        earlier = HostRoutingConfig(static_routes=routes, route_overlap=data.draw(sections()))
+        run(Configure(earlier, host=host, force=True), in_time())
+        for _ in range(2):
+            wanted = data.draw(later_configs(earlier))
+            run_judged(data.draw(st.sampled_from([*PIPELINES])), oracle, host, wanted)
+            earlier = wanted
+
+
+# --- networks without others
+
+
+def prefixes() -> st.SearchStrategy[Prefix]:
+    """Networks of a small space, so that they meet."""
+    return st.builds(
+        lambda number, length: Prefix(IPV6, number, 128 - length).masked,
+        st.integers(0, 31),
+        st.integers(0, 5),
+    )
+
+
+@given(prefixes(), st.lists(prefixes()))
+def test_outside_has_the_addresses_of_no_other_network(
+    network: Prefix, others: list[Prefix]
+) -> None:
+    """Each once."""
+
+    def addresses(prefix: Prefix) -> range:
+        return range(prefix.network, prefix.last + 1)
+
+    found = [number for part in outside(network, sorted(others)) for number in addresses(part)]
+    taken = {number for other in others for number in addresses(other)}
+    assert found == [number for number in addresses(network) if number not in taken]
