@@ -39,7 +39,7 @@ def deploying(
         steps = boot.refuse_gates(locked, *parts)
         if boot.is_installed:
             boot.refuse_unwritable(steps)
-        deployment = Deployment(locked, host, boot, parts, logger, earlier)
+        deployment = Deployment(locked, host, boot, parts, logger, earlier=earlier)
         try:
             yield deployment
         finally:
@@ -64,6 +64,7 @@ class Deployment:
         boot: Boot,
         parts: Sequence[Part],
         logger: logging.Logger,
+        *,
         earlier: bytes | None,
     ) -> None:
         """See `deploying`; `earlier` is the content of the intent before the outermost run."""

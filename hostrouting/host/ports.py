@@ -547,7 +547,10 @@ class Supervisor(Protocol):
 
 
 class RunLock(Protocol):
-    """One run at a time. The kernel releases the lock when the holder's process ends."""
+    """One run at a time. The kernel releases the lock when the holder's process ends.
+
+    Handles of one lock are equal, and have one hash.
+    """
 
     def hold(self, ctx: Context) -> AbstractContextManager[Context]:
         """Hold the lock while the `with` block runs, and return the context for the code inside.

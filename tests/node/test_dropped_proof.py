@@ -10,11 +10,12 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import overlap_worlds, static_route_worlds
 from support.draws import pick
 from support.egress_oracle import KernelOracle, wrong_of
+from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
 from support.run_nodes import gpu_node
@@ -28,11 +29,12 @@ from hostrouting import (
     OverlapMode,
     Reset,
     RouteOverlapConfig,
+    StaticRoute,
     StaticRoutesConfig,
     WorseRoutingError,
 )
 from hostrouting.boot import INTENT_PATH, config_over
-from hostrouting.host import Host
+from hostrouting.host import Host, Route
 from hostrouting.net.addresses import IPV6, Prefix, outside
 from hostrouting.testing import FakeHost, KernelNode
 from phases import (
@@ -341,26 +343,49 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
                     assert (WorseRoutingError in causes(report), ours(host)) == (True, [WIDE])
 
 
+#: A node with two fabrics, by e1 and e2.
+_PLAIN = overlap_worlds.World(
+    addresses=[
+        ("e0", ("10.1.0.1/16", None)),
+        ("e1", ("192.168.7.1/24", None)),
+        ("e2", ("10.2.0.1/16", None)),
+    ],
+    routes=[Route.parse("0.0.0.0/0", gateway="10.1.0.200", dev="e0", protocol=16)],
+)
 #: Small: the kernel is asked about every address, several times.
 _EXPECTED = (
-    "10.1.0.0/28",
-    "10.1.0.0/30",
+    "192.168.7.128/28",
+    "192.168.7.136/29",
+    "10.2.0.64/28",
+    "10.2.0.64/30",
     "10.1.0.8/29",
-    "10.2.0.0/30",
     "10.3.0.0/29",
-    "10.1.255.240/29",
 )
+_HALVES = [str(half) for cidr in _EXPECTED for half in ip_network(cidr).subnets()]
+_HOPS = (("10.1.0.200", "e0"), ("10.1.0.200", "e0"), (None, None), ("192.168.7.254", "e1"))
+
+
+@st.composite
+def static_routes(draw: st.DrawFn) -> StaticRoutesConfig:
+    """Draw routes that lead expected addresses out of the fabrics, or into one; or any others."""
+    if draw(st.integers(0, 3)) == 0:
+        return draw(static_route_worlds.configs()).static_routes
+    networks = st.sampled_from([*_EXPECTED, *_HALVES])
+    routes = [
+        StaticRoute(destination=network, gateway=gateway, dev=dev)
+        for network in draw(st.lists(networks, min_size=1, max_size=5, unique=True))
+        for gateway, dev in [pick(draw, *_HOPS)]
+    ]
+    return StaticRoutesConfig(enabled=True, routes=tuple(routes))
 
 
 @st.composite
 def sections(draw: st.DrawFn) -> RouteOverlapConfig:
     """Draw a section, perhaps without addresses."""
-    networks = [ip_network(cidr) for cidr in draw(st.lists(st.sampled_from(_EXPECTED), max_size=3))]
-    halves = [half for network in networks for half in network.subnets()]
-    chosen = draw(st.lists(st.sampled_from([*networks, *halves]))) if networks else []
+    chosen = draw(st.lists(st.sampled_from([*_EXPECTED, *_HALVES]), max_size=4))
     return RouteOverlapConfig(
-        expected_cidrs=tuple(map(str, chosen)),
-        allowed_devs=pick(draw, (), (), ("e1",), ("e[12]",)),
+        expected_cidrs=tuple(chosen),
+        allowed_devs=pick(draw, (), (), (), (), ("e1",), ("e[12]",)),
         expected_devs=pick(draw, (), (), (), ("e0",), ("e1",)),
         mode=pick(draw, *OverlapMode),
     )
@@ -394,7 +419,7 @@ def later_configs(draw: st.DrawFn, earlier: HostRoutingConfig) -> HostRoutingCon
                 StaticRoutesConfig(),
                 earlier.static_routes,
                 StaticRoutesConfig(enabled=bool(routes), routes=routes),
-                draw(static_route_worlds.configs()).static_routes,
+                draw(static_routes()),
             ]
         )
     )
@@ -402,7 +427,8 @@ def later_configs(draw: st.DrawFn, earlier: HostRoutingConfig) -> HostRoutingCon
 
 
 @needs_kernel
-@given(world=overlap_worlds.worlds(), data=st.data())
+@settings(max_examples=FEW)
+@given(world=st.just(_PLAIN) | overlap_worlds.worlds(), data=st.data())
 def test_random_configs_in_a_row(world: overlap_worlds.World, data: st.DataObject) -> None:
     """Any two configs over a third one, each by any pipeline; the kernel is asked about every
     address.
@@ -411,8 +437,9 @@ def test_random_configs_in_a_row(world: overlap_worlds.World, data: st.DataObjec
         world._replace(down=None).arrange(kernel)
         host, oracle = host_of(kernel_of(kernel), is_live=True), KernelOracle(kernel)
         assume(oracle.expected())
-        routes = data.draw(static_route_worlds.configs()).static_routes
-        earlier = HostRoutingConfig(static_routes=routes, route_overlap=data.draw(sections()))
+        earlier = HostRoutingConfig(
+            static_routes=data.draw(static_routes()), route_overlap=data.draw(sections())
+        )
         run(Configure(earlier, host=host, force=True), in_time())
         for _ in range(2):
             wanted = data.draw(later_configs(earlier))

@@ -1,9 +1,20 @@
 import gc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from phases import CancelledError, Context, DeadlineExceededError
+from phases import (
+    CancelledError,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    Serial,
+    execute,
+    run,
+    task,
+    with_retry,
+)
 from phases.testing import ManualClock
 
 
@@ -152,3 +163,39 @@ def test_cancel_between_look_and_sleep_is_not_lost() -> None:
     ctx = Context(clock=Interrupted())
     with pytest.raises(CancelledError, match="SIGTERM"):
         ctx.sleep(3600)
+
+
+def test_the_first_value_is_kept_for_the_outermost_run() -> None:
+    """Every task of the run has it: in a group, in another thread, and in a later attempt."""
+    values, seen = iter(range(9)), []
+
+    def look(ctx: Context) -> None:
+        seen.append(ctx.first("state", next(values)))
+        if len(seen) == 1:
+            raise OSError("busy")
+
+    tasks = [task(name)(look) for name in "abc"]
+    whole = Serial(with_retry(tasks[0], attempts=2, backoff=0), Parallel(*tasks[1:]))
+    assert run(whole).ok
+    assert seen == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("start", [run, execute])
+def test_each_run_of_a_context_has_a_first_value_of_its_own(start: Callable[..., object]) -> None:
+    """An agent that lives for months runs its tasks in one context."""
+    values, seen = iter(range(2)), []
+
+    @task("look")
+    def look(ctx: Context) -> None:
+        seen.append(ctx.first("state", next(values)))
+
+    ctx = Context()
+    start(look, ctx)
+    start(look, ctx)
+    assert seen == [0, 1]
+
+
+def test_keys_are_kept_apart() -> None:
+    """A value of one key is not that of another."""
+    ctx = Context()
+    assert (ctx.first("a", 1), ctx.first("b", 2), ctx.child().first("a", 3)) == (1, 2, 1)

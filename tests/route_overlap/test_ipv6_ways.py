@@ -357,13 +357,13 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     forecaster.look()
     change = RouteChange.add(Route.parse("fd00:5::/64", gateway=ROUTER, dev="ib0", metric=1))
     forecast = forecaster.planned([change], [])
-    [line] = forecast.worse
-    assert line == (
+    [worse] = forecast.worse
+    assert str(worse) == (
         "fd00:5::/48: overlap fd00:5::-fd00:5::ffff:ffff:ffff:ffff by ib0 "
         f"(fd00:5::/64 via {ROUTER} dev ib0 proto 142 metric 1), by the change '{change}'"
     )
     host.routes.apply([change])
-    assert forecaster.now().worse == forecast.worse
+    assert [*map(str, forecaster.now().worse)] == [str(worse)]
 
 
 def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:

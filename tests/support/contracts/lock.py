@@ -20,6 +20,11 @@ class RunLockContract:
     as of two runs; the file FILE exists.
     """
 
+    def test_handles_of_one_lock_are_equal(self, lock: RunLock, other: RunLock) -> None:
+        """A run that keeps something for each lock finds it by any handle."""
+        assert {lock: "kept"}[other] == "kept"
+        assert lock != object()
+
     def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
         """No run waits, and after the block the lock is free again."""
         clock = ActingClock()
