@@ -19,6 +19,7 @@ from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import (
     announced_fabric,
     left_unproven,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap import OverlapReport
-    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
 
@@ -158,6 +158,8 @@ class Forecaster:
 
         def fabric_of(each: HostRoutingConfig) -> Fabric:
             setting = each.route_overlap.fabric
+            if not each.route_overlap.cidrs:
+                return Fabric()
             if fabric is not None and setting == "auto":
                 return fabric
             return announced_fabric(ctx.child(timeout=0), setting, host)
