@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
-from support.command_line import CHECKED, MENDED, OTHER_COMMAND, run
+from support.command_line import CHECKED, MENDED, OTHER_COMMAND, ROUTES, run
 from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect, needs_kernel
@@ -42,6 +42,8 @@ UNGUARDED = (
     "later, correct hostRouting.gates"
 )
 OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({FABRIC})"
+
+OTHERS = {"enabled": True, "routes": [{"destination": "172.16.64.0/24"}]}
 
 pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within this process")
 
@@ -219,6 +221,21 @@ def test_an_overlap_that_is_only_warned_of_is_wrong() -> None:
     answer = json.loads(on_stdin(config, "apply", "--json").stdout)
     assert (answer["ok"], answer["degraded"], answer["overlap"]["ok"]) == (True, True, False)
     assert run_here("status").stdout.splitlines()[0] == sentence
+
+
+def test_the_end_of_a_proof_is_accepted() -> None:
+    """`plan` lists it, and `apply` warns and exits with 0; with the routes both are exit 1."""
+    on_mended("apply")
+    routes, others = gated(ROUTES), gated({"staticRoutes": OTHERS})
+    planned = on_stdin(routes, "plan")
+    line = "- proof of 172.16.8.0/22 (expected by the installed config)"
+    assert (planned.returncode, planned.stdout.count(f"{line}\n")) == (0, 1)
+    assert [on_stdin(others, command).returncode for command in ("plan", "apply")] == [1, 1]
+    applied = on_stdin(routes, "apply", "--json")
+    answer = json.loads(applied.stdout)
+    assert (applied.returncode, answer["ok"], answer["degraded"]) == (0, True, True)
+    assert "the proof of 172.16.8.0/22: the installed config has this" in applied.stderr
+    assert on_stdin(others, "apply").returncode == 0
 
 
 def test_where_nothing_is_installed(tmp_path: Path) -> None:
