@@ -324,9 +324,11 @@ class _Look:
         with suppress(HostRoutingError, DeadlineExceededError):
             from hostrouting.static_routes.forecast import Forecaster
 
-            installed = config_over(self.host.files.read(INTENT_PATH), self.config)
-            # `{}` is meant to drop all addresses.
-            earlier = installed if self.config.asks else None
+            earlier = None
+            # `{}` is meant to drop all addresses; an ordinary user may not read the file.
+            with suppress(HostFileError):
+                if self.config.asks:
+                    earlier = config_over(self.host.files.read(INTENT_PATH), self.config)
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
             # Where nothing is refused, a forecast would read all routes in vain.
             if forecaster.is_strict:

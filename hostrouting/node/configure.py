@@ -25,6 +25,7 @@ from hostrouting.boot import (
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
     ConfigMistake,
+    HostFileError,
     HostRoutingError,
     InvalidConfigError,
     WorseRoutingError,
@@ -275,9 +276,12 @@ class Configure(_Pipeline):
         # Nothing is proven in an image.
         if not self._host.is_live:
             return Forecast()
+        earlier = None
+        # Its folder may be closed to an ordinary user; the plan of the files names it.
+        with suppress(HostFileError):
+            earlier = config_over(self._host.files.read(INTENT_PATH), self._config)
         with ctx.interruptible():
-            earlier = self._counted(config_over(self._host.files.read(INTENT_PATH), self._config))
-            forecaster = Forecaster(ctx, self._config, self._host, earlier=earlier)
+            forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
             return forecaster.planned(*self._planned(ctx))
 
     def undo(self, ctx: Context) -> None:

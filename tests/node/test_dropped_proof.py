@@ -34,8 +34,10 @@ from hostrouting import (
     WorseRoutingError,
 )
 from hostrouting.boot import INTENT_PATH, config_over
+from hostrouting.fleet import prove_record, take_record
 from hostrouting.host import Host, Route
 from hostrouting.net.addresses import IPV6, Prefix, outside
+from hostrouting.node.check import check_node
 from hostrouting.testing import FakeHost, KernelNode
 from phases import (
     Context,
@@ -158,6 +160,25 @@ def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> N
     ]
     assert [cidr for cidr, _ in error.report.findings] == [WIDE]
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
+    """`check` of a config that would be refused names `plan`, and so does the plan of a record;
+    `{}` is refused by none.
+    """
+    record = take_record(in_time(), host)
+    nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
+    for wanted, command, worse in (
+        (config("172.16.16.0/24"), "plan", ["worse"]),
+        (config(WIDE, "172.16.16.0/24"), "apply", []),
+        (nothing, "apply", []),
+    ):
+        checked = check_node(in_time(), wanted, host, path="new.json")
+        steps = {finding.step for finding in checked.findings if finding.apply}
+        assert steps == {f"run: hostrouting {command} new.json"}
+        verdict = prove_record(record, wanted, planned=True)
+        assert verdict.report is not None
+        assert [finding.kind for finding in verdict.report.findings] == worse
 
 
 def test_two_applies_are_the_way_out(host: FakeHost) -> None:
