@@ -19,20 +19,22 @@ ip address add 172.16.1.4/16 dev ib0
 """
 
 
-def config(cidr: str, *, routes: tuple[Mapping[str, Any], ...] = (), **sections: Any) -> Sections:
-    """A config with a route for the CIDR that it expects, and more routes and sections."""
+def config(*cidrs: str, routes: tuple[Mapping[str, Any], ...] = (), **sections: Any) -> Sections:
+    """A config with a route for each CIDR that it expects, and more routes and sections."""
+    own = [{"destination": cidr} for cidr in cidrs]
     return {
-        "staticRoutes": {"enabled": True, "routes": [{"destination": cidr}, *routes]},
-        "routeOverlap": {"expectedCidrs": [cidr]},
+        "staticRoutes": {"enabled": True, "routes": [*own, *routes]},
+        "routeOverlap": {"expectedCidrs": [*cidrs]},
         **sections,
     }
 
 
+_BOTH = "172.16.8.0/22", "172.16.16.0/22"
 #: The config of an earlier apply, on a node that is configured again; and one that is right in a
-#: trouble. They have neither route nor CIDR in common, so that the routes of one together with the
-#: check of the other shut the gate.
+#: trouble. That one keeps the earlier CIDR, since STRICT refuses to drop it with its route; the
+#: earlier routes together with the new check shut the gate.
 EARLIER = config("172.16.8.0/22")
-GOOD = config("172.16.16.0/22")
+GOOD = config(*_BOTH)
 
 
 class Outcome(NamedTuple):
@@ -87,14 +89,14 @@ class Trouble:
 
 
 def _with_route(**route: str) -> Sections:
-    return config("172.16.16.0/22", routes=({"destination": "192.168.77.0/24", **route},))
+    return config(*_BOTH, routes=({"destination": "192.168.77.0/24", **route},))
 
 
 #: Every task of a config for a node with IPv6 has something to change.
-PROBES = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "always"})
-_CLOUD = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"})
+PROBES = config(*_BOTH, probeSnat={"enabled": True, "dev": "eth0", "detect": "always"})
+_CLOUD = config(*_BOTH, probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"})
 _SWEEP = config(
-    "172.16.16.0/22", staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
+    *_BOTH, staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1}
 )
 _NO_LEASE = "ip address flush dev eth0 && ip route flush table main exact default"
 #: A rule for a pod that is gone, and the file by which the container runtime would call azure-vnet.
@@ -121,12 +123,12 @@ cat /dev/zero > /run/filling 2> /dev/null || :
 """
 
 TROUBLES = (
-    Trouble(name="nothing is wrong", promise=OPTIONAL, said="172.16.16.0/22 leaves by eth0"),
+    Trouble(name="nothing is wrong", promise=OPTIONAL, said=f"{', '.join(_BOTH)} leave by eth0"),
     Trouble(
         name="an overlap remains",
         config={
-            **GOOD,
-            "staticRoutes": {"enabled": True, "routes": [{"destination": "192.168.77.0/24"}]},
+            **config("172.16.8.0/22", routes=({"destination": "192.168.77.0/24"},)),
+            "routeOverlap": GOOD["routeOverlap"],
         },
         said="overlap",
         promise=OPTIONAL,
