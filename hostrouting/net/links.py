@@ -69,6 +69,8 @@ class Device(NamedTuple):
     loopback: bool = False
     #: The IPv4 neighbours whose hardware address is known now: rarely all.
     neighbours: tuple[int, ...] = ()
+    #: The neighbours of both families from which the kernel got no answer, for now (`FAILED`).
+    failed: tuple[Address, ...] = ()
     #: The group of `ip link set group`, by which rules suppress routes.
     group: int = 0
 

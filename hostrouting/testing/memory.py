@@ -152,7 +152,9 @@ class MemoryBackend(Node):
             self._change(name, device._replace(up=True, carrier=name not in self._unplugged))
         elif device.up:
             kept = tuple(own for own in device.addresses if own.family == IPV4)
-            bare = device._replace(up=False, carrier=False, addresses=kept, neighbours=())
+            bare = device._replace(
+                up=False, carrier=False, addresses=kept, neighbours=(), failed=()
+            )
             self._change(name, bare)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -193,7 +195,16 @@ class MemoryBackend(Node):
         """See `Node.add_neighbour`."""
         device = self._device(dev)
         neighbours = tuple(sorted({*device.neighbours, parse_ipv4(address)}))
-        self._change(dev, device._replace(neighbours=neighbours))
+        failed = tuple(silent for silent in device.failed if silent != Address.parse(address))
+        self._change(dev, device._replace(neighbours=neighbours, failed=failed))
+
+    def fail_neighbour(self, dev: str, address: str) -> None:
+        """See `Node.fail_neighbour`."""
+        device = self._device(dev)
+        silent = Address.parse(address)
+        known = tuple(number for number in device.neighbours if Address(IPV4, number) != silent)
+        failed = tuple(sorted({*device.failed, silent}))
+        self._change(dev, device._replace(neighbours=known, failed=failed))
 
     def own_routes(self, device: Device) -> list[ObservedRoute]:
         """Return the routes that the kernel makes for a device in its present state."""
@@ -292,4 +303,4 @@ def _events_of(before: Device | None, after: Device | None) -> Iterator[NetworkE
 
 
 def _bare(device: Device) -> Device:
-    return device._replace(addresses=(), neighbours=())
+    return device._replace(addresses=(), neighbours=(), failed=())

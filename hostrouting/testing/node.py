@@ -48,6 +48,9 @@ class Node(Protocol):
     def add_neighbour(self, dev: str, address: str) -> None:
         """Add a neighbour with its hardware address; it goes with a down device."""
 
+    def fail_neighbour(self, dev: str, address: str) -> None:
+        """Let the kernel give up a neighbour that does not answer; it goes with a down device."""
+
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """Add a foreign route; `verb` is `add`, `prepend`, `append` or `replace`."""
 
@@ -164,6 +167,10 @@ class KernelNode(Node):
     def add_neighbour(self, dev: str, address: str) -> None:
         """Run `ip neigh add`."""
         self.ip("neigh add", address, "lladdr 02:00:00:00:00:01 nud permanent dev", dev)
+
+    def fail_neighbour(self, dev: str, address: str) -> None:
+        """Run `ip neigh replace`."""
+        self.ip("neigh replace", address, "nud failed dev", dev)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """Run `ip route delete` with every field; without next hops for a multipath IPv6 route."""

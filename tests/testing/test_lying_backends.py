@@ -219,6 +219,7 @@ LIES: dict[str, dict[str, Lies]] = {
     "test_known_neighbours_belong_to_their_link": {
         "neighbours: lost": sets("links", neighbours=())
     },
+    "test_failed_neighbours_belong_to_their_link": {"failed: lost": sets("links", failed=())},
     "test_rules_come_in_the_order_of_their_priority": {
         "any order of rules": shows("rules", backwards),
         "mask of a mark: lost": sets("rules", mark_mask=0xFFFFFFFF),

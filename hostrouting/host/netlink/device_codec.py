@@ -53,17 +53,19 @@ _TENTATIVE = 0x40
 
 
 def parse_devices(
-    links: Iterable[bytes], addresses: Iterable[bytes], neighbours: Iterable[Neighbour] = ()
+    links: Iterable[bytes], addresses: Iterable[bytes], table: NeighbourTable | None = None
 ) -> list[Device]:
     """Return the devices by index, each with its addresses in the kernel's order.
 
     The links and addresses are payloads: messages without their headers.
     """
-    known = defaultdict(list)
-    for neighbour in neighbours:
+    known, failed = defaultdict(list), defaultdict(list)
+    for neighbour in table.known if table else ():
         address = Address.parse(neighbour.address)
         if address.family == IPV4:
             known[neighbour.dev].append(address.number)
+    for dev, text in table.failed if table else ():
+        failed[dev].append(Address.parse(text))
     own = defaultdict(list)
     for payload in addresses:
         if payload[0] in {IPV4, IPV6}:
@@ -74,7 +76,9 @@ def parse_devices(
     devices = (parse_device(payload, names) for payload in links)
     return [
         device._replace(
-            addresses=tuple(own[device.ifindex]), neighbours=tuple(sorted(known[device.name]))
+            addresses=tuple(own[device.ifindex]),
+            neighbours=tuple(sorted(known[device.name])),
+            failed=tuple(sorted(failed[device.name])),
         )
         for device in sorted(devices, key=attrgetter("ifindex"))
     ]
@@ -160,15 +164,19 @@ _EXT_SHIFT = 8
 
 
 class NeighbourTable(NamedTuple):
-    """The neighbours with a hardware address, and the (device, address) of those without."""
+    """The neighbours with a hardware address, and the (device, address) of those without.
+
+    The kernel has given up those that are `failed`, until a program sends to them again.
+    """
 
     known: list[Neighbour]
     unresolved: set[tuple[str, str]]
+    failed: set[tuple[str, str]]
 
 
 def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
     """Return the neighbours of both families, sorted."""
-    table = NeighbourTable([], set())
+    table = NeighbourTable([], set(), set())
     for payload in payloads:
         (family, index, state, flags, _), fields = parsed(payload, _ndmsg)
         if family not in {IPV4, IPV6}:
@@ -188,6 +196,8 @@ def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
             )
         elif not state or state & (_NUD_INCOMPLETE | _NUD_FAILED):
             table.unresolved.add((dev, address))
+            if state & _NUD_FAILED:
+                table.failed.add((dev, address))
     table.known.sort(key=neighbour_order)
     return table
 

@@ -322,6 +322,22 @@ class RouteReadingContract:
         eth0.set_up("ib0", up=False)
         assert neighbours() == [[], [], []]
 
+    def test_failed_neighbours_belong_to_their_link(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """Peers that do not answer are listed until they do, or until the device goes down."""
+        eth0.fail_neighbour("ib0", "172.16.3.9")
+        eth0.fail_neighbour("ib0", "172.16.3.2")
+
+        def failed() -> list[list[str]]:
+            return [[*map(str, link.failed)] for link in backend.links()]
+
+        assert failed() == [[], [], ["172.16.3.2", "172.16.3.9"]]
+        eth0.fail_neighbour("eth0", "10.224.0.1")
+        assert failed() == [[], ["10.224.0.1"], ["172.16.3.2", "172.16.3.9"]]
+        eth0.set_up("ib0", up=False)
+        assert failed() == [[], ["10.224.0.1"], []]
+
     def test_links_have_addresses_of_both_families(self, six: Node, backend: RouteBackend) -> None:
         """Each has its family."""
         own = [address for link in backend.links() for address in link.addresses]
