@@ -193,12 +193,14 @@ def check(arguments: Namespace) -> int:
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         if arguments.fix:
-            from hostrouting.node.fix import fixed
+            from hostrouting.node.fix import fixed, replaced
 
             result = fixed(ctx, config, host, seconds=arguments.timeout)
             if isinstance(result, str):
                 _logger.error("%s", result)
                 return BAD
+            for sentence in replaced(config, result):
+                _logger.warning("%s", sentence)
             print_document({"hostRouting": result.to_mapping()})
             return FINE
         # A line with `-` would wait for a config on a terminal.

@@ -442,6 +442,10 @@ class HostRoutingConfig(LightValue, WireValue):
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
             raise UnreadableConfigError(f"cannot read {name}: {reason}; {step}") from error
+        if isinstance(path, int) and not document.strip():
+            # In a pipe a command has failed before.
+            step = "see the message of the command before the pipe, or give the path of a config"
+            raise InvalidConfigError([ConfigMistake("", f"{name} is empty; {step}")])
         return cls.from_mapping(read_json(document, name=name))
 
     @classmethod

@@ -159,8 +159,8 @@ def check_node(
 ) -> NodeReport:
     """Make all checks of `hostrouting check`, which change nothing and need no root.
 
-    `seconds` bounds the wait, and with 0 neither routers are queried, nor the cloud about optional
-    rules that are installed.
+    `seconds` bounds the wait for a default route and the like, and with 0 the cloud is not queried
+    about optional rules that are installed. A router that does not answer takes 2.5 s.
 
     `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply
     would refuse. `applied` is the report of `look_after_apply`, if a run has just applied the
@@ -245,7 +245,7 @@ class _Look:
     host: Host
     boot: Boot
     expected_devs: Sequence[str]
-    #: False if neither routers nor the cloud are to be queried.
+    #: False if the cloud is not to be queried.
     queries: bool
     applied: NodeReport | None
     not_asked: list[str] = attrs.field(factory=list)
@@ -293,10 +293,8 @@ class _Look:
                 networkd=lambda ctx: capabilities.networkd_findings(ctx, config, self.host)
             )
         if config.route_overlap.cidrs:
-            devs, queries = self.expected_devs, self.queries
-            yield from self._make(
-                routers=lambda ctx: silent_routers(ctx, self.host, devs) if queries else ()
-            )
+            devs = self.expected_devs
+            yield from self._make(routers=lambda ctx: silent_routers(ctx, self.host, devs))
         elif config.after or config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot"
             step = "give expectedCidrs or expected"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
 from hostrouting.base.commands import FIX
-from hostrouting.node.configure import Configure
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.route_overlap import check_now
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.forecast import Forecaster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host
+    from hostrouting.host import Host, RouteChange
+    from hostrouting.net.addresses import Address
     from phases import Context
+
+    _Hop: TypeAlias = tuple[str | None, Address | None]
 
 
 def fixed(
@@ -22,24 +28,74 @@ def fixed(
 ) -> HostRoutingConfig | str:
     """Return the config with the routes that make its proof right, or why none do.
 
-    It is the same config if that suffices. A late default route is waited for, as by any check. The
-    proof is that of a plan, so nothing is changed.
+    It is the same config if that suffices. A route that names its device or gateway stays, as long
+    as these are there, up and on the link. No address is led from a gateway that answers to one
+    that does not. A late default route is waited for, as by any check. The proof is that of a plan,
+    so nothing is changed.
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     if not check_now(ctx, config, host, seconds=seconds).is_proven:
         accepted = ConfigureStaticRoutes(config, host=host).accepted()
         config = attrs.evolve(config, static_routes=accepted)
-    reason = ""
+    report, reason = None, "no routes of a config make this node right"
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
-        report, _, undecided = Configure(config, host=host).forecast(ctx)
+        changes, stuck = ConfigureStaticRoutes(config, host=host).planned()
+        with ctx.interruptible():
+            report, _, undecided = Forecaster(ctx, config, host).planned(changes, stuck)
         if undecided:
             return undecided
         if report is None or report.ok:
-            return config
-        reason = f"no routes of a config make this node right; with those that help:\n{report}"
+            return _lost_gateway(ctx, changes, host) or config
         if not report.suggested_routes:
             break
+        reason = "no routes of a config make this node right; with those that help"
         config = attrs.evolve(config, static_routes=report.merged_routes)
-    return reason
+    return f"{reason}:\n{report}"
+
+
+def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:
+    """Yield a sentence for each route of a config that the completed one does without."""
+    new = {route.place: route for route in after.static_routes.routes}
+    for route in before.static_routes.routes:
+        successor = new.get(route.place)
+        if successor is None:
+            yield f"staticRoutes: '{route}' is left out: the kernel refuses it as it is"
+        elif successor != route:
+            yield f"staticRoutes: '{route}' is replaced by '{successor}'"
+
+
+def _lost_gateway(ctx: Context, changes: Iterable[RouteChange], host: Host) -> str:
+    """Return why these changes would lead addresses from a gateway that answers to a silent one."""
+    added = [change.after for change in changes if change.after]
+    silent = _silent(ctx, [(route.dev, route.gateway) for route in added], host)
+    for route in added:
+        if (route.dev, route.gateway) not in silent:
+            continue
+        answer = host.routes.lookup([route.network], family=route.family)[0].route
+        old = [(hop.dev, hop.gateway) for hop in (answer.hops if answer else ()) if hop.gateway]
+        mute = _silent(ctx, old, host)
+        for dev, gateway in old:
+            if (dev, gateway) not in mute:
+                return (
+                    f"'{route}' would make the proof right, but {route.gateway} dev {route.dev} "
+                    f"does not answer, and {gateway} dev {dev}, by which its addresses leave now, "
+                    f"does: see the router, or name {dev} in expectedDevs of routeOverlap"
+                )
+    return ""
+
+
+def _silent(ctx: Context, hops: Iterable[_Hop], host: Host) -> set[_Hop]:
+    """Return those of the gateways that do not answer; of IPv6 those that the kernel gave up."""
+    links = {link.name: link for link in host.routes.links()}
+    named = {(dev, gateway) for dev, gateway in hops if dev in links and gateway}
+    names = {(dev, str(gateway)) for dev, gateway in named if gateway.family == IPV4}
+    mute = host.link_layer.silent(ctx, sorted(names)) if names else frozenset()
+    return {
+        (dev, gateway)
+        for dev, gateway in named
+        if (dev, str(gateway)) in mute
+        or not links[dev].carrier
+        or (gateway.family == IPV6 and gateway in links[dev].failed)
+    }

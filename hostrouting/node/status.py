@@ -54,6 +54,8 @@ class NodeStatus(NoTruth):
     #: since when); or else `open`, or `shut` if a start would be held now, with the state of
     #: systemd in brackets.
     gates: Mapping[str, str]
+    #: True if `check --fix` has an answer, for findings that routes could resolve.
+    is_fixable: bool = False
 
     @property
     def sentence(self) -> str:
@@ -72,7 +74,7 @@ class NodeStatus(NoTruth):
         parts = list(self.live.values())
         if causes:
             parts[:2] = [_first(causes)]
-        elif named := self._named:
+        elif named := [*self._named, *self._chosen]:
             parts.append(_first([f"{finding.subject}: {finding.reason}" for finding in named]))
         if self.live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
@@ -94,7 +96,9 @@ class NodeStatus(NoTruth):
         step = self.report.step
         if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):
             return step
-        return FIX if overlap.suggested_routes else CHECK
+        if self.is_fixable:
+            return FIX
+        return next(iter(overlap.commands), CHECK)
 
     @property
     def _severe(self) -> list[NodeFinding]:
@@ -111,6 +115,11 @@ class NodeStatus(NoTruth):
         # Of gates that are open the state of the gates has the reason.
         rest = [finding for finding in self._severe if finding.kind != "disabled"]
         return self._repairable or rest
+
+    @property
+    def _chosen(self) -> list[NodeFinding]:
+        """The notes on the default route that decides, of several: it may lead nowhere."""
+        return [finding for finding in self.report.findings if finding.kind == "chosen-exit"]
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
@@ -131,7 +140,9 @@ def node_status(
     config: HostRoutingConfig | None = None,
     applied: NodeReport | None = None,
 ) -> NodeStatus:
-    """Return what `hostrouting status` prints; change nothing, need no root, and do not wait.
+    """Return what `hostrouting status` prints; change nothing, and need no root.
+
+    It waits for nothing but a router that does not answer, for 2.5 s.
 
     `config` is the installed one, if a run has just put it in force, and `applied` what
     `look_after_apply` returned for it: to read and to compare 10,000 routes again takes 0.2 s.
@@ -205,7 +216,18 @@ def node_status(
         "proof": proof or "no CIDR is expected",
         "gates": _first(held) if held else broken or known("held", "no gate is held"),
     }
-    return NodeStatus(report, live if host.is_live else {}, facts, gates)
+    is_fixable = bool(report.overlap.suggested_routes) and _is_fixable(ctx, config, host)
+    return NodeStatus(report, live if host.is_live else {}, facts, gates, is_fixable)
+
+
+def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+    # Imported late: a node that is right needs no answer.
+    from hostrouting.node.fix import fixed
+
+    try:
+        return isinstance(fixed(ctx, config, host, seconds=0), HostRoutingConfig)
+    except (HostRoutingError, DeadlineExceededError):
+        return False
 
 
 def verdict_now(

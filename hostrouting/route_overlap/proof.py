@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix, format_address, is_network
@@ -265,10 +266,30 @@ def _finding(
     )
     return make(
         kind=kind,
+        command=_removal(node, part.first) if kind == "local" else None,
         devs=answer.route.devs if answer.route else (),
         dev=next(iter(wrong or refused), None),
         route="; ".join(dict.fromkeys(deciders)) or None,
     )
+
+
+def _removal(node: RoutingSnapshot, address: int) -> str | None:
+    """Return the command that removes an own address from its device, such as docker0.
+
+    None unless one device has it, and is virtual: others may need it, or lead to the operator.
+    """
+    held = [
+        (link, own)
+        for link in node.links
+        for own in link.addresses
+        if (own.family, own.local) == (node.family, address)
+    ]
+    if len(held) != 1:
+        return None
+    [(link, own)] = held
+    if link.loopback or link.is_infiniband or link.may_stand_for_network:
+        return None
+    return quoted("ip", "address", "del", str(own), "dev", link.name)
 
 
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:

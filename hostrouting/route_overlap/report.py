@@ -31,11 +31,15 @@ from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.route_overlap.parts import Kind
 
+#: The fields that are shown only if they have a value.
+_OPTIONAL: Final = frozenset(
+    {"warning", "configured_routes", "name", "network", "source", "own", "command"}
+)
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",
@@ -57,7 +61,8 @@ class Finding(LightValue):
     default route nor the config names the right device) or `announced` (they will leave by the
     fabric once its `network`, which `source` announces, is connected; no route takes the addresses
     `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
-    or rule, as `ip` prints it; None if there is none.
+    or rule, as `ip` prints it; None if there is none. `command` removes a `local` address from a
+    virtual device.
     """
 
     kind: Kind
@@ -69,6 +74,7 @@ class Finding(LightValue):
     network: str | None = None
     source: str | None = None
     own: tuple[str, ...] = ()
+    command: str | None = None
 
     @property
     def is_own(self) -> bool:
@@ -148,6 +154,8 @@ class CidrReport(LightValue):
     name: str | None = None
     #: Destinations of the config's routes that would resolve them, once they are in force.
     configured_routes: tuple[str, ...] = ()
+    #: The config's own routes that lead there by a device or gateway that it names.
+    chosen_routes: tuple[StaticRoute, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -172,7 +180,9 @@ class CidrReport(LightValue):
     @property
     def needs_another_route(self) -> bool:
         """True if a route could resolve some findings, but none in the main table does."""
-        if self.suggested_routes or self.configured_routes:
+        if self.suggested_routes or self.configured_routes or self.chosen_routes:
+            return False
+        if any(finding.command for finding in self.findings):
             return False
         return any(
             finding.kind not in {"local", "dead-end"} and not finding.is_own
@@ -256,6 +266,17 @@ class OverlapReport(LightValue, NoTruth):
         )
 
     @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that resolve findings, each once."""
+        commands = (finding.command for _, finding in self.findings if finding.command)
+        return tuple(dict.fromkeys(commands))
+
+    @property
+    def chosen_routes(self) -> tuple[StaticRoute, ...]:
+        """The config's own routes that decide findings, each once; see `without_chosen`."""
+        return tuple(dict.fromkeys(chain.from_iterable(part.chosen_routes for part in self.cidrs)))
+
+    @property
     def merged_routes(self) -> StaticRoutesConfig:
         """The config's section with every suggested route in place of the route there."""
         new = {
@@ -288,6 +309,29 @@ class OverlapReport(LightValue, NoTruth):
                 )
             )
         return attrs.evolve(self, config=config, cidrs=tuple(cidrs))
+
+    def without_chosen(self, is_whole: Callable[[ObservedRoute], bool]) -> OverlapReport:
+        """Return the report without suggestions against routes that the config itself chooses.
+
+        Such a route names its device or gateway, and `is_whole`: its device is up, and its gateway
+        on the link. Whoever wrote it may know better than the default route of the moment.
+        """
+        chosen = [route for route in self.config.static_routes.routes if route.dev or route.gateway]
+        cidrs = []
+        for report in self.cidrs:
+            against = {
+                suggested: route
+                for suggested in report.suggested_routes
+                for route in chosen
+                if route.is_met_by(suggested.offender) and is_whole(suggested.offender)
+            }
+            left = tuple(route for route in report.suggested_routes if route not in against)
+            kept = tuple(dict.fromkeys(against.values()))
+            # The other suggestions would leave the CIDR wrong.
+            cidrs.append(
+                attrs.evolve(report, suggested_routes=() if kept else left, chosen_routes=kept)
+            )
+        return attrs.evolve(self, cidrs=tuple(cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""
@@ -382,6 +426,11 @@ class OverlapReport(LightValue, NoTruth):
             yield (
                 f"The config has routes for it that are not in force ({', '.join(configured)}); "
                 "an apply adds them, or says why they are refused"
+            )
+        for chosen in self.chosen_routes:
+            yield (
+                f"'{chosen}' is a route of the config, and stays: if it is right, name its device "
+                "in expectedDevs of routeOverlap; if not, correct it in staticRoutes."
             )
         if self.suggested_routes:
             where = "that of hostRouting in the agent's config"
@@ -501,8 +550,10 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
             "narrow expectedCidrs."
         )
     if "local" in kinds:
-        remedy = "remove it from its device, or narrow expectedCidrs"
-        yield f"The node's own address precedes any route: {remedy}."
+        remedy = "remove it from its device, or narrow expectedCidrs."
+        if report.commands:
+            remedy = f"narrow expectedCidrs, or run: {'; '.join(report.commands)}"
+        yield f"The node's own address precedes any route: {remedy}"
 
 
 def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:
@@ -516,5 +567,5 @@ def _listed(_instance: object, _field: object, value: object) -> object:
 
 
 def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
-    is_optional = field.name in {"warning", "configured_routes", "name", "network", "source", "own"}
-    return field.name != "offender" and (bool(value) or not is_optional)
+    hidden = {"offender", "chosen_routes"}
+    return field.name not in hidden and (bool(value) or field.name not in _OPTIONAL)

@@ -6,6 +6,9 @@ main table is treated separately. The suggestion is the smallest network around 
 the route decides inside the CIDR. Where the kernel's own route has that place, which is never
 hidden, the two halves of the network are suggested. Addresses inside that a more specific route
 decides are not affected.
+
+A CIDR with an address that no route resolves, such as the node's own, has no suggestions: with
+them, it would still be wrong, and its gates shut.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot, is_same
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
+    from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.parts import DecidedPart
 
 _MENDABLE_KINDS = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
@@ -93,6 +97,17 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
     return None
 
 
+def is_whole(routing: Routing, route: ObservedRoute) -> bool:
+    """Return True if the device of a route is up, and the kernel would take its gateway now."""
+    links = routing.links()
+    if not any(link.up and link.carrier for link in links if link.name == route.dev):
+        return False
+    families = {route.family, route.gateway.family if route.gateway else route.family}
+    routes = (observed for family in families for observed in routing.routes(family))
+    model = Fib.of(links, routes, routing.rules(route.family))
+    return all(map(model.takes, route.hops))
+
+
 def _suggest(
     node: RoutingSnapshot,
     way: _Way,
@@ -100,7 +115,10 @@ def _suggest(
     kept: Container[_Network],
     bad: Sequence[DecidedPart],
 ) -> list[SuggestedRoute]:
-    """Return routes for the bad parts of a CIDR, but none to the networks `kept`."""
+    """Return routes for the bad parts of a CIDR, but none to the networks `kept`.
+
+    It is empty if they would leave one of the parts as it is.
+    """
     firsts = [decided.part.first for decided in bad]
     sources = way.sources if node.by_source else ()
     new = [(source, node.lookup(firsts, sources=[source] * len(bad))) for source in sources]
@@ -109,27 +127,25 @@ def _suggest(
     for at, (part, _, offender) in enumerate(bad):
         # A rule decides before any table.
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
-            continue
+            return []
         answers: Sequence[Answer] = part.answers
         if is_same(node.decider(part.plain, 0), offender):
             # With the new route the kernel chooses another source, and a rule may select by that.
             answers = [(lookups[at], source) for source, lookups in new]
         resolves = all(is_same(node.decider(*fault), offender) for fault in node.faults(answers))
-        if resolves and part.first not in taken:
-            by_offender[offender].append((part.first, part.last))
+        if not resolves or part.first in taken:
+            return []
+        by_offender[offender].append((part.first, part.last))
     in_main = {(route.network, signature(route)) for route in main}
     routes: list[SuggestedRoute] = []
     for offender, ranges in by_offender.items():
         if (offender.network, signature(offender)) not in in_main:
             # Before the first rule, the kernel reports routes of table local as part of main, too.
-            continue
-        networks: list[Prefix] = []
-        for place in _cover(ranges, kept, address_bits(node.family)):
-            network = Prefix(node.family, *place)
-            # A config refuses some networks.
-            with suppress(ValueError):
-                destination(str(network))
-                networks.append(network)
+            return []
+        places = _cover(ranges, kept, address_bits(node.family))
+        networks = [Prefix(node.family, *place) for place in places]
+        if not all(map(_may_be_configured, networks)):
+            return []
         takes_from = tuple(filter(is_present, node.allowed.refused(offender)))
         routes += [
             SuggestedRoute(
@@ -143,6 +159,13 @@ def _suggest(
             for network in networks
         ]
     return sorted(routes, key=lambda route: Prefix.parse(route.destination))
+
+
+def _may_be_configured(network: Prefix) -> bool:
+    """Return False for a network that a config refuses."""
+    with suppress(ValueError):
+        return bool(destination(str(network)))
+    return False
 
 
 def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Container[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext, suppress
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -326,6 +327,11 @@ def prove_config(
         expected_devs=section.expected_devs or None,
         fabric=fabric,
     ).under(config)
+    if report.suggested_routes:
+        # Imported late: a node without findings does not need it.
+        from hostrouting.route_overlap.suggest import is_whole
+
+        report = report.without_chosen(partial(is_whole, routing))
     notes = [*late]
     # Likely mistakes in the section.
     for given in section.masked:

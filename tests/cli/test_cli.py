@@ -285,8 +285,9 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(
         ended = through_shell(">&-", *words)
         assert ended.returncode == status, ended.stderr
         assert "NoneType" not in ended.stderr
-    assert (
-        "the config on stdin is not JSON: it is empty" in through_shell("<&-", "check", "-").stderr
+    assert through_shell("<&-", "check", "-").stderr == (
+        "hostrouting: the config on stdin is empty; see the message of the command before the "
+        "pipe, or give the path of a config\n"
     )
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
 

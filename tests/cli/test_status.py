@@ -574,3 +574,76 @@ def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(
     answers = run_here("status"), on_mended("plan"), run_here("explain", "9.9.9.9")
     step = f"ip rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}"
     assert [answer.stdout.count(step) for answer in answers] == counts
+
+
+# --- a step is offered if it helps
+
+
+def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
+    """No routes help, since the node has an address of it: the cause and the command that removes
+    it are named, once, and `check --fix` is not.
+    """
+    expected = gated({"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"], "mode": "WARN"}})
+    assert on_stdin(expected, "apply").returncode == 0
+    host.routes.add_link("docker0", kind="bridge")
+    host.routes.add_address("docker0", "172.17.0.1/24")
+    command = "ip address del 172.17.0.1/24 dev docker0"
+    [sentence, *_, following] = run_here("status").stdout.splitlines()
+    assert sentence == (
+        "wrong: 172.17.0.0/16: overlap 172.17.0.0-172.17.0.0 by docker0 (172.17.0.0/24 dev docker0 "
+        f"proto kernel scope link src 172.17.0.1) and 3 more, no gate is held; run: {command}"
+    )
+    assert following == f"next: {command}"
+    assert on_stdin(expected, "apply").stdout.splitlines()[-1] == sentence
+    shown = run_here("check").stdout
+    assert shown.count(command) == 1
+    assert "staticRoutes" not in shown
+    assert "No route in the main table" not in shown
+    refused = run_here("check", "--fix")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1] == (
+        "The node's own address precedes any route: narrow expectedCidrs, or run: " + command
+    )
+    # What the pipe ends with.
+    assert on_stdin("", "apply").stderr == (
+        "hostrouting: the config on stdin is empty; see the message of the command before the "
+        "pipe, or give the path of a config\n"
+    )
+    host.routes.remove_address("docker0", "172.17.0.1/24")
+    assert run_here("status").stdout.startswith("right: ")
+
+
+def test_the_address_of_hardware_is_left_to_the_operator(host: FakeHost) -> None:
+    """Who removes it may be cut off."""
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    expected = gated({"routeOverlap": {"expectedCidrs": ["10.9.0.0/16"], "mode": "WARN"}})
+    assert on_stdin(expected, "apply").stdout.splitlines()[-1].endswith("; run: hostrouting check")
+    assert "remove it from its device, or narrow expectedCidrs." in run_here("check").stdout
+
+
+def test_the_warnings_of_check_are_those_of_apply_and_status(host: FakeHost) -> None:
+    """A default route that decides by its metric alone, and a router that does not answer: the node
+    is right, and may reach nothing.
+    """
+    host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
+    host.routes.delete_route(
+        next(r for r in host.routes.routes() if r.dev == "eth0" and not r.prefix_length)
+    )
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=100)
+    host.link_layer.mute.add(("ib0", "172.16.0.1"))
+    expected = gated({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
+    applied = on_stdin(expected, "apply")
+    silent = (
+        "172.16.0.1 dev ib0: does not answer, though the kernel has asked again just now: see the "
+        "router, and the link to it"
+    )
+    assert applied.stdout.splitlines()[-1] == (
+        f"right: no route is wanted, 172.16.8.0/22 leaves by ib0, no gate is held, {silent} and 1 "
+        "more; run: hostrouting check"
+    )
+    host.link_layer.mute.clear()
+    assert run_here("status").stdout.splitlines()[0] == (
+        "right: no route is wanted, 172.16.8.0/22 leaves by ib0, no gate is held, the IPv4 default "
+        "route by ib0: decides, by its metric, before that by eth0"
+    )

@@ -39,7 +39,7 @@ from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import default_routes
 from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
-from hostrouting.node.fix import fixed
+from hostrouting.node.fix import fixed, replaced
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.testing import FakeHost
@@ -287,8 +287,7 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     """The section that it prints has the routes of the config, too: pasted and applied, nothing is
     lost.
     """
-    wrong = {"destination": "172.16.8.0/22", "gateway": "172.16.0.9", "dev": "ib0"}
-    routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}, wrong]}
+    routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}]}
     config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
     ConfigureStaticRoutes(config, host=host).act(in_time())
     [line] = [
@@ -300,6 +299,44 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     assert fixed(in_time(), config, host) == pasted
     ConfigureStaticRoutes(pasted, host=host).act(in_time())
     assert check(host, pasted).overlap.ok
+
+
+@pytest.mark.parametrize("chosen", [{"gateway": "172.16.0.9", "dev": "ib0"}, {"dev": "ib0"}])
+def test_a_route_that_the_config_chooses_is_not_replaced(
+    host: FakeHost, chosen: dict[str, str]
+) -> None:
+    """Its device is up and its gateway on the link, so only its author knows what is right: it is
+    named, with both ways out.
+    """
+    arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
+    routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22", **chosen}]}
+    config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
+    ConfigureStaticRoutes(config, host=host).act(in_time())
+    report = check(host, config).overlap
+    words = " ".join(["172.16.8.0/22", *(["via 172.16.0.9"] * ("gateway" in chosen)), "dev ib0"])
+    assert report.suggested_routes == ()
+    assert report.advice == (
+        f"'{words}' is a route of the config, and stays: if it is right, name its device in "
+        "expectedDevs of routeOverlap; if not, correct it in staticRoutes."
+    )
+    assert fixed(in_time(), config, host) == (
+        f"no routes of a config make this node right:\n{report.verdict}\n{report.advice}"
+    )
+
+
+@pytest.mark.parametrize(("dev", "gateway"), [("eth0", "10.9.0.1"), ("eth7", "10.224.0.1")])
+def test_a_route_that_the_node_cannot_have_is_replaced(
+    host: FakeHost, dev: str, gateway: str
+) -> None:
+    """The node has moved to another network, or its device has another name."""
+    route = {"destination": "172.16.8.0/22", "gateway": gateway, "dev": dev}
+    config = config_of(staticRoutes={"enabled": True, "routes": [route]}, **OVERLAP)
+    after = fixed(in_time(), config, host)
+    assert isinstance(after, HostRoutingConfig)
+    assert next(replaced(config, after)) == (
+        f"staticRoutes: '172.16.8.0/22 via {gateway} dev {dev}' is replaced by "
+        "'172.16.8.0/22 via 10.224.0.1 dev eth0'"
+    )
 
 
 @pytest.mark.parametrize("hiding", [{"kind": "blackhole"}, {"dev": "ib0"}])

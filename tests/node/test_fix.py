@@ -7,11 +7,12 @@ from operator import itemgetter
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import kernel_of, needs_kernel, uplink
 from support.overlap_worlds import CIDRS, World, worlds
 from support.patience import in_time
 
@@ -21,6 +22,7 @@ from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_rou
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 
 
 @st.composite
@@ -85,6 +87,9 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
         assert fixed(in_time(), HostRoutingConfig.from_mapping(found.to_mapping()), host) == found
     elif "cannot be added" not in found:
         assert not report.ok
+        # A route that names its device or gateway stays, wherever it leads.
+        if report.chosen_routes:
+            return
         # No route is to take the node's own addresses, or a place of the kernel's. Of a fabric too
         # much may be found.
         is_local = fabric.networks or any(finding.kind == "local" for _, finding in report.findings)
@@ -130,3 +135,36 @@ def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
     with KernelNode.made() as node:
         case[0].arrange(node)
         judge(node, case[1])
+
+
+def by_another_router(host: FakeHost, *, carrier: bool = True) -> HostRoutingConfig:
+    """Let expected addresses leave by a router on eth1, and return a config that expects eth0."""
+    uplink(host.routes)
+    host.routes.add_link("eth1", carrier=carrier)
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    arrange(host.routes, "172.16.8.0/22 via 10.9.0.1 dev eth1")
+    section = {"expectedCidrs": ["172.16.8.0/22"]}
+    return HostRoutingConfig.from_mapping({"routeOverlap": section})
+
+
+def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
+    """The default route leads to it, so the proof would be right, and the node would reach nothing."""
+    host = FakeHost()
+    config = by_another_router(host)
+    host.link_layer.mute.add(("eth0", "10.224.0.1"))
+    assert fixed(in_time(), config, host) == (
+        "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142' would make the proof right, but "
+        "10.224.0.1 dev eth0 does not answer, and 10.9.0.1 dev eth1, by which its addresses leave "
+        "now, does: see the router, or name eth1 in expectedDevs of routeOverlap"
+    )
+
+
+@pytest.mark.parametrize("carrier", [True, False])
+def test_where_both_are_silent_the_default_route_counts(*, carrier: bool) -> None:
+    """Nothing is lost by it; nor where the old device has no carrier."""
+    host = FakeHost()
+    config = by_another_router(host, carrier=carrier)
+    host.link_layer.mute.add(("eth0", "10.224.0.1"))
+    if carrier:
+        host.link_layer.mute.add(("eth1", "10.9.0.1"))
+    assert isinstance(fixed(in_time(), config, host), HostRoutingConfig)

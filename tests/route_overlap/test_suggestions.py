@@ -23,15 +23,25 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
     """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that
     this is unsafe.
     """
-    report = prove(node, "172.16.0.0/16")
+    node.insert_route(Route.parse("172.18.0.0/16", dev="ib0", protocol=2))
+    report = prove(node, "172.18.0.0/16")
     warning = (
-        "172.16.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
+        "172.18.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
         "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
     )
     assert [(route.destination, route.warning) for route in report.suggested_routes] == [
-        ("172.16.0.0/17", warning),
-        ("172.16.128.0/17", warning),
+        ("172.18.0.0/17", warning),
+        ("172.18.128.0/17", warning),
     ]
+
+
+def test_nothing_is_suggested_beside_an_address_that_no_route_resolves(node: MemoryBackend) -> None:
+    """With routes for the rest, the CIDR would still be wrong: the node itself has the address."""
+    node.add_address("ib0", "10.96.0.9/24")
+    report = prove_egress(node, ["10.96.0.0/24", "172.16.8.0/22"])
+    kinds = [finding.kind for _, finding in report.findings]
+    assert kinds == ["overlap", "local", "overlap", "overlap"]
+    assert [route.destination for route in report.suggested_routes] == ["172.16.8.0/22"]
 
 
 def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
@@ -64,17 +74,19 @@ def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
     report = prove(node, "10.96.0.10/32")
     assert shapes(report) == [("overlap", "10.96.0.10", "10.96.0.10", "ib0")]
     assert report.suggested_routes == ()
-    node.insert_route(Route.parse("172.16.0.0/16", dev="ib0", protocol=3), verb="prepend")
-    assert len(prove(node, "172.16.0.0/16").suggested_routes) == 2
+    node.insert_route(Route.parse("172.18.0.0/16", dev="ib0", protocol=2))
+    node.insert_route(Route.parse("172.18.0.0/16", dev="ib0", protocol=3), verb="prepend")
+    assert len(prove(node, "172.18.0.0/16").suggested_routes) == 2
 
 
 def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> None:
-    """The whole address space is taken in halves, and there is no route to multicast."""
+    """There is no route to multicast, and none to the whole address space."""
     remove_default(node)
     arrange(node, "default dev ib0", "default via 10.224.0.1 dev eth0 metric 9")
-    [report, other] = prove_egress(node, ["0.0.0.0/0", "224.0.0.0/4"], expected_devs=["eth0"]).cidrs
-    assert {"0.0.0.0/1", "128.0.0.0/1"} <= {route.destination for route in report.suggested_routes}
-    assert other.suggested_routes == ()
+    cidrs = ["64.0.0.0/3", "0.0.0.0/0", "224.0.0.0/4"]
+    [report, *others] = prove_egress(node, cidrs, expected_devs=["eth0"]).cidrs
+    assert [route.destination for route in report.suggested_routes] == ["64.0.0.0/3"]
+    assert [other.suggested_routes for other in others] == [(), ()]
 
 
 def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend) -> None:
@@ -109,7 +121,7 @@ def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBacken
 
 def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
     """The first of it: all else there is decided by more specific routes that are fine."""
-    node.add_address("ib0", "10.96.0.4/24")
+    node.insert_route(Route.parse("10.96.0.0/24", dev="ib0", protocol=2))
     for inner in "129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26":
         arrange(node, f"10.96.0.{inner} via 10.224.0.1 dev eth0")
     destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
