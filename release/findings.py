@@ -172,6 +172,12 @@ OF_THE_NODE: Final = (
         "name the right device in `expectedDevs`",
     ),
     Kind(
+        "moved-exit",
+        "warning",
+        "another default route decides than when an apply found the node right, and the earlier exit still works",
+        "one of its two commands: delete that route, or name the earlier device in `expectedDevs`",
+    ),
+    Kind(
         "fallback-by-fabric",
         "warning",
         "a learned default route by a wrong device decides as soon as the better gateway fails",

@@ -89,6 +89,10 @@ class Deployment:
         """Return the config in force when the outermost run began; None without a readable one."""
         return config_over(self._earlier, new)
 
+    def replace_parts(self, parts: Sequence[Part]) -> None:
+        """Install these parts, of the same units, once the planned proof is known."""
+        self._parts = parts
+
     def install(self, ctx: Context) -> None:
         """Install the boot files."""
         self._files = self._files or self._boot.recorded(ctx)

@@ -7,9 +7,10 @@ meaning of each state on the disk.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -17,11 +18,13 @@ from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import read_json
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from hostrouting.host import FileStore, Host
+    from hostrouting.net.exits import Exits
     from phases import Context
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
@@ -50,6 +53,9 @@ class Intent(NamedTuple):
     config: HostRoutingConfig
     #: Attributes of the config.
     kept: frozenset[str] = frozenset()
+    #: By which device each family leaves, while the config names no `expectedDevs`; None leaves the
+    #: installed ones.
+    exits: Exits | None = None
 
     @property
     def file(self) -> BootFile:
@@ -63,7 +69,8 @@ class Intent(NamedTuple):
         damaged, so that the kept sections are unknown, it stays as it is: a config without them
         would remove routes.
         """
-        text = _text(self.config)
+        exits = installed_exits(installed) if self.exits is None else self.exits
+        text = _with_exits(self.config, exits)
         # The proof and the units that it waits for belong together.
         names = self.kept - {"after"} | ({"after"} if "route_overlap" in self.kept else set())
         if names and installed != text:
@@ -74,7 +81,7 @@ class Intent(NamedTuple):
                 return installed
             kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in names}
             whole = attrs.evolve(self.config, **kept)
-            return _text(whole) if whole.asks else None
+            return _with_exits(whole, exits) if whole.asks else None
         return text if self.config.asks else None
 
 
@@ -107,7 +114,7 @@ def first_intent(ctx: Context, host: Host) -> bytes | None:
 def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:
     """Return the config of the file that a new config is installed over; None if it is damaged."""
     # To read 10,000 routes takes longer than to write them.
-    if content == _text(new):
+    if content == _with_exits(new, installed_exits(content)):
         return new
     with suppress(InvalidConfigError):
         return _config_of(content)
@@ -147,6 +154,58 @@ def mode_of(content: bytes | None) -> OverlapMode:
     """
     overlap = (_config_of(content) or HostRoutingConfig()).route_overlap
     return overlap.mode if overlap.cidrs else OverlapMode.WARN
+
+
+def exits_under(config: HostRoutingConfig, files: FileStore) -> Exits:
+    """Return the exits that the last right apply has pinned; none if the config names devices.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> exits_under(HostRoutingConfig(), FakeHost().files)
+    {}
+    """
+    return {} if config.route_overlap.expected_devs else installed_exits(files.read(INTENT_PATH))
+
+
+@lru_cache(maxsize=1)
+def installed_exits(content: bytes | None) -> Exits:
+    """Return the exits in the content of the file; an unreadable one has none.
+
+    >>> from hostrouting.net.addresses import IPV4
+    >>> installed_exits(b'{"hostRouting": {}, "pinnedExits": {"IPv4": "eth0"}}') == {IPV4: "eth0"}
+    True
+    """
+    import json  # most nodes name their devices, or have pinned nothing
+
+    # To parse a file with 10,000 routes takes 20 ms.
+    found = re.search(rb'"pinnedExits"\s*:\s*(\{[^{}]*\})', content or b"")
+    exits: Any = {}
+    with suppress(ValueError):
+        exits = json.loads(found[1]) if found else {}
+    named = {family: exits.get(name) for family, name in FAMILY_NAMES.items()}
+    return {
+        family: dev for family, dev in named.items() if isinstance(dev, str) and is_device_name(dev)
+    }
+
+
+def _with_exits(config: HostRoutingConfig, exits: Exits) -> bytes:
+    """Return the text of a config, and beside it the exits if it names no devices."""
+    text = _text(config)
+    if config.route_overlap.expected_devs or not exits:
+        return text
+    return text.removesuffix(b"}\n") + f", {_member(exits)}}}\n".encode()
+
+
+def _member(exits: Exits) -> str:
+    import json
+
+    named = {FAMILY_NAMES[family]: dev for family, dev in sorted(exits.items())}
+    return f'"pinnedExits": {json.dumps(named)}'
+
+
+def exits_evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the part of the file that a record needs for the pinned exits."""
+    if exits := installed_exits(files.read(INTENT_PATH)):
+        yield INTENT_PATH, f"{{{_member(exits)}}}".encode()
 
 
 # `Watch` reads it before each repair, and it hardly ever changes.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting import __version__
-from hostrouting.boot import installed_checksum, read_intent
+from hostrouting.boot import exits_evidence, installed_checksum, read_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.fib import Fib
@@ -19,7 +19,7 @@ from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.mappings import Form, typed
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute, default_routes
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.task import announced_fabric
@@ -142,6 +142,7 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
     own = [
         route.network for route in routes if (route.table, route.kind) == (LOCAL_TABLE, "local")
     ][:1]
+    gateways = {hop.gateway for route in default_routes(routes) for hop in route.hops}
     is_main = [answer.route.table == MAIN_TABLE for answer in routing.lookup(own) if answer.route]
     config = None
     with suppress(InvalidConfigError):
@@ -154,14 +155,20 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
         tool=__version__,
         config=config,
         checksum=installed_checksum(host.files),
-        devices=tuple(device._replace(neighbours=()) for device in routing.links()),
+        devices=tuple(
+            device._replace(
+                neighbours=(), failed=tuple(hop for hop in device.failed if hop in gateways)
+            )
+            for device in routing.links()
+        ),
         rules=tuple(rule for family in families for rule in routing.rules(family)),
         routes=routes,
         # While they are one, both tables have its name.
         merged=all(is_main),
         fabric=announced_fabric(ctx, "auto", host),
         lines=tuple(
-            Line(path, line.decode(errors="surrogateescape")) for path, line in evidence(host.files)
+            Line(path, line.decode(errors="surrogateescape"))
+            for path, line in (*evidence(host.files), *exits_evidence(host.files))
         ),
     )
 

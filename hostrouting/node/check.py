@@ -18,6 +18,7 @@ from hostrouting.boot import (
     Boot,
     Intent,
     config_over,
+    exits_under,
     held_gates,
     held_since,
     is_refused_now,
@@ -385,7 +386,8 @@ class _Look:
         return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 
     def _files(self, ctx: Context) -> _Findings:
-        parts = (*boot_parts(self.config), Intent(config=self.config))
+        exits = exits_under(self.config, self.host.files)
+        parts = (*boot_parts(self.config, exits), Intent(config=self.config))
         return map(_boot_file, self.boot.drift(ctx, *parts))
 
     def _exposed(self, _ctx: Context) -> _Findings:

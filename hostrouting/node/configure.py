@@ -21,6 +21,7 @@ from hostrouting.boot import (
     Part,
     config_over,
     deploying,
+    exits_under,
 )
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
@@ -54,6 +55,7 @@ from phases import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.net.exits import Exits
     from hostrouting.node.check import NodeReport
 
     _T = TypeVar("_T", bound=NodeTask)
@@ -92,7 +94,7 @@ class _Pipeline(NamedTask, ABC):
         # The scripts, units and gates of the pair, and the intent.
         self._files = task(
             "install-boot-files",
-            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
+            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx, self._pins(ctx))),
             records=True,
             # Without it no gate is held.
             proves=config.route_overlap.mode is OverlapMode.STRICT,
@@ -163,14 +165,24 @@ class _Pipeline(NamedTask, ABC):
             raise HostRoutingError(f"a task of {self.name} runs only within it: execute the whole")
         return self._current
 
-    def _parts(self, ctx: Context) -> list[Part]:
+    def _pins(self, ctx: Context) -> Exits | None:
+        """Return the exits that a run would pin; None leaves those that are installed."""
+        ctx.check()
+        return None
+
+    def _parts(self, ctx: Context, pins: Exits | None = None) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
-        pair = zip((self._routes, self._check), boot_parts(self._config), strict=True)
+        if not self._host.is_live:
+            # An image may boot on another node.
+            pins = {}
+        exits = exits_under(self._config, self._host.files) if pins is None else pins
+        parts = boot_parts(self._config, exits)
+        pair = zip((self._routes, self._check), parts, strict=True)
         with_unit = (self._routes, self._check, probe_task(), watch_task())
         kept = frozenset(whole.section for whole in with_unit if ctx.skips(whole))
         return [
             *(part for live, part in pair if not ctx.skips(live)),
-            Intent(config=self._config, kept=kept),
+            Intent(config=self._config, kept=kept, exits=pins),
         ]
 
 
@@ -284,6 +296,12 @@ class Configure(_Pipeline):
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
             return forecaster.planned(*self._planned(ctx))
 
+    def _pins(self, ctx: Context) -> Exits | None:
+        section = self._config.route_overlap
+        if ctx.skips(self._check) or section.expected_devs or not section.cidrs:
+            return None
+        return self.forecast(ctx).exits(force=self._force)
+
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
         if self._config.given is not None:
@@ -353,6 +371,7 @@ class Configure(_Pipeline):
             earlier=earlier,
             force=self._force,
             logger=self._log,
+            pin=lambda exits: self._run.replace_parts(self._parts(ctx, exits)),
         )
         if proof is None:
             return None
@@ -387,8 +406,9 @@ class ConfigureLive(Configure):
     def _arranged(self) -> tuple[Task, ...]:
         return self._live_half(self._routes), self._live_half(self._check)
 
-    def _parts(self, ctx: Context) -> list[Part]:
+    def _parts(self, ctx: Context, pins: Exits | None = None) -> list[Part]:
         ctx.check()
+        del pins  # nothing is installed
         return []
 
     def _do_all(self, *works: _Work) -> None:

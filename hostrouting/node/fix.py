@@ -15,9 +15,10 @@ from hostrouting.static_routes.forecast import Forecaster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.net.addresses import Address
+    from hostrouting.net.exits import Exits
     from phases import Context
 
     _Hop: TypeAlias = tuple[str | None, Address | None]
@@ -35,7 +36,14 @@ def fixed(
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
-    if not check_now(ctx, config, host, seconds=seconds).is_proven:
+    now = check_now(ctx, config, host, seconds=seconds)
+    if now.moved_exits:
+        # It was right by the device that the last right apply has pinned, and that still works.
+        pinned = dict.fromkeys(move.before for move in now.moved_exits)
+        section = attrs.evolve(config.route_overlap, expected_devs=(*pinned,))
+        routes = _by_pinned({move.family: move.before for move in now.moved_exits}, config)
+        config = attrs.evolve(config, route_overlap=section, static_routes=routes)
+    if not now.is_proven:
         accepted = ConfigureStaticRoutes(config, host=host).accepted()
         config = attrs.evolve(config, static_routes=accepted)
     report, reason = None, "no routes of a config make this node right"
@@ -53,6 +61,18 @@ def fixed(
         reason = "no routes of a config make this node right; with those that help"
         config = attrs.evolve(config, static_routes=report.merged_routes)
     return f"{reason}:\n{report}"
+
+
+def _by_pinned(exits: Exits, config: HostRoutingConfig) -> StaticRoutesConfig:
+    """Return the routes with the device that completes them now, for a config that pins none."""
+    section = config.static_routes
+    routes = [
+        attrs.evolve(route, dev=exits[route.family])
+        if route.family in exits and route.dev is None and route.gateway is None
+        else route
+        for route in section.routes
+    ]
+    return attrs.evolve(section, routes=tuple(routes))
 
 
 def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:

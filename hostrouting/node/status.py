@@ -61,7 +61,7 @@ class NodeStatus(NoTruth):
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
         overlap = self.report.overlap
-        causes = [f"{rule.subject} {rule.reason}" for rule in overlap.lost_rules]
+        causes = [f"{cause.subject} {cause.reason}" for cause in overlap.causes]
         causes += overlap.lines()
         causes += [
             f"{finding.subject}: {finding.reason}"
@@ -89,7 +89,7 @@ class NodeStatus(NoTruth):
         if not self.live or (overlap.ok and not self._severe and not self.report.not_asked):
             return None
         # Of a node that is right the sentence names the first warning.
-        for finding in overlap.lost_rules or (self._named[:1] if self.report.ok else ()):
+        for finding in overlap.causes or (self._named[:1] if self.report.ok else ()):
             if finding.command:
                 return finding.command
         # A route that waits for a default route has another step first: `check` names it.
@@ -216,7 +216,8 @@ def node_status(
         "proof": proof or "no CIDR is expected",
         "gates": _first(held) if held else broken or known("held", "no gate is held"),
     }
-    is_fixable = bool(report.overlap.suggested_routes) and _is_fixable(ctx, config, host)
+    has_remedy = bool(report.overlap.suggested_routes or report.overlap.moved_exits)
+    is_fixable = has_remedy and _is_fixable(ctx, config, host)
     return NodeStatus(report, live if host.is_live else {}, facts, gates, is_fixable)
 
 

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix, format_address, is_network
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    IPV4,
+    IPV6,
+    Prefix,
+    format_address,
+    is_device_name,
+    is_network,
+)
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     TABLE_NAMES,
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
+    from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.announced import Announcement
     from phases import Context
 
@@ -57,6 +66,7 @@ def prove_egress(
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
     expected_devs: Sequence[str] | None = None,
     fabric: Fabric | None = None,
+    pinned: Exits | None = None,
 ) -> OverlapReport:
     """Prove that every address of `cidrs` leaves by an expected device, or an allowed one.
 
@@ -65,9 +75,10 @@ def prove_egress(
     A network in `expected_devs` stands for the device of a default route with an address in it.
     `expected_devs=None` means the devices of the default route; without one, every address is a
     finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
-    does (see `expected_exit`). An address that will leave by an announced `fabric` is a finding,
-    too. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
-    to answer.
+    does (see `expected_exit`). Where a default route has moved the exit from the `pinned` device of
+    a family, the report says so (see `MovedExit`). An address that will leave by an announced
+    `fabric` is a finding, too. It changes nothing and needs no privilege. It raises `BackendError`
+    if the kernel refuses to answer.
     """
     require_lists(cidrs=cidrs, allowed_devs=allowed_devs, expected_devs=expected_devs)
     if not isinstance(fabric, Fabric | None):
@@ -79,6 +90,8 @@ def prove_egress(
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         snapshot = RoutingSnapshot(node, family)
         snapshot.allowed = allowed_devices(snapshot, allowed_devs, expected_devs)
+        if pinned and expected_devs is None:
+            snapshot.moved = snapshot.moved_from(pinned)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             # Imported late: few nodes announce a fabric.
             from hostrouting.route_overlap.announced import Announced
@@ -91,6 +104,8 @@ def prove_egress(
         notes = lost_rule_findings(snapshot)
         if family == IPV4 and cidrs and expected_devs is None:
             notes += _ambiguous_exits(snapshot.defaults)
+        if snapshot.moved:
+            notes = [snapshot.moved.note, *notes]
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
         reports.append(_prove(snapshot, own, notes))
     return joined(reports, map(str, prefixes))
@@ -149,7 +164,8 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         bad.append([DecidedPart(part, of[0], node.decider(*of)) for part, of in faults if of])
     carriers = allowed.carriers
     exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
-    if any(bad):
+    # A route by the gateway of another exit is no remedy while the pinned one works.
+    if any(bad) and not node.moved:
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
 
@@ -194,6 +210,8 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
             *(sorted(node.announced.members) if node.announced else ()),
         ),
         expected_devs=tuple(expected_devs),
+        exits=tuple((node.family, dev) for dev in _exit(allowed)),
+        moved_exits=(node.moved,) if node.moved else (),
         without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
         notes=notes,
@@ -207,6 +225,12 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
             for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)
         ),
     )
+
+
+def _exit(allowed: AllowedDevices) -> Sequence[str]:
+    """Return the one device by which expected addresses leave, if it is one, with a plain name."""
+    [dev] = allowed.expected if len(allowed.expected) == 1 else [""]
+    return [dev] if dev in allowed.carriers and is_device_name(dev) else []
 
 
 def allowed_devices(
@@ -259,6 +283,8 @@ def _finding(
     kind = group[0].kind
     if kind == "overlap" and not (wrong and allowed.expected):
         kind = "dead-end" if allowed.expected else "unknown-exit"
+    dev = next(iter(wrong or refused), None)
+    is_moved = bool(node.moved and (kind, dev) == ("overlap", node.moved.before))
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.
     deciders = (
@@ -268,7 +294,8 @@ def _finding(
         kind=kind,
         command=_removal(node, part.first) if kind == "local" else None,
         devs=answer.route.devs if answer.route else (),
-        dev=next(iter(wrong or refused), None),
+        dev=dev,
+        cause="moved-exit" if is_moved else None,
         route="; ".join(dict.fromkeys(deciders)) or None,
     )
 

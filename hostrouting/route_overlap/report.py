@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.base.findings import NodeFinding
+    from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.parts import Kind
 
 #: The fields that are shown only if they have a value.
 _OPTIONAL: Final = frozenset(
-    {"warning", "configured_routes", "name", "network", "source", "own", "command"}
+    {"warning", "configured_routes", "name", "network", "source", "own", "command", "cause"}
 )
+#: The notes that are shown with the steps.
+_CAUSES: Final = frozenset({"lost-rule", "several-exits", "moved-exit"})
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",
@@ -62,7 +65,7 @@ class Finding(LightValue):
     fabric once its `network`, which `source` announces, is connected; no route takes the addresses
     `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
     or rule, as `ip` prints it; None if there is none. `command` removes a `local` address from a
-    virtual device.
+    virtual device. `cause` is `moved-exit` if they leave by the pinned device: see `MovedExit`.
     """
 
     kind: Kind
@@ -75,6 +78,7 @@ class Finding(LightValue):
     source: str | None = None
     own: tuple[str, ...] = ()
     command: str | None = None
+    cause: str | None = None
 
     @property
     def is_own(self) -> bool:
@@ -182,7 +186,7 @@ class CidrReport(LightValue):
         """True if a route could resolve some findings, but none in the main table does."""
         if self.suggested_routes or self.configured_routes or self.chosen_routes:
             return False
-        if any(finding.command for finding in self.findings):
+        if any(finding.command or finding.cause for finding in self.findings):
             return False
         return any(
             finding.kind not in {"local", "dead-end"} and not finding.is_own
@@ -202,6 +206,10 @@ class OverlapReport(LightValue, NoTruth):
     #: some.
     expected_devs: tuple[str, ...] = ()
     cidrs: tuple[CidrReport, ...] = ()
+    #: The one expected device by which the addresses of a family leave, if it is one.
+    exits: tuple[tuple[int, str], ...] = ()
+    #: The moves of exits from the devices that the last right apply has pinned.
+    moved_exits: tuple[MovedExit, ...] = ()
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
     #: The families of which it is unknown by which devices their addresses should leave.
@@ -242,9 +250,10 @@ class OverlapReport(LightValue, NoTruth):
         return [note.text for note in self.notes if note.severity == "error"]
 
     @property
-    def lost_rules(self) -> list[NodeFinding]:
-        """The notes on built-in rules that are gone, if addresses leave wrong."""
-        return [note for note in self.notes if note.kind == "lost-rule" and not self.is_proven]
+    def causes(self) -> list[NodeFinding]:
+        """The notes on moved exits and on built-in rules that are gone, if addresses are wrong."""
+        kinds = {"lost-rule", "moved-exit"}
+        return [note for note in self.notes if note.kind in kinds and not self.is_proven]
 
     @property
     def findings(self) -> tuple[tuple[str, Finding], ...]:
@@ -335,11 +344,13 @@ class OverlapReport(LightValue, NoTruth):
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""
+        moves = [move.to_mapping() for move in self.moved_exits]
         return {
             "ok": self.ok,
             **({} if mode is None else {"mode": str(mode)}),
             "expected_devs": list(self.expected_devs),
             "cidrs": [report.to_mapping() for report in self.cidrs],
+            **({"moved_exits": moves} if moves else {}),
         }
 
     def lines(self) -> list[str]:
@@ -471,7 +482,7 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 def _ways_out(report: OverlapReport) -> Iterator[str]:
     import shlex  # a node that is right needs no advice
 
-    yield from (note.text for note in report.notes if note.kind in {"lost-rule", "several-exits"})
+    yield from (note.text for note in report.notes if note.kind in _CAUSES)
     for dev in report.down_devs:
         yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
     present = [

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
+from hostrouting.net.exits import working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     Lookup,
     ObservedRoute,
+    default_route,
     default_routes,
     place,
     preference,
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
+    from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
+    from hostrouting.route_overlap.exits import MovedExit
 
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 Answer: TypeAlias = "tuple[Lookup, int]"
@@ -116,6 +120,7 @@ class RoutingSnapshot:
         #: Empty, unless a proof sets them.
         self.allowed: AllowedDevices = AllowedDevices()
         self.announced: Announced | None = None
+        self.moved: MovedExit | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
         #: The IPv6 routes that the kernel passed over; see `candidates`.
@@ -150,6 +155,22 @@ class RoutingSnapshot:
         near = {address >> shift for address in addresses}
         # By position, which is faster than by name: this line reads every route of a full table.
         return [route for route in self.routes if route[0] >> shift in near or route[1] < 16]
+
+    def moved_from(self, pinned: Exits) -> MovedExit | None:
+        """Return the move of the exit from its pinned device, if that still works."""
+        expected, dev = self.allowed.expected, pinned.get(self.family)
+        if dev is None or not expected or dev in expected:
+            return None
+        if not working({self.family: dev}, self.links, self.defaults):
+            return None
+        decides = default_route(self.defaults)
+        if self.family == IPV6 and (decides is None or decides.devs != tuple(expected)):
+            # It should leave by the device of IPv4.
+            decides = default_route(self.backend.routes())
+        # Imported late: an exit hardly ever moves.
+        from hostrouting.route_overlap.exits import MovedExit
+
+        return MovedExit(family=self.family, before=dev, after=tuple(expected), route=decides)
 
     def holders(self, network: str) -> list[str]:
         """Return the devices for which a network in `expectedDevs` may stand.

@@ -24,6 +24,7 @@ from hostrouting.boot import (
     RecordedFiles,
     config_over,
     deploying,
+    exits_under,
 )
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.config.rules import expected_cidr
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
+    from hostrouting.net.exits import Exits
     from hostrouting.net.routes import ObservedRoute
 
 _logger = logging.getLogger(__name__)
@@ -300,7 +302,7 @@ def prove_now(
     config: HostRoutingConfig, fabric: Fabric, host: Host, late: Sequence[NodeFinding] = ()
 ) -> OverlapReport:
     """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units."""
-    report = prove_config(config, fabric, host.routes, late)
+    report = prove_config(config, fabric, host.routes, late, exits_under(config, host.files))
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
     learned: tuple[ObservedRoute, ...] = ()
@@ -316,7 +318,11 @@ def prove_now(
 
 
 def prove_config(
-    config: HostRoutingConfig, fabric: Fabric, routing: Routing, late: Sequence[NodeFinding] = ()
+    config: HostRoutingConfig,
+    fabric: Fabric,
+    routing: Routing,
+    late: Sequence[NodeFinding] = (),
+    pinned: Exits | None = None,
 ) -> OverlapReport:
     """Prove the expected CIDRs of a config, on a machine or a model."""
     section = config.route_overlap
@@ -326,6 +332,7 @@ def prove_config(
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
         fabric=fabric,
+        pinned=pinned,
     ).under(config)
     if report.suggested_routes:
         # Imported late: a node without findings does not need it.

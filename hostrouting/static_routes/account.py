@@ -10,6 +10,7 @@ import attrs
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
+from hostrouting.net.exits import Exits, working
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     PROTOCOL_NAMES,
@@ -25,10 +26,12 @@ from hostrouting.net.routes import (
 )
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
+    Resolution,
     Routes,
     Unresolved,
     owned_in,
     present_in,
+    resolve,
 )
 from phases import Change
 
@@ -51,6 +54,14 @@ def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedR
     if any(route.family == IPV6 for route in wanted):
         return [*routes, *routing.routes(IPV6)]
     return [*routes, *routing.routes_of(OUR_PROTOCOL, IPV6)]
+
+
+def resolved(
+    routes: Sequence[StaticRoute], observed: Routes, routing: RouteBackend, pinned: Exits
+) -> Resolution:
+    """Complete routes from the default routes in `observed`, by the pinned exits that work."""
+    exits = working(pinned, routing.links(), observed) if pinned else {}
+    return resolve(routes, observed, exits)
 
 
 # --- records

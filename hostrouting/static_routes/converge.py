@@ -11,6 +11,7 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from hostrouting.boot import INTENT_PATH, installed_exits
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
@@ -20,10 +21,11 @@ from hostrouting.static_routes.account import (
     described,
     explain,
     read,
+    resolved,
     why_merged,
     with_routes,
 )
-from hostrouting.static_routes.reconcile import Reconciliation, Routes, reconcile, resolve
+from hostrouting.static_routes.reconcile import Reconciliation, Routes, reconcile
 
 if TYPE_CHECKING:
     import logging
@@ -166,7 +168,8 @@ def repair(
     Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
     device or an address waits: its place stays as it is, too.
     """
-    resolution = resolve(routes, observed)
+    exits = installed_exits(host.files.read(INTENT_PATH))
+    resolution = resolved(routes, observed, host.routes, exits)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:

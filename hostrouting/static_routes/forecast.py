@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+from hostrouting.boot import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
     from hostrouting.fib import Fib
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
+    from hostrouting.net.exits import Exits
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
 
 
 _WORSE = "refused, since these addresses leave right without this config, and would not with it:"
+_MOVED = "refused, since the node would leave by another device than when it was right last:"
+_WITHOUT = "this leaves right without this config: %s"
 _FORCE = "correct the config, or use --force if this is meant"
 _FIRST = "keep their routes in a first apply that drops only their proof"
 
@@ -54,10 +58,11 @@ class Section(NamedTuple):
     fabric: Fabric
     late: Sequence[NodeFinding] = ()
     is_dropped: bool = False
+    pinned: Exits | None = None
 
     def prove(self, routing: Routing) -> OverlapReport:
         """Return the proof on a machine or a model."""
-        return prove_config(self.config, self.fabric, routing, self.late)
+        return prove_config(self.config, self.fabric, routing, self.late, self.pinned)
 
 
 class Worse(NamedTuple):
@@ -65,11 +70,12 @@ class Worse(NamedTuple):
 
     #: That of their section, after the changes.
     report: OverlapReport
-    #: The finding, as in a marker.
+    #: The finding, as in a marker; or the move of an exit.
     finding: str
     #: The most specific change around it, "" for none.
     change: str
     section: Section
+    is_move: bool = False
 
     @property
     def is_refused(self) -> bool:
@@ -91,6 +97,17 @@ class Forecast(NamedTuple):
     worse: tuple[Worse, ...] = ()
     #: Why the proof is missing.
     undecided: str = ""
+
+    def exits(self, *, force: bool = False) -> Exits | None:
+        """Return the exits that an apply pins; None leaves those that are installed.
+
+        One that works moves only if that is forced.
+        """
+        report = self.report
+        if report is None or not (report.cidrs and report.is_proven):
+            return None
+        moves = () if force else report.moved_exits
+        return dict(report.exits) | {move.family: move.before for move in moves}
 
     @property
     def is_refused(self) -> bool:
@@ -127,7 +144,7 @@ class Forecast(NamedTuple):
         if self.report is not None and self.report.verdict:
             yield f"after apply: {self.report.verdict}"
             yield from self.report.refusals
-            yield from (note.text for note in self.report.lost_rules)
+            yield from (note.text for note in self.report.causes)
         for line in self.worse:
             yield f"worse than now: {line}"
         if self.is_refused:
@@ -164,7 +181,8 @@ class Forecaster:
                 return fabric
             return announced_fabric(ctx.child(timeout=0), setting, host)
 
-        self._sections = [Section(config, fabric_of(config), unready_units(ctx, config, host))]
+        late, exits = unready_units(ctx, config, host), exits_under(config, host.files)
+        self._sections = [Section(config, fabric_of(config), late, pinned=exits)]
         if dropped := left_unproven(earlier, config):
             self._sections.append(Section(dropped, fabric_of(dropped), is_dropped=True))
         self._before: list[OverlapReport] = []
@@ -211,7 +229,8 @@ class Forecaster:
         queried.
         """
         if not changes and not stuck:
-            return Forecast(self._before[0] if self._before else self.look())
+            report = self._before[0] if self._before else self.look()
+            return Forecast(report, tuple(self._moves(report)))
         # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
         added = {change: change.after for change in changes if change.after}
         gateways = [route.gateway.family for route in added.values() if route.gateway]
@@ -239,9 +258,19 @@ class Forecaster:
         try:
             reports = self._prove(model)
             worse = self._worse(self._prove(was), reports, was, model, changes)
-            return Forecast(reports[0], tuple(worse))
+            return Forecast(reports[0], (*worse, *self._moves(reports[0])))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
+
+    def _moves(self, report: OverlapReport) -> Iterator[Worse]:
+        """Yield each exit that would be pinned anew, though the earlier one works.
+
+        Where the proof is wrong, nothing is pinned.
+        """
+        for move in report.moved_exits:
+            if report.is_proven and move.family in dict(report.exits):
+                reason = f"{move.subject} {move.reason}; {move.step}"
+                yield Worse(report, reason, "", self._sections[0], is_move=True)
 
     def now(self) -> Forecast:
         """Return the proof of now; worse are the findings that the changes of the run cause."""
@@ -293,13 +322,14 @@ def prove_before(
     earlier: HostRoutingConfig | None,
     force: bool,
     logger: logging.Logger,
+    pin: Callable[[Exits | None], None] | None = None,
 ) -> Callable[[str], None] | None:
     """Refuse planned changes that make the node worse; return the proof for after them.
 
     Under STRICT either raises `WorseRoutingError` unless `force` is set; under WARN the findings
     are logged, and the step is degraded. The mode is that of the section that counts an address:
     the config's, or, if the config drops the address, that of the `earlier` config. None for an
-    image, and where nothing is expected.
+    image, and where nothing is expected. `pin` receives the exits to install.
     """
     if not host.is_live:
         return None
@@ -309,14 +339,16 @@ def prove_before(
         if forecast.is_refused and not force:
             dropped = any(each.is_refused and each.section.is_dropped for each in worse)
             step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
-            lines = [_WORSE, *map(str, worse), f"{state}; {step}"]
+            reason = _MOVED if all(each.is_move for each in worse) else _WORSE
+            lines = [reason, *map(str, worse), f"{state}; {step}"]
             report = next(each.report for each in worse if each.is_refused)
             raise WorseRoutingError(report, "\n".join(lines))
         if worse:
             ctx.result(worse[0].report, degraded=True)
         for each in worse:
             if each.finding not in known:
-                logger.warning("this leaves right without this config: %s", each)
+                text = "not accepted: %s" if each.is_move else _WITHOUT
+                logger.warning(text, each)
 
     def prove(state: str) -> None:
         with ctx.interruptible():
@@ -331,6 +363,8 @@ def prove_before(
         forecaster.look()
         forecast = forecaster.planned(*planned())
     judge(forecast, "nothing was changed")
+    if pin is not None:
+        pin(forecast.exits(force=force))
     return prove
 
 

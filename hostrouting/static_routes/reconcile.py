@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hostrouting.config import StaticRoute
+    from hostrouting.net.exits import Exits
 
 
 class Unresolved(NamedTuple):
@@ -65,11 +66,14 @@ class Resolution(NamedTuple):
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
-def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
+def resolve(
+    routes: Sequence[StaticRoute], observed: Routes, exits: Exits | None = None
+) -> Resolution:
     """Complete the routes of a config from the default routes of their family in `observed`.
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
-    device by which IPv6 must leave, if a default route leaves by it. A route without `gateway` gets
+    device by which IPv6 must leave, if a default route leaves by it. The `exits` that work precede
+    both, whatever default route came later (see `working`). A route without `gateway` gets
     the gateway of the first next hop on its device, dead or not: the kernel decides about routes
     over a device that is down. If that next hop has no gateway (`default dev ppp0`), the route has
     none: every address is on such a link.
@@ -83,10 +87,11 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     alive = {family: hop.dev for family, hop in hops if not hop.dead}
     on_device = {(family, hop.dev): hop for family, hop in hops}
     by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
-    exits = expected_exit(*by_family) if IPV6 in alive else ()
-    if exits and (IPV6, exits[0]) in on_device:
+    shared = expected_exit(*by_family) if IPV6 in alive else ()
+    if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
-        alive[IPV6] = exits[0]
+        alive[IPV6] = shared[0]
+    alive |= exits or {}
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),))
     # Of hundreds of thousands of routes hardly any matter here.
     first = {place(route): route for route in reversed(owned_in(observed) if missing else ())}

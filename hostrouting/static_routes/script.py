@@ -9,6 +9,7 @@ from hostrouting.net.addresses import IPV4, IPV6, roots_of
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.net.exits import Exits
 
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -18,8 +19,11 @@ DEPARTURE: Final = _TEMPLATE.departure
 RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 
-def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the boot script of a config; without routes it removes those of hostrouting."""
+def render_script(config: HostRoutingConfig, exits: Exits | None = None) -> bytes:
+    """Return the boot script of a config; without routes it removes those of hostrouting.
+
+    `exits` are pinned: see `hostrouting.net.exits`. Only a route without a device needs them.
+    """
     is_ipv6 = any(route.family == IPV6 for route in config.static_routes.routes)
     text = _TEMPLATE.read_script("ipv6" if is_ipv6 else "")
     for family, number in ((IPV4, ""), (IPV6, "6")):
@@ -29,13 +33,16 @@ def render_script(config: HostRoutingConfig) -> bytes:
         lines = map(_line, sorted(routes, key=_kernels_order))
         text = text.replace(f"@TABLE{number}@", "\n".join(commands))
         text = text.replace(f"@COUNT{number}@", str(len(routes)))
+        exit_ = (exits or {}).get(family, "") if any(route.dev is None for route in routes) else ""
+        text = text.replace(f"@EXIT{number}@", exit_)
         text = text.replace(f"@ROUTES{number}@", "".join(lines))
     return text.encode()
 
 
-def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
+def boot_part(config: HostRoutingConfig, exits: Exits | None = None) -> BootUnit | Departure:
     """Return the unit and the script to install for a config, or their removal without routes."""
-    return _TEMPLATE.fill(render_script(config)) if config.static_routes.routes else DEPARTURE
+    script = render_script(config, exits)
+    return _TEMPLATE.fill(script) if config.static_routes.routes else DEPARTURE
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ from hostrouting.boot import (
     PairTask,
     config_over,
     deploying,
+    exits_under,
 )
 from hostrouting.exceptions import (
     BackendError,
@@ -25,7 +26,14 @@ from hostrouting.exceptions import (
 )
 from hostrouting.net.addresses import GIVERS, IPV6, Address
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged, place
-from hostrouting.static_routes.account import findings_of, forecast, read, why_merged, with_routes
+from hostrouting.static_routes.account import (
+    findings_of,
+    forecast,
+    read,
+    resolved,
+    why_merged,
+    with_routes,
+)
 from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
@@ -41,8 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from hostrouting.boot import Part
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, Route, RouteChange
+    from hostrouting.net.exits import Exits
 
 
 class ConfigureStaticRoutes(PairTask):
@@ -131,6 +141,10 @@ class ConfigureStaticRoutes(PairTask):
         ]
         if mistakes:
             raise InvalidConfigError(mistakes)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return boot_part(self._config, self._exits), self._intent
 
     # --- the live half
 
@@ -235,7 +249,13 @@ class ConfigureStaticRoutes(PairTask):
         # Complete routes need no reading; most nodes have many more routes than these.
         if all(route.dev and route.gateway for route in routes):
             return resolve(routes, ())
-        return resolve(routes, read(self._host.routes, routes) if observed is None else observed)
+        if observed is None:
+            observed = read(self._host.routes, routes)
+        return resolved(routes, observed, self._host.routes, self._exits)
+
+    @property
+    def _exits(self) -> Exits:
+        return exits_under(self._config, self._host.files)
 
     def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
         """Return the routes of the config, and the changes that they need by one reading.

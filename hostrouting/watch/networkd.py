@@ -9,10 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot import DROP_IN_NAME, NETWORKD_FOLDER, BootFile, read_asset
+from hostrouting.boot import (
+    DROP_IN_NAME,
+    INTENT_PATH,
+    NETWORKD_FOLDER,
+    BootFile,
+    installed_exits,
+    read_asset,
+)
 from hostrouting.host.units import MASK, assignments
-from hostrouting.static_routes import resolve
-from hostrouting.static_routes.account import read
+from hostrouting.static_routes.account import read, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,8 +139,12 @@ def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     """Return the devices of static routes that networkd manages, by the files of sd-network."""
     routes = config.static_routes.routes
     without = [route for route in routes if route.dev is None]
-    resolved = resolve(without, read(host.routes, without)).routes if without else ()
-    devs = {route.dev for route in routes} | {route.dev for route in resolved}
+    devs = {route.dev for route in routes}
+    if without:
+        exits = installed_exits(host.files.read(INTENT_PATH))
+        observed = read(host.routes, without)
+        complete = resolved(without, observed, host.routes, exits).routes
+        devs |= {route.dev for route in complete}
     indexes = {device.name: device.ifindex for device in host.routes.links()}
     managed = []
     for dev in sorted(indexes.keys() & devs):

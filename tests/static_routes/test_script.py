@@ -45,12 +45,14 @@ class TestFiles:
             *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ? ", "+'"),
             "-tables[4]='@TABLE@' counts[4]=@COUNT@",
             "+tables[4]='route show table main root 10.0.0.0/8' counts[4]=1",
-            *("-@ROUTES6@'", "-tables[6]='@TABLE6@' counts[6]=@COUNT6@"),
+            *("-exits[4]='@EXIT@'", "+exits[4]=''"),
+            *("-@ROUTES6@'", "-tables[6]='@TABLE6@' counts[6]=@COUNT6@", "-exits[6]='@EXIT6@'"),
             *(
                 f"+{destination} via fe80::1 dev ? metric 1 "
                 for destination in ("fd00:1::9", "fd00:1::/32", "fd00::/16")
             ),
             *("+'", "+tables[6]='route show table main root fd00::/16' counts[6]=3"),
+            "+exits[6]=''",
         ]
 
     def test_where_they_go(self) -> None:

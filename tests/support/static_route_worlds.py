@@ -93,11 +93,17 @@ def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
     return HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)))
 
 
-def impatient(config: HostRoutingConfig, *, waits: int = 0, folder: str = "/nonexistent") -> bytes:
+def impatient(
+    config: HostRoutingConfig,
+    *,
+    waits: int = 0,
+    folder: str = "/nonexistent",
+    exits: Mapping[int, str] | None = None,
+) -> bytes:
     """The boot script with less patience than it has, and with another folder than this machine's
     own under /run.
     """
-    script = render_script(config)
+    script = render_script(config, exits)
     assert b"waits=30 " in script
     return script.replace(b"waits=30 ", b"waits=%d " % waits).replace(
         b"/run/aks-flex-node", folder.encode()

@@ -17,10 +17,13 @@ routes_of[4]='
 @ROUTES@'
 # The commands that list their places in the order of the kernel: a node may have a million other routes.
 tables[4]='@TABLE@' counts[4]=@COUNT@
+# The devices by which the node left when its routing was last right: they precede a default route that came later.
+exits[4]='@EXIT@'
 # @if ipv6@
 routes_of[6]='
 @ROUTES6@'
 tables[6]='@TABLE6@' counts[6]=@COUNT6@
+exits[6]='@EXIT6@'
 # @end@
 
 # @SHARED@
@@ -34,7 +37,7 @@ told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes open=''
 resolve() { # default routes
   local -A by_dev=()
   # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
-  local line i dev hops first_dev='' link=' scope link' expected=() defaults=()
+  local line i dev hops first_dev='' pin='' gateway='' link=' scope link' expected=() defaults=()
   split "${routes_of[$family]}" && wanted=("${lines[@]% }")
   [[ $open ]] || return 0
   split "$1"
@@ -55,6 +58,7 @@ resolve() { # default routes
       [[ $first_dev || ${hop_state[i]} == dead ]] || first_dev=$dev
       # The slash is for a device with the name @ or *.
       [[ ${by_dev["/$dev"]-} ]] && continue
+      [[ $dev != "${exits[family]}" || ${hop_state[i]} == dead ]] || pin=$dev gateway=${hop_gateway[i]}
       by_dev["/$dev"]=" dev $dev$link"
       [[ ${hop_gateway[i]} ]] && by_dev["/$dev"]=" via ${hop_gateway[i]} dev $dev${hop_onlink[i]}"
     done
@@ -63,6 +67,9 @@ resolve() { # default routes
   # A router in the fabric may advertise a better default route: by it, the check would find the routes.
   [[ $family == 6 && $first_dev ]] && find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]-} ]] && first_dev=${expected[0]}
   # @end@
+  # While it is up, with a carrier, and its gateway is not FAILED.
+  [[ $pin && $'\n'${parts[4]} =~ $'\n'[0-9]+': '"$pin"(@[^ ]*)?': <'([^>]*,)?LOWER_UP[,\>] \
+    && $'\n'${parts[5]} != *$'\n'"$gateway dev $pin "* ]] && first_dev=$pin
   [[ $first_dev ]] && wanted=("${wanted[@]/' dev ?'/" dev $first_dev"}")
   for dev in "${!by_dev[@]}"; do
     wanted=("${wanted[@]/%" via ? dev ${dev#/}"/"${by_dev["$dev"]}"}")
@@ -77,6 +84,7 @@ carry_out() {
   [[ $batch ]] && why=()
   # ip finds the default routes only by a dump of the whole table.
   look "$batch" "${open:+route show table main exact default}" "${tables[$family]}" "route show table all proto $protocol" \
+    "${exits[$family]:+link show up}" "${exits[$family]:+neigh show nud failed}" \
     || finish 12 3 "cannot see or change routes: $trouble"
   read_answers && ((${#failed[@]})) && split "$batch"
   for n in "${!failed[@]}"; do

@@ -1,0 +1,47 @@
+"""The exits of a node: by which device each family leaves, as its last right apply has pinned it.
+
+A default route that comes later, from a router in the fabric for example, decides at once. The
+pinned exit stays the one that completes routes, and that an apply must not leave silently, as long
+as it works.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from hostrouting.net.routes import default_routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import NextHop, ObservedRoute
+
+#: The device of each family.
+Exits: TypeAlias = "Mapping[int, str]"
+
+
+def working(exits: Exits, links: Iterable[Device], observed: Iterable[ObservedRoute]) -> Exits:
+    """Return the exits that are up, with a carrier, and with a default route that may carry.
+
+    The gateway of that route must not be FAILED. The boot script does the same: see `resolve` in
+    `static_routes/assets/static-routes.sh`.
+    """
+    if not exits:
+        return exits
+    devices = {link.name: link for link in links}
+    hops: dict[tuple[int, str], NextHop] = {}
+    for route in default_routes(observed):
+        for hop in route.hops:
+            hops.setdefault((route.family, hop.dev), hop)
+    return {
+        family: dev
+        for family, dev in exits.items()
+        if dev in devices and _carries(family, devices[dev], hops.get((family, dev)))
+    }
+
+
+def _carries(family: int, device: Device, hop: NextHop | None) -> bool:
+    if hop is None or hop.dead or not (device.up and device.carrier):
+        return False
+    return not (hop.gateway and hop.gateway.family == family and hop.gateway in device.failed)

@@ -1,0 +1,176 @@
+"""Whoever follows `next:` of `status` on a node in trouble loses no gateway that answers."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.kernel import connect
+from support.patience import in_time
+
+from hostrouting import Configure, HostRoutingConfig, node_status
+from hostrouting.base.commands import CHECK, FIX
+from hostrouting.boot import INTENT_PATH, require_intent
+from hostrouting.host import Host
+from hostrouting.net.addresses import Prefix
+from hostrouting.node.fix import fixed
+from hostrouting.testing import FakeHost
+from phases import run
+
+CIDRS = ("172.16.8.0/22", "172.16.16.0/24", "10.96.0.0/16", "10.244.0.0/16")
+#: The routers that answer, by their device.
+ETH0, ETH1, IB0 = ("eth0", "10.224.0.1"), ("eth1", "10.9.0.1"), ("ib0", "172.16.0.1")
+_MOST_STEPS = 4
+#: They only show more.
+_LOOKS = {None, CHECK, f"hostrouting plan {INTENT_PATH}"}
+
+
+class Node:
+    """A node that an apply found right, and then a trouble."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.host = FakeHost()
+        self.routers = {ETH0, ETH1}
+        connect(self.host.routes, eth0="10.224.0.4/16", ib0="172.16.1.4/16", eth1="10.9.0.4/16")
+        routing, draw = self.host.routes, self.draw
+        routing.add_route("default", gateway=ETH0[1], dev="eth0", metric=draw.choice([0, 100]))
+        if draw.random() < 0.3:
+            routing.add_route("default", gateway=ETH1[1], dev="eth1", metric=200)
+        expected = draw.sample(CIDRS, draw.randint(1, 3))
+        fabric = [cidr for cidr in CIDRS[:2] if cidr in expected or draw.random() < 0.3]
+        given: list[dict[str, Any]] = [{}, {"dev": "eth0"}, {"dev": "eth0", "gateway": ETH0[1]}]
+        routes = [{"destination": cidr, **draw.choice(given)} for cidr in fabric]
+        section = {"expectedCidrs": expected, "mode": draw.choice(["STRICT", "WARN"])}
+        document: dict[str, Any] = {"routeOverlap": section, "gates": []}
+        if routes:
+            document["staticRoutes"] = {"enabled": True, "routes": routes}
+        self.config = HostRoutingConfig.from_mapping(document)
+        assert run(Configure(self.config, host=self.host), in_time()).ok
+        for trouble in draw.sample([*_TROUBLES], draw.choice([1, 1, 2])):
+            _TROUBLES[trouble](self)
+
+    @property
+    def reached(self) -> set[int]:
+        """The expected addresses that leave by a gateway that answers."""
+        prefixes = [Prefix.parse(cidr) for cidr in self.config.route_overlap.cidrs]
+        addresses = sorted(
+            address
+            for prefix in prefixes
+            for address in (prefix.network, prefix.network + 9, prefix.last)
+        )
+        answers = self.host.routes.lookup(addresses)
+        return {
+            answer.destination
+            for answer in answers
+            if answer.route and (answer.route.dev, str(answer.route.gateway)) in self.routers
+        }
+
+    def follow(self) -> Iterator[str]:
+        """Do what `status` offers, and yield each step."""
+        for _ in range(_MOST_STEPS):
+            step = node_status(in_time(), self.host).next
+            if step in _LOOKS:
+                return
+            assert step
+            self._do(step)
+            yield step
+
+    def _do(self, step: str) -> None:
+        host: Host = self.host
+        words = step.split()
+        if step == FIX:
+            mended = fixed(in_time(), require_intent(host.files), host, seconds=0)
+            # It is offered only if it has an answer.
+            assert isinstance(mended, HostRoutingConfig), mended
+            run(Configure(mended, host=host), in_time())
+        elif words[:3] == ["ip", "address", "del"]:
+            self.host.routes.remove_address(words[5], words[3])
+        else:
+            assert words == ["hostrouting", "apply", INTENT_PATH], step
+            run(Configure(require_intent(host.files), host=host), in_time())
+
+
+def _second_default(node: Node) -> None:
+    """A router in the fabric comes, and does not answer."""
+    node.host.routes.add_route(
+        "default", gateway=IB0[1], dev="ib0", metric=node.draw.choice([5, 50])
+    )
+    node.host.link_layer.mute.add(IB0)
+    if node.draw.random() < 0.5:
+        node.host.routes.fail_neighbour(*IB0)
+
+
+def _better_default(node: Node) -> None:
+    """Another router comes, and answers."""
+    node.host.routes.add_route("default", gateway=ETH1[1], dev="eth1", metric=7)
+
+
+def _renamed(node: Node) -> None:
+    """The device of the default route has another name."""
+    node.host.routes.remove_link("eth0")
+    connect(node.host.routes, eth9="10.224.0.4/16")
+    node.routers.add(("eth9", ETH0[1]))
+    node.host.routes.add_route("default", gateway=ETH0[1], dev="eth9", metric=100)
+
+
+def _moved(node: Node) -> None:
+    """The node is in another network."""
+    routing = node.host.routes
+    for name in {"eth0", "eth9"} & {link.name for link in routing.links()}:
+        routing.remove_link(name)
+    connect(routing, eth0="10.225.0.4/16")
+    node.routers.add(("eth0", "10.225.0.1"))
+    routing.add_route("default", gateway="10.225.0.1", dev="eth0", metric=100)
+
+
+def _silent(node: Node) -> None:
+    """The router itself ends."""
+    node.routers.discard(ETH0)
+    node.host.link_layer.mute.add(ETH0)
+    if "eth0" in [link.name for link in node.host.routes.links()]:
+        node.host.routes.fail_neighbour(*ETH0)
+
+
+def _bridge(node: Node) -> None:
+    """Docker starts, with a bridge inside an expected network."""
+    node.host.routes.add_link("docker0", kind="bridge")
+    network = node.draw.choice(node.config.route_overlap.expected_cidrs).partition("/")[0]
+    node.host.routes.add_address("docker0", f"{network[:-1]}1/24")
+
+
+def _longer_route(node: Node) -> None:
+    """A program leads a part of the expected addresses into the fabric, or by another router."""
+    cidr = node.draw.choice(node.config.route_overlap.expected_cidrs)
+    destination = f"{cidr.partition('/')[0]}/{node.draw.choice([25, 28])}"
+    if node.draw.random() < 0.5:
+        node.host.routes.add_route(destination, dev="ib0")
+    else:
+        node.host.routes.add_route(destination, gateway=ETH1[1], dev="eth1")
+
+
+_TROUBLES = {
+    "second default": _second_default,
+    "better default": _better_default,
+    "renamed": _renamed,
+    "moved": _moved,
+    "silent": _silent,
+    "bridge": _bridge,
+    "longer route": _longer_route,
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 8), pytest.param(8, 1000, marks=pytest.mark.soak)]
+)
+def test_no_address_loses_a_gateway_that_answers(first: int, count: int) -> None:
+    """Four steps at most; what is right in the end is so by a gateway that answers, or was before."""
+    for seed in range(first, first + count):
+        node = Node(seed)
+        before = node.reached
+        steps = []
+        for step in node.follow():
+            steps.append(step)
+            assert before <= node.reached, (seed, steps)
+            before = node.reached
+        assert node_status(in_time(), node.host).next in _LOOKS, (seed, steps)

@@ -1,0 +1,323 @@
+"""An apply that finds the node right pins its exit; a default route that comes later moves nothing."""
+
+import json
+from typing import Any
+
+import pytest
+from support.command_line import CHECKED, ROUTES
+from support.kernel import uplink
+from support.patience import in_time
+
+from hostrouting import (
+    CheckRouteOverlap,
+    Configure,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    Reset,
+    node_status,
+)
+from hostrouting.boot import INTENT_PATH
+from hostrouting.fleet import NodeRecord, prove_record, take_record
+from hostrouting.host import OUR_PROTOCOL, Address, Host, NextHop, Route
+from hostrouting.net.routes import default_route
+from hostrouting.node.check import check_node
+from hostrouting.node.fix import fixed
+from hostrouting.testing import FakeHost
+from phases import Report, plan, run
+
+GATE = "systemd-nspawn@.service"
+#: An address of a default route, whichever decides.
+FAR = {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"], "mode": "STRICT"}}
+#: What a router in the fabric, or its DHCP, brings.
+LATER = "default via 172.16.0.1 dev ib0"
+MOVED = (
+    f"has moved from eth0, which still works, to ib0, by '{LATER}' of protocol boot; run one of "
+    f"these: ip route del {LATER} (or give it a higher metric); hostrouting check --fix | "
+    "hostrouting apply - (which names eth0 in expectedDevs); or, if the move is meant, add "
+    '"expectedDevs": ["ib0"] to routeOverlap'
+)
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node whose default route by eth0 has a metric, as DHCP gives one."""
+    host = FakeHost()
+    uplink(host.routes, ib0="172.16.1.4/16")
+    old = default_route(host.routes.routes())
+    assert old
+    host.routes.delete_route(old)
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=100)
+    path = f"/lib/systemd/system/{GATE}"
+    host.files.write(path, b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+    return host
+
+
+def config_of(*sections: dict[str, Any], **overlap: object) -> HostRoutingConfig:
+    document: dict[str, Any] = {"gates": [GATE]}
+    for section in sections:
+        document |= section
+    document["routeOverlap"] = {**document["routeOverlap"], **overlap}
+    return HostRoutingConfig.from_mapping(document)
+
+
+def applied(host: Host, config: HostRoutingConfig, **options: Any) -> Report:
+    return run(Configure(config, host=host, **options), in_time())
+
+
+def pins(host: Host) -> object:
+    content = host.files.read(INTENT_PATH)
+    return None if content is None else json.loads(content).get("pinnedExits")
+
+
+def ours(host: Host) -> list[str]:
+    return [*map(str, host.routes.routes_of(OUR_PROTOCOL))]
+
+
+def bring_the_later_route(host: FakeHost) -> None:
+    host.routes.add_route("default", gateway="172.16.0.1", dev="ib0")
+
+
+# --- what is pinned
+
+
+def test_an_apply_pins_the_exit(host: FakeHost) -> None:
+    """In the intent, and in the script where a route lacks a device; the next apply changes nothing.
+
+    The file is still a config, the same one.
+    """
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    assert pins(host) == {"IPv4": "eth0"}
+    script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
+    assert b"\nexits[4]='eth0'\n" in script
+    assert HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"") == config
+    assert plan(Configure(config, host=host), in_time()).changes == ()
+    assert applied(host, config).changes == ()
+    assert check_node(in_time(), config, host).findings == ()
+
+
+def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
+    """An installed config of an earlier version has none: the plan has the files that change."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    plain = json.dumps({"hostRouting": config.to_mapping()})
+    host.files.write(INTENT_PATH, plain.encode(), mode=0o644)
+    assert pins(host) is None
+    changes = plan(Configure(config, host=host), in_time()).changes
+    assert INTENT_PATH in [change.subject for change in changes]
+    assert {*applied(host, config).changes} == {*changes}
+    assert pins(host) == {"IPv4": "eth0"}
+
+
+@pytest.mark.parametrize(
+    "overlap", [{"expectedDevs": ["eth0"]}, {"expectedDevs": ["10.224.0.0/16"]}]
+)
+def test_a_config_that_names_its_devices_pins_nothing(
+    host: FakeHost, overlap: dict[str, Any]
+) -> None:
+    """It says itself what is right, and takes an earlier pin away."""
+    assert applied(host, config_of(ROUTES, CHECKED)).ok
+    assert applied(host, config_of(ROUTES, CHECKED, **overlap)).ok
+    assert pins(host) is None
+
+
+def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
+    """An installed pin stays."""
+    assert not applied(host, config_of(CHECKED)).ok
+    assert pins(host) is None
+    assert applied(host, config_of(ROUTES, CHECKED)).ok
+    host.routes.add_route("172.16.9.0/24", dev="ib0")
+    assert not applied(host, config_of(ROUTES, CHECKED)).ok
+    assert pins(host) == {"IPv4": "eth0"}
+
+
+def test_a_multipath_default_route_pins_nothing(host: FakeHost) -> None:
+    """It has several devices."""
+    hops = (
+        NextHop(Address.parse("10.224.0.1"), "eth0"),
+        NextHop(Address.parse("172.16.0.1"), "ib0"),
+    )
+    host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
+    assert applied(host, config_of(FAR)).ok
+    assert pins(host) is None
+
+
+def test_an_image_has_no_pin(host: FakeHost) -> None:
+    """It may boot on another node; one that was made of a live node loses it."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    image = FakeHost(is_live=False)
+    for path in f"/lib/systemd/system/{GATE}", INTENT_PATH:
+        image.files.write(path, host.files.read(path) or b"", mode=0o644)
+    assert applied(image, config).ok
+    assert pins(image) is None
+
+
+def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
+    """Alone, it pins nothing anew."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    files = {
+        path: host.files.read(path) for path in (INTENT_PATH, "/etc/aks-flex-node/static-routes.sh")
+    }
+    assert run(CheckRouteOverlap(config, host=host), in_time()).ok
+    assert run(ConfigureStaticRoutes(config, host=host), in_time()).ok
+    assert {path: host.files.read(path) for path in files} == files
+
+
+# --- another default route comes
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool) -> None:
+    """Its cause, the route and the two commands are named; the one that `status` offers makes the
+    node right by eth0.
+    """
+    route = {"destination": "172.16.8.0/22"}
+    given = {"gateway": "10.224.0.1", "dev": "eth0"} if explicit else {}
+    section = {"staticRoutes": {"enabled": True, "routes": [route | given]}}
+    config = config_of(section, CHECKED)
+    assert applied(host, config).ok
+    before = ours(host)
+    bring_the_later_route(host)
+    status = node_status(in_time(), host)
+    assert status.sentence == (
+        f"wrong: the IPv4 exit has moved from eth0, which still works, to ib0, by '{LATER}' of "
+        "protocol boot and 1 more, no gate is held; run: hostrouting check --fix | hostrouting "
+        "apply -"
+    )
+    report = check_node(in_time(), config, host)
+    assert f"the IPv4 exit: {MOVED}" in report.overlap.advice
+    assert "staticRoutes" not in report.overlap.advice
+    mapping = report.to_mapping()
+    assert [finding["cause"] for finding in mapping["cidrs"][0]["findings"]] == ["moved-exit"]
+    assert mapping["moved_exits"] == [
+        {"family": "IPv4", "from": "eth0", "to": ["ib0"], "route": LATER, "protocol": "boot"}
+    ]
+    assert not applied(host, config).ok
+    assert ours(host) == before
+    mended = fixed(in_time(), config, host)
+    assert isinstance(mended, HostRoutingConfig)
+    assert mended.route_overlap.expected_devs == ("eth0",)
+    again = applied(host, mended)
+    assert (again.ok, again.degraded) == (True, False)
+    assert ours(host) == before
+    assert pins(host) is None
+    assert node_status(in_time(), host).sentence == (
+        "right: 1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0, no gate is held"
+    )
+
+
+def test_without_the_later_route_all_is_as_before(host: FakeHost) -> None:
+    """The other command that is offered."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    [deciding] = [route for route in host.routes.routes() if str(route) == LATER]
+    host.routes.delete_route(deciding)
+    assert check_node(in_time(), config, host).findings == ()
+
+
+def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
+    """Nothing else is wrong: the addresses follow the default route that decides."""
+    config = config_of(FAR)
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    before = host.files.read(INTENT_PATH)
+    refused = applied(host, config)
+    assert str(refused.error) == (
+        "configure: refused, since the node would leave by another device than when it was right "
+        f"last:\nthe IPv4 exit {MOVED}\nnothing was changed; correct the config, or use --force if "
+        "this is meant"
+    )
+    assert (refused.changes, host.files.read(INTENT_PATH)) == ((), before)
+    assert not run(ConfigureStaticRoutes(config_of(ROUTES, FAR), host=host), in_time()).ok
+    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
+    mended = fixed(in_time(), config, host)
+    assert isinstance(mended, HostRoutingConfig)
+    assert applied(host, mended).ok
+    assert ours(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+
+
+def test_under_warn_it_is_told_each_time(host: FakeHost) -> None:
+    """The pin stays until the config names a device, so a second apply says the same."""
+    config = config_of(FAR, mode="WARN")
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    for _ in range(2):
+        report = applied(host, config)
+        assert (report.ok, report.degraded, pins(host)) == (True, True, {"IPv4": "eth0"})
+
+
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_force_moves_it(host: FakeHost, mode: str) -> None:
+    """And pins the new one."""
+    assert applied(host, config_of(FAR, mode=mode)).ok
+    bring_the_later_route(host)
+    assert applied(host, config_of(FAR, mode=mode), force=True).ok
+    assert pins(host) == {"IPv4": "ib0"}
+    assert applied(host, config_of(FAR, mode=mode)).ok
+
+
+def test_a_reset_and_an_empty_config_are_never_refused(host: FakeHost) -> None:
+    """They leave no pin."""
+    for task in (
+        Reset(HostRoutingConfig(), host=host),
+        Configure(HostRoutingConfig.from_mapping({"hostRouting": {}}), host=host),
+    ):
+        assert applied(host, config_of(FAR)).ok
+        bring_the_later_route(host)
+        assert run(task, in_time()).ok
+        assert pins(host) is None
+        [deciding] = [route for route in host.routes.routes() if str(route) == LATER]
+        host.routes.delete_route(deciding)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
+    """And which gateways are FAILED: the recorded node has the findings of the live one."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    if fails:
+        host.routes.fail_neighbour("eth0", "10.224.0.1")
+        host.routes.fail_neighbour("ib0", "172.16.9.9")
+    record = NodeRecord.parse(take_record(in_time(), host).to_line())
+    recorded = prove_record(record).report.overlap
+    assert recorded.moved_exits == check_node(in_time(), config, host).overlap.moved_exits
+    assert bool(recorded.moved_exits) is not fails
+    failed = [str(gateway) for device in record.devices for gateway in device.failed]
+    assert failed == (["10.224.0.1"] if fails else [])
+
+
+# --- a migration is one apply
+
+
+@pytest.mark.parametrize("section", [ROUTES, {}])
+def test_a_config_that_names_the_new_device(host: FakeHost, section: dict[str, Any]) -> None:
+    """Both default routes stay."""
+    expected = CHECKED if section else FAR
+    assert applied(host, config_of(section, expected)).ok
+    bring_the_later_route(host)
+    report = applied(host, config_of(section, expected, expectedDevs=["ib0"]))
+    assert (report.ok, report.degraded, pins(host)) == (True, False, None)
+
+
+@pytest.mark.parametrize("trouble", ["gone", "down", "FAILED"])
+def test_an_old_exit_that_does_not_work(host: FakeHost, trouble: str) -> None:
+    """Everything follows the default route that decides, and an apply pins that."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    [old] = [r for r in host.routes.routes() if (r.prefix_length, r.dev) == (0, "eth0")]
+    if trouble == "gone":
+        host.routes.delete_route(old)
+    elif trouble == "down":
+        host.routes.set_up("eth0", up=False)
+    else:
+        host.routes.fail_neighbour("eth0", "10.224.0.1")
+    assert check_node(in_time(), config, host).overlap.moved_exits == ()
+    report = applied(host, config)
+    assert (report.ok, report.degraded) == (True, False)
+    assert pins(host) == {"IPv4": "ib0"}
+    assert ours(host) == ["172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"]

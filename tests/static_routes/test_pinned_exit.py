@@ -1,0 +1,205 @@
+"""The pinned exit completes routes while it works, live and at boot; then the default route does."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.examples import FEW
+from support.kernel import host_of, kernel_of, needs_kernel
+from support.patience import in_time
+from support.static_route_worlds import config_of, impatient
+
+from hostrouting import BackendError, ConfigureStaticRoutes, StaticRoute
+from hostrouting.boot import INTENT_PATH
+from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
+from hostrouting.net.addresses import FAMILY_NAMES
+from hostrouting.net.exits import working
+from hostrouting.net.links import Device
+from hostrouting.static_routes import render_script, resolve
+from hostrouting.testing import FakeHost, KernelNode
+
+ROUTE = StaticRoute(destination="172.16.8.0/22")
+ETH0 = ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1", metric=100, protocol=16)
+IB0 = ObservedRoute.parse("0.0.0.0/0", "ib0", "172.16.0.1", protocol=3)
+GATEWAY = Address.parse("10.224.0.1")
+LINKS = Device("eth0", 2, up=True), Device("ib0", 3, up=True)
+
+
+def test_a_later_default_route_completes_nothing() -> None:
+    """The route stays by the pinned device, whatever the metric of the default route that came."""
+    assert [*map(str, resolve([ROUTE], [IB0, ETH0]).routes)] == [
+        "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
+    ]
+    exits = working({IPV4: "eth0"}, LINKS, [IB0, ETH0])
+    assert exits == {IPV4: "eth0"}
+    assert [*map(str, resolve([ROUTE], [IB0, ETH0], exits).routes)] == [
+        "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+    ]
+
+
+def test_a_device_that_is_given_counts_more() -> None:
+    """Only what the config leaves out follows the pinned exit."""
+    route = StaticRoute(destination="172.16.8.0/22", dev="ib0")
+    [resolved] = resolve([route], [IB0, ETH0], {IPV4: "eth0"}).routes
+    assert str(resolved) == "172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"
+
+
+@pytest.mark.parametrize(
+    ("device", "routes"),
+    [
+        (None, [IB0, ETH0]),
+        (LINKS[0]._replace(up=False, carrier=False), [IB0, ETH0]),
+        (LINKS[0]._replace(carrier=False), [IB0, ETH0]),
+        (LINKS[0]._replace(failed=(GATEWAY,)), [IB0, ETH0]),
+        (LINKS[0], [IB0]),
+        (LINKS[0], [IB0, ETH0._replace(table=100)]),
+        (
+            LINKS[0],
+            [
+                IB0,
+                ETH0._replace(
+                    gateway=None,
+                    dev=None,
+                    nexthops=(
+                        NextHop(GATEWAY, "eth0", dead=True),
+                        NextHop(Address.parse("172.16.0.1"), "ib0"),
+                    ),
+                ),
+            ],
+        ),
+    ],
+    ids=["gone", "down", "no carrier", "FAILED", "no default route", "other table", "dead"],
+)
+def test_an_exit_that_does_not_work(device: Device | None, routes: Sequence[ObservedRoute]) -> None:
+    """Everything follows the default route that decides, as without a pin."""
+    links = [LINKS[1], *([device] if device else [])]
+    assert working({IPV4: "eth0"}, links, routes) == {}
+
+
+def test_the_script_has_it_only_where_a_device_is_missing() -> None:
+    """A config that names its devices has one script, on whichever node."""
+    exits = {IPV4: "eth0", IPV6: "eth1"}
+    assert b"\nexits[4]='eth0'\n" in render_script(config_of([ROUTE]), exits)
+    complete = config_of([StaticRoute(destination="172.16.8.0/22", dev="ib0")])
+    assert render_script(complete, exits) == render_script(complete)
+    both = config_of([ROUTE, StaticRoute(destination="fd00:8::/64")])
+    assert b"\nexits[6]='eth1'\n" in render_script(both, exits)
+
+
+# --- live and at boot
+
+
+class World(NamedTuple):
+    """The states of two devices, the default routes in the order of their addition, and a pin."""
+
+    defaults: tuple[str, ...]
+    states: tuple[str, str]
+    pinned: str
+
+    def arrange(self, node: KernelNode) -> None:
+        """Make such a node."""
+        for at, state in enumerate(self.states):
+            dev = f"e{at}"
+            node.add_link(dev, carrier=state != "no carrier")
+            node.add_address(dev, f"10.{at}.0.4/16")
+            node.ip(f"-6 address add fe80::{at}4/64 dev {dev} nodad")
+        for default in self.defaults:
+            with suppress(BackendError):
+                node.ip(default)
+        for at, state in enumerate(self.states):
+            if state == "FAILED":
+                for gateway in f"10.{at}.0.1", f"fe80::{at}1":
+                    node.fail_neighbour(f"e{at}", gateway)
+            if state == "down":
+                node.set_up(f"e{at}", up=False)
+
+
+_HOPS = {IPV4: "via 10.{0}.0.1 dev e{0}", IPV6: "via fe80::{0}1 dev e{0}"}
+
+
+@st.composite
+def default_routes(draw: st.DrawFn) -> str:
+    """A command that adds one, by either device or both."""
+    family, at = draw(st.sampled_from([IPV4, IPV4, IPV6])), draw(st.sampled_from([0, 0, 1, 1, 2]))
+    hops = [_HOPS[family].format(hop) for hop in ([0, 1] if at == 2 else [at])]
+    text = hops[0] if at < 2 else " ".join(f"nexthop {hop}" for hop in hops)
+    option = "-6" if family == IPV6 else "-4"
+    metric = draw(st.sampled_from([10, 50, 100]))
+    return f"{option} route append default metric {metric} {text}"
+
+
+_STATES = st.sampled_from(["up", "up", "up", "FAILED", "down", "no carrier"])
+WORLDS = st.builds(
+    World,
+    defaults=st.lists(default_routes(), min_size=1, max_size=4).map(tuple),
+    states=st.tuples(_STATES, _STATES),
+    pinned=st.sampled_from(["e0", "e0", "e1", "e1", "absent"]),
+)
+CONFIGS = st.lists(
+    st.builds(
+        StaticRoute,
+        destination=st.sampled_from(["192.0.2.0/24", "198.51.100.0/24", "fd00:8::/64"]),
+        dev=st.sampled_from([None, None, None, "e0", "e1"]),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda route: route.destination,
+).map(config_of)
+
+
+#: Routes of both families without a device.
+OPEN = config_of([ROUTE, StaticRoute(destination="fd00:8::/64")])
+
+
+def beside(state: str, *, pinned: str = "e0") -> World:
+    """Return a node whose first device has this state, and the worse default routes."""
+    defaults = [
+        f"{option} route append default metric {metric} {_HOPS[family].format(at)}"
+        for option, family in (("-4", IPV4), ("-6", IPV6))
+        for at, metric in ((1, 10), (0, 50))
+    ]
+    return World(tuple(defaults), (state, "up"), pinned)
+
+
+def pinned(node: KernelNode, exits: Mapping[int, str]) -> Host:
+    """Return a host whose installed config has pinned these exits."""
+    fake = FakeHost()
+    named = {FAMILY_NAMES[family]: dev for family, dev in exits.items()}
+    text = json.dumps({"hostRouting": {}, "pinnedExits": named})
+    fake.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    return host_of(kernel_of(node), fake, is_live=True)
+
+
+def ours(node: KernelNode) -> list[str]:
+    kernel = kernel_of(node)
+    routes = [*kernel.routes_of(OUR_PROTOCOL, IPV4), *kernel.routes_of(OUR_PROTOCOL, IPV6)]
+    return [*map(str, routes)]
+
+
+@needs_kernel
+@settings(max_examples=FEW)
+@given(WORLDS, CONFIGS)
+@example(beside("up"), OPEN)
+@example(beside("FAILED"), OPEN)
+@example(beside("down"), OPEN)
+@example(beside("no carrier"), OPEN)
+@example(beside("up", pinned="absent"), OPEN)
+def test_boot_and_task_end_in_the_same_table(world: World, config: object) -> None:
+    """Whatever the states of the devices, and whichever default routes there are."""
+    exits = {IPV4: world.pinned, IPV6: world.pinned}
+    with ExitStack() as stack:
+        booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
+        for node in nodes:
+            world.arrange(node)
+        task = ConfigureStaticRoutes(config, host=pinned(configured, exits))  # type: ignore[arg-type]
+        with suppress(BackendError):
+            task.act(in_time(), seconds=0)
+            argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
+            script = impatient(config, exits=exits)  # type: ignore[arg-type]
+            said = subprocess.run(argv, input=script, capture_output=True, check=False)
+            assert ours(booted) == ours(configured), said.stderr
