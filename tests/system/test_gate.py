@@ -17,7 +17,7 @@ from support.gated_machine import (
     refusal,
 )
 
-from hostrouting import HostRoutingConfig, UnitError, check_node
+from hostrouting import HostRoutingConfig, Reset, UnitError, check_node
 from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent, held_gates
 from hostrouting.host.units import instance_of
 from hostrouting.watch.unit import ConfigureWatch
@@ -280,6 +280,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     ConfigureWatch(config, host=machine.host).do(machine.ctx)
     assert machine.state("hostrouting-watch.timer").is_running
     machine.files.write("/etc/aks-flex-node/hostrouting-backup.json", b"{}", mode=0o644)
+    machine.run("ip", "route", "add", "198.51.100.0/24", "dev", "lo", "proto", "142")
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [
         line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")
@@ -287,17 +288,48 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     commands = [
         line
         for line in lines
-        if line.startswith(("rm ", "systemctl stop", "systemctl daemon-reload"))
+        if line.startswith(("rm ", "ip ", "systemctl stop", "systemctl daemon-reload"))
     ]
-    assert len(commands) == 11
+    assert len(commands) == 13
     assert INTENT_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
+    assert machine.run("ip", "route", "show", "table", "all", "proto", "142").stdout == ""
     assert machine.files.names("/etc/aks-flex-node") == ["hostrouting-backup.json"]
     machine.run("rm", "-r", "/run/aks-flex-node", "/etc/aks-flex-node")
     assert machine.pids() == pids
     machine.break_routing()
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
     assert traces(machine) == ["/etc/systemd/system/kubelet.service.d"]
+
+
+@pytest.mark.parametrize("way", ["reset", "break-glass", "by hand"])
+def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> None:
+    """It removes /etc/aks-flex-node as a whole, and no gate. Under STRICT a unit is refused then, and
+    the reason names three ways out, each of which works without that folder.
+    """
+    pids = machine.pids()
+    machine.run("rm", "-rf", "/etc/aks-flex-node")
+    late = "systemd-nspawn@late.service"
+    assert machine.systemctl("start", late) == 1
+    said = (
+        f"hostrouting: {late} is refused: /etc/aks-flex-node is gone; apply a config, or do one of "
+        "these: hostrouting reset; touch /run/hostrouting.disabled; the commands that systemctl cat "
+        f"{late} shows"
+    )
+    assert said in machine.journal(f"--unit={late}")
+    if way == "reset":
+        Reset(HostRoutingConfig(), host=machine.host).do(machine.ctx)
+    elif way == "break-glass":
+        machine.run("touch", "/run/hostrouting.disabled")
+    else:
+        shown = machine.run("systemctl", "cat", late).stdout
+        lines = (line.strip("# ") for line in shown.splitlines() if line.startswith("#     "))
+        words = "rm ", "ip ", "systemctl stop", "systemctl daemon-reload"
+        # As an operator pastes them: one that finds nothing ends nothing.
+        machine.run("bash", "-c", "\n".join(line for line in lines if line.startswith(words)))
+    assert machine.systemctl("start", late) == 0
+    assert machine.state(late).is_running
+    assert machine.pids() == pids
 
 
 def traces(machine: GatedMachine) -> list[str]:
