@@ -16,13 +16,21 @@ from support.kernel import kernel_of, needs_kernel, uplink
 from support.overlap_worlds import CIDRS, World, worlds
 from support.patience import in_time
 
-from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig
+from hostrouting import (
+    BackendError,
+    Configure,
+    ConfigureStaticRoutes,
+    HostRoutingConfig,
+    node_status,
+)
+from hostrouting.base.commands import FIX
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
+from phases import run
 
 
 @st.composite
@@ -157,6 +165,11 @@ def test_no_silent_gateway_takes_the_place_of_one_that_answers() -> None:
         "10.224.0.1 dev eth0 does not answer, and 10.9.0.1 dev eth1, by which its addresses leave "
         "now, does: see the router, or name eth1 in expectedDevs of routeOverlap"
     )
+    # So `status` does not offer it.
+    run(Configure(config, host=host), in_time())
+    assert node_status(in_time(), host).next == "hostrouting check"
+    host.link_layer.mute.clear()
+    assert node_status(in_time(), host).next == FIX
 
 
 @pytest.mark.parametrize("carrier", [True, False])
