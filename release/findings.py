@@ -174,7 +174,7 @@ OF_THE_NODE: Final = (
     Kind(
         "moved-exit",
         "warning",
-        "another default route decides than when an apply found the node right, and the earlier exit still works",
+        "another default route decides than at the last right apply; the earlier exit works",
         "one of its two commands: delete that route, or name the earlier device in `expectedDevs`",
     ),
     Kind(
