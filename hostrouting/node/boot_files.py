@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.host import Host
-    from hostrouting.net.exits import Exits
 
 #: The programs that the units of the pair run, each with its package.
 _PACKAGES = {
@@ -44,20 +43,14 @@ _SHUT = "a boot would find the gates shut, and they stay shut"
 
 # An apply needs those of one config three times: 2 ms for each 1,000 routes.
 @lru_cache(maxsize=1)
-def _boot_parts(
-    config: HostRoutingConfig, exits: tuple[tuple[int, str], ...]
-) -> tuple[BootUnit | Departure, BootUnit | Departure]:
-    return routes.boot_part(config, dict(exits)), overlap.boot_part(config)
-
-
 def boot_parts(
-    config: HostRoutingConfig, exits: Exits | None = None
+    config: HostRoutingConfig, exits: tuple[tuple[int, str], ...] = ()
 ) -> tuple[BootUnit | Departure, BootUnit | Departure]:
     """Return the units of the static routes and of the check, or their departures.
 
-    `exits` are those that a run has pinned.
+    `exits` are the items of those that a run pins: see `hostrouting.net.exits`.
     """
-    return _boot_parts(config, tuple(sorted((exits or {}).items())))
+    return routes.boot_part(config, dict(exits)), overlap.boot_part(config)
 
 
 def _needs_pair(config: HostRoutingConfig) -> bool:

@@ -387,7 +387,7 @@ class _Look:
 
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)
-        parts = (*boot_parts(self.config, exits), Intent(config=self.config))
+        parts = (*boot_parts(self.config, (*exits.items(),)), Intent(config=self.config))
         return map(_boot_file, self.boot.drift(ctx, *parts))
 
     def _exposed(self, _ctx: Context) -> _Findings:

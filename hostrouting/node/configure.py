@@ -176,7 +176,7 @@ class _Pipeline(NamedTask, ABC):
             # An image may boot on another node.
             pins = {}
         exits = exits_under(self._config, self._host.files) if pins is None else pins
-        parts = boot_parts(self._config, exits)
+        parts = boot_parts(self._config, (*exits.items(),))
         pair = zip((self._routes, self._check), parts, strict=True)
         with_unit = (self._routes, self._check, probe_task(), watch_task())
         kept = frozenset(whole.section for whole in with_unit if ctx.skips(whole))

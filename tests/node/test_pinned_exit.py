@@ -283,7 +283,9 @@ def test_a_record_has_the_pin(host: FakeHost, *, fails: bool) -> None:
         host.routes.fail_neighbour("eth0", "10.224.0.1")
         host.routes.fail_neighbour("ib0", "172.16.9.9")
     record = NodeRecord.parse(take_record(in_time(), host).to_line())
-    recorded = prove_record(record).report.overlap
+    report = prove_record(record).report
+    assert report is not None
+    recorded = report.overlap
     assert recorded.moved_exits == check_node(in_time(), config, host).overlap.moved_exits
     assert bool(recorded.moved_exits) is not fails
     failed = [str(gateway) for device in record.devices for gateway in device.failed]
