@@ -21,10 +21,12 @@ from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings,
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 _BAR_WIDTH = 64
 #: Background colours that differ clearly with black letters on them, and their bright forms.
@@ -172,12 +174,12 @@ def _explained(
         "no-route": "; ".join(["no route at all", *map(str, lost_rule_findings(node))]),
         "blocked": f"a route or rule refuses it ({os.strerror(decided.answer.errno)})",
     }
-    deciders = equal or filter(None, [decided.decider])
+    deciders: Iterable[ObservedRoute | Rule] = equal or filter(None, [decided.decider])
     devs = tuple(dict.fromkeys(dev for way in equal for dev in way.devs))
     colour = _RED
     if allowed is None or (devs and all(map(allowed.may_carry, devs))):
         colour = colours.setdefault(devs, _COLOURS[len(colours) % len(_COLOURS)])
-    return devs, "; ".join(map(str, deciders)) or None, reasons.get(decided.kind), colour
+    return devs, "; ".join(map(node.named, deciders)) or None, reasons.get(decided.kind), colour
 
 
 def _as_prefix(text: str) -> Prefix:

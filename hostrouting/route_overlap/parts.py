@@ -153,11 +153,16 @@ def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterabl
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
     for answer, chosen in zip(plain, resolved, strict=True):
         sources: list[int | None] = [chosen.route.source if chosen.route else None]
-        if answer.route is not None and answer.route.nexthops and answer.route.source is None:
+        routes = node.turns_of(answer.route) if answer.route else ()
+        if len(routes) > 1 or any(route.nexthops and route.source is None for route in routes):
             from hostrouting.fib.model import source_by
 
-            alive = [hop for hop in answer.route.nexthops if not hop.dead]
-            sources = [source_by(hop, answer.route.scope, node.links) for hop in alive]
+            sources = [
+                route.source or source_by(hop, route.scope, node.links)
+                for route in routes
+                for hop in route.hops
+                if not hop.dead or len(routes) > 1
+            ]
         yield dict.fromkeys(filter(None, sources))
 
 

@@ -77,9 +77,9 @@ def astray(
             (part, way.decide(packet._replace(destination=part.first))) for part in doubted
         ]
         leaving = [
-            (part, decision.route)
+            (part, route)
             for part, decision in decisions
-            if decision.route and decision.route.kind not in {"local", "anycast"}
+            if (route := node.joined(decision.route)) and route.kind not in {"local", "anycast"}
         ]
         wrong = [
             DecidedPart(part, Lookup(part.first, route), route)

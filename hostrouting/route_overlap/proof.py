@@ -28,6 +28,7 @@ from hostrouting.net.addresses import (
     is_network,
 )
 from hostrouting.net.routes import (
+    MAIN_TABLE,
     OUR_PROTOCOL,
     TABLE_NAMES,
     ObservedRoute,
@@ -213,6 +214,7 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         exits=tuple((node.family, dev) for dev in _exit(allowed)),
         moved_exits=(node.moved,) if node.moved else (),
         without_exit=() if expected_devs else (node.family,),
+        exits_in_turns=() if expected_devs else _devs_in_turns(node),
         carriers=carriers,
         notes=notes,
         deciding=deciding,
@@ -233,6 +235,11 @@ def _exit(allowed: AllowedDevices) -> Sequence[str]:
     return [dev] if dev in allowed.carriers and is_device_name(dev) else []
 
 
+def _devs_in_turns(node: RoutingSnapshot) -> tuple[str, ...]:
+    """Return the devices of the default routes of table main that the kernel takes in turns."""
+    return next((joint.devs for joint in node.turns if joint.table == MAIN_TABLE), ())
+
+
 def allowed_devices(
     node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None
 ) -> AllowedDevices:
@@ -247,8 +254,12 @@ def allowed_devices(
         if node.family == IPV6:
             expected_devs = expected_exit(node.backend.routes(), node.defaults)
         else:
-            default = default_route(node.defaults)
+            first = default_route(node.defaults)
+            default = node.joined(first)
             expected_devs = default.devs if default else ()
+            if default is not first and len(expected_devs) > 1:
+                # Either may be the one for packets to the fabric.
+                expected_devs = ()
         if not expected_devs:
             return AllowedDevices()
     without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
@@ -288,7 +299,9 @@ def _finding(
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.
     deciders = (
-        str(decided.decider).replace(" table local", "") for decided in group if decided.decider
+        node.named(decided.decider).replace(" table local", "")
+        for decided in group
+        if decided.decider
     )
     return make(
         kind=kind,

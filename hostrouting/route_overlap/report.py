@@ -214,6 +214,8 @@ class OverlapReport(LightValue, NoTruth):
     carriers: tuple[str, ...] = ()
     #: The families of which it is unknown by which devices their addresses should leave.
     without_exit: tuple[int, ...] = ()
+    #: The devices of IPv4 default routes that the kernel takes in turns, if none is expected.
+    exits_in_turns: tuple[str, ...] = ()
     #: The families without a default route by an expected device, whose gateway suggestions need.
     lacks_default: tuple[int, ...] = ()
     #: Expected devices without carrier, if no default route leads out by another one: they hide the
@@ -421,7 +423,10 @@ class OverlapReport(LightValue, NoTruth):
                 yield f"the node has no {name} default route, so nothing leads to {listed}", ()
                 continue
             defaults = f"the node has no {name} default route"
-            if family not in self.lacks_default:
+            if family == IPV4 and self.exits_in_turns:
+                by = " and ".join(self.exits_in_turns)
+                defaults = f"the IPv4 default routes by {by} decide in turns"
+            elif family not in self.lacks_default:
                 defaults = f"neither the IPv4 default route nor those of {name} name one device"
             unknown = f"it is unknown where {listed} should leave"
             yield f"{defaults} and the config names no expectedDevs, so {unknown}", aimless
@@ -504,7 +509,7 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
         )
         sources = f"{GIVERS[family]}, or its network configuration"
         yield f"Give the node {kind} default route{by}: see {sources}{end}"
-    if set(report.without_exit).difference(report.lacks_default):
+    if IPV6 in report.without_exit and IPV6 not in report.lacks_default:
         yield f"N{naming[1:]}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hostrouting.exceptions import BackendError
@@ -15,6 +16,7 @@ from hostrouting.net.routes import (
     ObservedRoute,
     default_route,
     default_routes,
+    in_turns,
     place,
     preference,
 )
@@ -130,14 +132,23 @@ class RoutingSnapshot:
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
 
-    def lookup(self, destinations: Sequence[int], **options: Any) -> list[Lookup]:
-        """See `Routing.lookup`; refuse a backend that leaves answers out."""
-        answers: Any = self.backend.lookup(destinations, family=self.family, **options)
+    def lookup(
+        self, destinations: Sequence[int], *, resolve: bool = False, **options: Any
+    ) -> list[Lookup]:
+        """See `Routing.lookup`; refuse a backend that leaves answers out.
+
+        Of default routes that the kernel takes in turns, the answer has all.
+        """
+        answers: Any = self.backend.lookup(
+            destinations, family=self.family, resolve=resolve, **options
+        )
         if not isinstance(answers, list) or len(answers) != len(destinations):
             name = type(self.backend).__name__
             step = "run hostrouting.testing.contracts on the backend"
             raise BackendError(f"{name}.lookup must return a list with each answer; {step}")
-        return answers
+        if resolve or not self.turns:
+            return answers
+        return [answer._replace(route=self.joined(answer.route)) for answer in answers]
 
     @cached_property
     def links(self) -> list[Device]:
@@ -147,7 +158,43 @@ class RoutingSnapshot:
     @cached_property
     def defaults(self) -> list[ObservedRoute]:
         """The default routes by which packets may leave; see `default_routes`."""
-        return default_routes(self.routes)
+        return default_routes(self._of_all)
+
+    @cached_property
+    def _of_all(self) -> list[ObservedRoute]:
+        """The routes of every table to all addresses."""
+        # By position, which is faster than by name: this line reads every route of a full table.
+        return [route for route in self.routes if route[1] == 0]
+
+    @cached_property
+    def turns(self) -> dict[ObservedRoute, tuple[ObservedRoute, ...]]:
+        """The IPv4 default routes that the kernel takes in turns, by one route that joins them.
+
+        The joint route has the next hop of each, since each must be fine.
+        """
+        if self.family == IPV6 or len(self._of_all) < 2:
+            return {}
+        tables = dict.fromkeys(route.table for route in self._of_all)
+        by_table = (
+            in_turns(route for route in self._of_all if route.table == table) for table in tables
+        )
+        return {_joint(turns): turns for turns in by_table if turns}
+
+    def joined(self, route: ObservedRoute | None) -> ObservedRoute | None:
+        """Return the joint route of those that have their turns with this one, or this one."""
+        if route is None or route.prefix_length:
+            return route
+        own = _TURN(route)
+        return next((joint for joint in self.turns if _TURN(joint) == own), route)
+
+    def turns_of(self, route: ObservedRoute) -> tuple[ObservedRoute, ...]:
+        """Return the routes that a route joins, or the route alone."""
+        return self.turns.get(route, (route,)) if self.turns else (route,)
+
+    def named(self, decider: ObservedRoute | Rule) -> str:
+        """Return a decider as `ip` prints it; of routes in turns all."""
+        routes = self.turns_of(decider) if isinstance(decider, ObservedRoute) else (decider,)
+        return "; ".join(map(str, routes))
 
     def around(self, addresses: Iterable[int]) -> list[ObservedRoute]:
         """Return the routes that may decide these addresses, and others near them."""
@@ -258,6 +305,15 @@ class RoutingSnapshot:
             ]
             for link in self.links
         }
+
+
+#: The fields that default routes in turns share.
+_TURN = attrgetter("table", "tos", "metric", "scope", "kind")
+
+
+def _joint(turns: Sequence[ObservedRoute]) -> ObservedRoute:
+    hops = tuple(route.hops[0]._replace(dead=False) for route in turns)
+    return turns[0]._replace(gateway=None, dev=None, flags=0, nexthops=hops)
 
 
 def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:

@@ -136,7 +136,7 @@ def _suggest(
         if not resolves or part.first in taken:
             return []
         by_offender[offender].append((part.first, part.last))
-    in_main = {(route.network, signature(route)) for route in main}
+    in_main = {(route.network, signature(route)) for route in (*main, *node.turns)}
     routes: list[SuggestedRoute] = []
     for offender, ranges in by_offender.items():
         if (offender.network, signature(offender)) not in in_main:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
@@ -21,6 +21,7 @@ from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute
 from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import (
     announced_fabric,
     left_unproven,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from phases import Change, Context
 
 
+#: From an address and its family to its next hops.
+_Hops: TypeAlias = "Callable[[int, int], list[tuple[object, str]]]"
 _WORSE = "refused, since these addresses leave right without this config, and would not with it:"
 _MOVED = "refused, since the node would leave by another device than when it was right last:"
 _WITHOUT = "this leaves right without this config: %s"
@@ -372,9 +375,10 @@ def _worse(
     before: OverlapReport, after: OverlapReport, was: Routing, now: Routing
 ) -> Iterator[tuple[Address, str]]:
     """Yield the first address and a line for each range of addresses that are worse off."""
+    hops = _hops_of(was), _hops_of(now)
     for old, new in zip(before.cidrs, after.cidrs, strict=True):
         for finding in new.findings:
-            for first, last in _uncovered(finding, old.findings, was, now):
+            for first, last in _uncovered(finding, old.findings, *hops):
                 begin, end = Address(new.family, first), Address(new.family, last)
                 cut = attrs.evolve(finding, first=str(begin), last=str(end))
                 yield begin, cut.line(new.title)
@@ -392,7 +396,7 @@ def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
 
 
 def _uncovered(
-    new: Finding, old: Sequence[Finding], was: Routing, now: Routing
+    new: Finding, old: Sequence[Finding], was: _Hops, now: _Hops
 ) -> Iterator[tuple[int, int]]:
     """Yield the ranges of a finding in which no earlier one excuses it."""
     start, end = new.bounds
@@ -401,7 +405,7 @@ def _uncovered(
         is_excused = earlier.kind != "announced" or new.kind == "announced"
         if first <= last and earlier.kind == "unknown-exit":
             family = Address.parse(new.first).family
-            is_excused = _hops(was, first, family) == _hops(now, first, family)
+            is_excused = was(first, family) == now(first, family)
         if first <= last and is_excused:
             if start < first:
                 yield start, first - 1
@@ -410,10 +414,15 @@ def _uncovered(
         yield start, end
 
 
-def _hops(routing: Routing, address: int, family: int) -> list[tuple[object, str]]:
-    """Return the next hops of an address, the same for all addresses of a finding."""
-    route = routing.lookup([address], family=family)[0].route
-    return [] if route is None else [(hop.gateway, hop.dev) for hop in route.hops]
+def _hops_of(routing: Routing) -> _Hops:
+    """Return the function for the next hops of an address, and of all addresses of a finding."""
+    snapshot = cache(partial(RoutingSnapshot, routing))
+
+    def hops(address: int, family: int) -> list[tuple[object, str]]:
+        route = snapshot(family).lookup([address])[0].route
+        return [] if route is None else [(hop.gateway, hop.dev) for hop in route.hops]
+
+    return hops
 
 
 def _routes(model: Fib) -> list[ObservedRoute]:

@@ -1,0 +1,111 @@
+"""IPv4 default routes that the kernel takes in turns: each of them must be fine."""
+
+from support.kernel import kernel_of, needs_kernel
+
+from hostrouting import explain_routing, prove_egress
+from hostrouting.config import HostRoutingConfig
+from hostrouting.fib import Fib
+from hostrouting.node.fix import fixed
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+
+_CIDRS = ["10.96.0.0/12"]
+_ROUTES = "default via 10.224.0.1 dev eth0; default via 172.16.0.1 dev ib0"
+
+
+def _two_exits(node: MemoryBackend | KernelNode, *, metric: int = 0) -> None:
+    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+        node.add_link(dev)
+        node.add_address(dev, address)
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=metric)
+
+
+def test_without_expected_devices_the_finding_names_both() -> None:
+    """Of two default routes in turns, neither says by which device packets should leave."""
+    node = MemoryBackend()
+    _two_exits(node)
+    report = prove_egress(node, _CIDRS)
+    assert report.lines() == [
+        f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
+    ]
+    assert str(report) == (
+        "the IPv4 default routes by eth0 and ib0 decide in turns and the config names no "
+        "expectedDevs, so it is unknown where 10.96.0.0/12 should leave:\n"
+        "  10.96.0.0/12\n"
+        "    10.96.0.0 to 10.111.255.255: leaves by eth0, one of eth0, ib0 "
+        f"({_ROUTES})\n"
+        "the IPv4 default routes by eth0 and ib0: decide alike, so packets may leave by each: "
+        "name the right ones in expectedDevs"
+    )
+
+
+def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
+    """The kernel may take the default route by ib0, though a lookup names that by eth0."""
+    node = MemoryBackend()
+    _two_exits(node)
+    report = prove_egress(node, _CIDRS, expected_devs=["eth0"])
+    assert report.lines() == [
+        f"10.96.0.0/12: overlap 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
+    ]
+    [finding] = report.cidrs[0].findings
+    assert finding.sentence() == (
+        f"10.96.0.0 to 10.111.255.255: overlap, leaves by ib0, one of eth0, ib0 ({_ROUTES})"
+    )
+    [route] = report.suggested_routes
+    assert (route.destination, route.gateway, route.dev) == ("10.96.0.0/12", "10.224.0.1", "eth0")
+
+
+def test_both_may_be_expected() -> None:
+    """Where either device is right, so are the routes."""
+    node = MemoryBackend()
+    _two_exits(node)
+    assert prove_egress(node, _CIDRS, expected_devs=["eth0", "ib0"]).ok
+
+
+def test_another_metric_has_no_turn() -> None:
+    """Of two metrics the lower one decides."""
+    node = MemoryBackend()
+    _two_exits(node, metric=200)
+    assert prove_egress(node, _CIDRS).ok
+
+
+def test_an_explanation_has_all() -> None:
+    """`explain` shows each device and each route."""
+    node = MemoryBackend()
+    _two_exits(node)
+    [explanation] = explain_routing(node, _CIDRS)
+    [part] = explanation.parts
+    assert (part.by, part.route) == ("eth0+ib0", _ROUTES)
+
+
+def test_the_fix_is_a_route_before_them() -> None:
+    """`check --fix` adds a route that precedes both default routes."""
+    host = FakeHost()
+    _two_exits(host.routes)
+    config = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": _CIDRS, "expectedDevs": ["eth0"]}}
+    )
+    answer = fixed(Context(), config, host, seconds=0)
+    assert not isinstance(answer, str), answer
+    assert [str(route) for route in answer.static_routes.routes] == [
+        "10.96.0.0/12 via 10.224.0.1 dev eth0"
+    ]
+
+
+@needs_kernel
+def test_the_kernel_takes_them_in_turns() -> None:
+    """Whichever route a lookup names, kernel and model have the same report."""
+    with KernelNode.made() as node:
+        _two_exits(node)
+        kernel = kernel_of(node)
+        expected = prove_egress(kernel, _CIDRS, expected_devs=["eth0"])
+        for dev, address in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
+            node.ip(f"neigh replace {address} lladdr 02:00:00:00:00:01 nud stale dev {dev}")
+        named = {node.ip("route get fibmatch 10.96.0.1") for _ in range(4)}
+        reports = [prove_egress(kernel, _CIDRS, expected_devs=["eth0"]) for _ in range(4)]
+        model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
+        reports.append(prove_egress(model, _CIDRS, expected_devs=["eth0"]))
+    assert len(named) == 2
+    assert not expected.ok
+    assert reports == [expected] * 5
