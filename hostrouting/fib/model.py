@@ -26,13 +26,12 @@ from hostrouting.net.routes import (
     RouteChange,
     resting,
 )
-from hostrouting.net.rules import FIRST_RULES, Rule
+from hostrouting.net.rules import FIRST_RULES, UDP, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-_UDP = 17
 _FIRST_POLICY = Policy(FIRST_RULES)
 #: The errors of routes that send packets nowhere; `throw` only ends the search in its table.
 _ROUTE_ERRORS = {
@@ -122,7 +121,7 @@ class Fib:
             )
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
         # The kernel answers an IPv4 lookup that names no protocol for UDP.
-        protocol = _UDP if family == IPV4 else 0
+        protocol = UDP if family == IPV4 else 0
         return [
             self._answer(
                 Packet(destination, source or 0, ip_protocol=protocol, family=family),

@@ -8,7 +8,7 @@ from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, TABLE_NAMES, Extra
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 #: The names of uninterpreted selectors by the number of their attribute.
 _UNKNOWN_NAMES = {
@@ -30,7 +30,10 @@ _WORDS = {
     "dport": "to port",
     "l3mdev": "of a",
 }
-_PROTOCOLS = {6: "tcp", 17: "udp"}
+_PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp"}
+UDP: Final = 17
+#: Stands for all protocols that no rule names.
+OTHER_PROTOCOL: Final = 255
 
 
 class Range(NamedTuple):
@@ -112,6 +115,11 @@ class Rule(NamedTuple):
         return known | unknown | known
 
     @property
+    def is_by_protocol(self) -> bool:
+        """True if it selects by the protocol of packets, and by addresses at most."""
+        return bool(self.ip_protocol) and self.selectors.keys() == {"ipproto"}
+
+    @property
     def packets(self) -> str:
         """The selected packets in words, without their destination; empty for addresses alone.
 
@@ -157,6 +165,50 @@ FIRST_RULES: Final = tuple(
     for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
     if (family, table) != (IPV6, 253)
 )
+
+
+def protocols_apart(rules: Iterable[Rule], *, but: int) -> list[int]:
+    """Return a protocol for each class of packets that rules distinguish by protocol alone.
+
+    The class of `but` is left out. One class is that of all protocols that no rule names.
+
+    >>> protocols_apart([Rule(70, table=88, ip_protocol=17)], but=17) == [OTHER_PROTOCOL]
+    True
+    >>> protocols_apart([Rule(70, table=88)], but=17)
+    []
+    """
+    named = {rule.ip_protocol for rule in rules if rule.is_by_protocol}
+    answered = but if but in named else OTHER_PROTOCOL
+    return sorted({*named, OTHER_PROTOCOL} - {answered}) if named else []
+
+
+def packets_of(protocol: int) -> str:
+    """Return in words the packets of a class of `protocols_apart`."""
+    if protocol == OTHER_PROTOCOL:
+        return "packets of a protocol that no rule names"
+    return f"packets of protocol {_PROTOCOLS.get(protocol, protocol)}"
+
+
+def as_of_protocol(rule: Rule, protocol: int) -> Rule:
+    """Return what a rule by protocol is for the packets of one: a rule by addresses.
+
+    >>> str(as_of_protocol(Rule(70, table=88, ip_protocol=17), 17))
+    '70: from all lookup 88'
+    >>> str(as_of_protocol(Rule(70, table=88, ip_protocol=17), 6))
+    '70: from all nop'
+    """
+    if not rule.is_by_protocol:
+        return rule
+    by_addresses = rule._replace(ip_protocol=0)
+    if rule.ip_protocol == protocol:
+        selects = not rule.inverted or rule.source[1] or rule.destination[1]
+    else:
+        # None of these packets fulfils all of its selectors.
+        selects = rule.inverted
+        by_addresses = by_addresses._replace(inverted=False, source=(0, 0), destination=(0, 0))
+    # It may be the goal of a `goto`.
+    never = Rule(rule.priority, "nop", protocol=rule.protocol, family=rule.family)
+    return by_addresses if selects else never
 
 
 def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:

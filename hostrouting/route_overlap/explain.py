@@ -18,10 +18,10 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings, require_lists
-from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot, is_same
+from hostrouting.route_overlap.snapshot import AllowedDevices, Answer, RoutingSnapshot, is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
@@ -141,13 +141,17 @@ def explain_routing(
     for text, prefix in zip(ranges, prefixes, strict=True):
         snapshot = snapshots[prefix.family]
         [parts] = looked_up(snapshot, [str(prefix)])
+        views = {
+            view: {part.first: part.answers[0] for part in looked_up(view, [str(prefix)])[0]}
+            for view in snapshot.views
+        }
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
         decided = (
             DecidedPart(part, part.answers[0][0], snapshot.decider(*part.answers[0]))
             for part in parts
         )
-        explained = partial(_explained, snapshot, allowed.get(prefix.family), colours)
+        explained = partial(_explained, snapshot, views, allowed.get(prefix.family), colours)
         explanation = tuple(
             ExplainedPart(
                 Address(snapshot.family, group[0].part.first),
@@ -162,11 +166,15 @@ def explain_routing(
 
 def _explained(
     node: RoutingSnapshot,
+    views: Mapping[RoutingSnapshot, Mapping[int, Answer]],
     allowed: AllowedDevices | None,
     colours: dict[tuple[str, ...], int],
     decided: DecidedPart,
 ) -> tuple[tuple[str, ...], str | None, str | None, int]:
-    """Return devices, the deciding routes or rule, reason and colour; equal routes all count."""
+    """Return devices, the deciding routes or rules, reason and colour.
+
+    Equal routes all count, and so do those of other protocols.
+    """
     ways = [lookup.route for lookup in node.candidates(*decided.part.answers[0])]
     equal = [way for way in ways if way and is_same(decided.answer.route, way)]
     reasons = {
@@ -174,12 +182,17 @@ def _explained(
         "no-route": "; ".join(["no route at all", *map(str, lost_rule_findings(node))]),
         "blocked": f"a route or rule refuses it ({os.strerror(decided.answer.errno)})",
     }
-    deciders: Iterable[ObservedRoute | Rule] = equal or filter(None, [decided.decider])
+    deciders: list[ObservedRoute | Rule | None] = [*equal] or [decided.decider]
+    for view, answers in views.items():
+        answer, source = answers[decided.part.first]
+        equal += [answer.route] if answer.route else []
+        deciders.append(view.decider(answer, source))
     devs = tuple(dict.fromkeys(dev for way in equal for dev in way.devs))
     colour = _RED
     if allowed is None or (devs and all(map(allowed.may_carry, devs))):
         colour = colours.setdefault(devs, _COLOURS[len(colours) % len(_COLOURS)])
-    return devs, "; ".join(map(node.named, deciders)) or None, reasons.get(decided.kind), colour
+    named = dict.fromkeys(node.named(decider) for decider in deciders if decider)
+    return devs, "; ".join(named) or None, reasons.get(decided.kind), colour
 
 
 def _as_prefix(text: str) -> Prefix:

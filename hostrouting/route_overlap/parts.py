@@ -111,7 +111,7 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length]) for prefix in masked]
     unsorted = list(SPECIAL_EDGES[family])
     for network, length in [
-        selector for rule in node.rules for selector in (rule.destination, rule.source)
+        selector for rule in node.selecting for selector in (rule.destination, rule.source)
     ]:
         # Sources, too: the node sends from one of its addresses to the same address.
         first = network & mask_of(family, length)
@@ -171,7 +171,7 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
 
     The kernel chooses one by the destination, and a program may name another: so every address of
     the devices counts that is not deprecated. Only for a device without one, and for an address of
-    the node, its choice matters.
+    the node, its choice matters, and is that of the packets of a lookup.
     """
     ways = [[way.route for way in node.candidates(answer, 0) if way.route] for answer in plain]
     unresolved = {
@@ -182,9 +182,13 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
             for route in routes
         )
     }
-    chosen = {
-        answer.destination: answer.route for answer in node.lookup([*unresolved], resolve=True)
-    }
+    chosen = (
+        {}
+        if node.packets
+        else {
+            answer.destination: answer.route for answer in node.lookup([*unresolved], resolve=True)
+        }
+    )
     for answer, routes in zip(plain, ways, strict=True):
         own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
         own += [

@@ -19,14 +19,14 @@ from hostrouting.net.rules import Rule
 from hostrouting.route_overlap.parts import DecidedPart, Part, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 
 def astray(
     node: RoutingSnapshot, cidrs: Sequence[str], starts: Collection[int]
-) -> Iterator[tuple[str, Iterable[str], list[DecidedPart]]]:
+) -> Iterator[tuple[str, list[str], list[DecidedPart]]]:
     """Yield in words which packets rules select, why their way is unknown, and where it is wrong.
 
     A lookup is for unmarked packets that root sends on this node. The port takes addresses alone,
@@ -66,8 +66,10 @@ def astray(
     near = node.around(part.first for part in doubted)
     # An announced route follows the present ones of its metric.
     fib = Fib.of(node.links, sorted(near, key=lambda route: route.metric), node.rules)
+    # What a rule by protocol alone does is proven by itself (`RoutingSnapshot.views`).
+    special = (rule for rule in node.rules if not rule.is_by_protocol)
     for packets in dict.fromkeys(
-        ["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]
+        ["", *(rule.packets for rule in special if rule.inverted or not rule.oif)]
     ):
         followed = (
             _by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets}

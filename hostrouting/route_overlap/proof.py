@@ -39,7 +39,7 @@ from hostrouting.net.routes import (
 )
 from hostrouting.net.rules import lost_rules
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
+from hostrouting.route_overlap.parts import DecidedPart, Part, adjacent, looked_up
 from hostrouting.route_overlap.report import (
     CidrReport,
     Finding,
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.announced import Announcement
     from phases import Context
+
+
+#: The findings that a note names.
+_MOST_NAMED = 3
 
 
 def prove_egress(
@@ -158,11 +162,10 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     looked = looked_up(node, cidrs)
-    bad: list[list[DecidedPart]] = []
-    for parts in looked:
-        # Of several answers for one part, that which a connection gets.
-        faults = ((part, next(node.faults(part.answers), None)) for part in parts)
-        bad.append([DecidedPart(part, of[0], node.decider(*of)) for part, of in faults if of])
+    bad = _wrong_parts(node, looked)
+    for view in node.views:
+        bad, new = _merged(bad, _wrong_parts(view, looked_up(view, cidrs)))
+        notes += _policy_notes(view, view.packets, [], new)
     carriers = allowed.carriers
     exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
     # A route by the gateway of another exit is no remedy while the pinned one works.
@@ -175,10 +178,8 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         from hostrouting.route_overlap.policy import astray
 
         starts = {decided.part.first for parts in bad for decided in parts}
-        for packets, unknown, wrong in astray(node, cidrs, starts):
-            reasons = [*unknown, *(finding.sentence() for finding in _findings(wrong, node))]
-            subject = packets or "packets that no rule selects by more than addresses"
-            notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in reasons]
+        for astray_packets in astray(node, cidrs, starts):
+            notes += _policy_notes(node, *astray_packets)
     deciding: tuple[ObservedRoute, ...] = ()
     if node.family == IPV6:
         # Imported late: most nodes expect no IPv6.
@@ -233,6 +234,49 @@ def _exit(allowed: AllowedDevices) -> Sequence[str]:
     """Return the one device by which expected addresses leave, if it is one, with a plain name."""
     [dev] = allowed.expected if len(allowed.expected) == 1 else [""]
     return [dev] if dev in allowed.carriers and is_device_name(dev) else []
+
+
+def _wrong_parts(
+    node: RoutingSnapshot, looked: Sequence[Sequence[Part]]
+) -> list[list[DecidedPart]]:
+    """Return the parts of each CIDR that have a wrong answer."""
+    bad: list[list[DecidedPart]] = []
+    for parts in looked:
+        # Of several answers for one part, that which a connection gets.
+        faults = ((part, next(node.faults(part.answers), None)) for part in parts)
+        bad.append([DecidedPart(part, of[0], node.decider(*of)) for part, of in faults if of])
+    return bad
+
+
+def _merged(
+    bad: Sequence[Sequence[DecidedPart]], more: Sequence[Sequence[DecidedPart]]
+) -> tuple[list[list[DecidedPart]], list[DecidedPart]]:
+    """Return the parts with those that only `more` has, by address, and the latter alone."""
+    merged: list[list[DecidedPart]] = []
+    new: list[DecidedPart] = []
+    for known, others in zip(bad, more, strict=True):
+        starts = {decided.part.first for decided in known}
+        added = [decided for decided in others if decided.part.first not in starts]
+        merged.append(sorted([*known, *added], key=lambda decided: decided.part.first))
+        new += added
+    return merged, new
+
+
+def _policy_notes(
+    node: RoutingSnapshot, packets: str, unknown: Iterable[str], wrong: Sequence[DecidedPart]
+) -> list[NodeFinding]:
+    """Return a note on the way of some packets where it is wrong, and others where it is unknown.
+
+    A note names the first findings: the table of a rule may have thousands of routes.
+    """
+    reasons = [*unknown]
+    if findings := _findings(wrong, node):
+        sentences = [finding.sentence() for finding in findings[:_MOST_NAMED]]
+        more = len(findings) - len(sentences)
+        sentences += [f"and {more} more ranges"] if more else []
+        reasons.append("; ".join(sentences))
+    subject = packets or "packets that no rule selects by more than addresses"
+    return [NodeFinding("policy-rule", subject, reason, "note") for reason in reasons]
 
 
 def _devs_in_turns(node: RoutingSnapshot) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from hostrouting.net.routes import (
     place,
     preference,
 )
+from hostrouting.net.rules import OTHER_PROTOCOL, UDP, as_of_protocol, packets_of, protocols_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -125,6 +126,10 @@ class RoutingSnapshot:
         self.moved: MovedExit | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
+        #: The rules at whose selectors an answer may change.
+        self.selecting: Sequence[Rule] = self.rules
+        #: The packets that this is about, unless it is about those of a lookup.
+        self.packets: str = ""
         #: The IPv6 routes that the kernel passed over; see `candidates`.
         self.silent: dict[ObservedRoute, None] = {}
         #: True if an answer may depend on the source.
@@ -149,6 +154,29 @@ class RoutingSnapshot:
         if resolve or not self.turns:
             return answers
         return [answer._replace(route=self.joined(answer.route)) for answer in answers]
+
+    @cached_property
+    def views(self) -> list[RoutingSnapshot]:
+        """The node as packets of other protocols find it; mostly none.
+
+        A lookup of IPv4 is for UDP, one of IPv6 for no protocol. Where rules select by nothing but
+        the protocol, the model answers for the rest.
+        """
+        asked = UDP if self.family == IPV4 else OTHER_PROTOCOL
+        return [self._view(protocol) for protocol in protocols_apart(self.rules, but=asked)]
+
+    def _view(self, protocol: int) -> RoutingSnapshot:
+        # Imported late: few nodes have such rules.
+        from hostrouting.fib.model import Fib
+        from hostrouting.route_overlap.announced import is_present
+
+        rules = [as_of_protocol(rule, protocol) for rule in self.rules]
+        present = [route for route in self.routes if is_present(route.dev)]
+        view = RoutingSnapshot(Fib.of(self.links, present, rules), self.family)
+        view.routes, view.selecting = self.routes, self.selecting
+        view.allowed, view.announced = self.allowed, self.announced
+        view.packets = packets_of(protocol)
+        return view
 
     @cached_property
     def links(self) -> list[Device]:

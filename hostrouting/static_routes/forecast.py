@@ -9,7 +9,7 @@ already is right.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 

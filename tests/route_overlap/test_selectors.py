@@ -155,16 +155,22 @@ class _Judgement:
         self.fine |= set(report.expected_devs)
         self.found = {address for cidr in report.cidrs for address in claimed(report, cidr.cidr)}
         notes = [note for note in report.notes if note.kind == "policy-rule"]
+        # A note names three ranges at most.
         self.undecided = [
-            note.subject for note in notes if note.reason.startswith("the model cannot apply")
+            note.subject
+            for note in notes
+            if note.reason.startswith("the model cannot apply")
+            or note.reason.endswith("more ranges")
         ]
         pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: .*?leaves by ([^(]*)")
         said = [
             (note.subject, *match.groups())
             for note in notes
-            if (match := pattern.match(note.reason))
+            for match in pattern.finditer(note.reason)
         ]
-        assert len(said) + len(self.undecided) == len(notes)
+        assert {note.subject for note in notes} == {subject for subject, *_ in said}.union(
+            self.undecided
+        )
         self._told = [
             (packets, parse_ipv4(a), parse_ipv4(b or a), devs) for packets, a, b, devs in said
         ]

@@ -1,0 +1,117 @@
+"""Rules by the protocol of packets: each protocol must leave right, whichever a lookup is for."""
+
+import pytest
+from support.kernel import kernel_of, needs_kernel
+
+from hostrouting import OverlapReport, explain_routing, prove_egress
+from hostrouting.fib import Fib
+from hostrouting.net.rules import Rule
+from hostrouting.testing import KernelNode
+
+pytestmark = needs_kernel
+
+_CIDR = "172.16.8.0/22"
+_TABLES = {
+    "main leads into the fabric": ("main", "100"),
+    "another table leads into the fabric": ("100", "main"),
+}
+
+
+def _reports(node: KernelNode) -> list[OverlapReport]:
+    kernel = kernel_of(node)
+    model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
+    reports = [
+        prove_egress(routing, [_CIDR], expected_devs=["eth0"]) for routing in (kernel, model)
+    ]
+    assert reports[0] == reports[1]
+    return reports
+
+
+def _connected(node: KernelNode, *, good: str, bad: str) -> None:
+    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.17.1.4/16")):
+        node.add_link(dev)
+        node.add_address(dev, address)
+    node.ip(f"route add default via 10.224.0.1 dev eth0 table {good}")
+    node.ip(f"route add {_CIDR} dev ib0 table {bad}")
+
+
+@pytest.mark.parametrize(("bad", "good"), _TABLES.values(), ids=_TABLES)
+@pytest.mark.parametrize("protocol", ["udp", "tcp", "icmp", "sctp"])
+def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good: str) -> None:
+    """A lookup is for UDP, so one of the two tables decides none; a finding has its route all the
+    same, on the kernel and on the model.
+    """
+    with KernelNode.made() as node:
+        _connected(node, good=good, bad=bad)
+        node.ip(f"rule add ipproto {protocol} lookup 100 pref 50")
+        report = _reports(node)[0]
+    end = " table 100" if bad == "100" else ""
+    assert report.lines() == [
+        f"{_CIDR}: overlap 172.16.8.0-172.16.11.255 by ib0 ({_CIDR} dev ib0{end} scope link)"
+    ]
+
+
+def test_the_note_names_the_packets() -> None:
+    """A finding that no lookup shows has a note with the packets that it concerns."""
+    with KernelNode.made() as node:
+        _connected(node, good="100", bad="main")
+        node.ip("rule add ipproto udp lookup 100 pref 50")
+        report = _reports(node)[0]
+        [explanation] = explain_routing(kernel_of(node), [_CIDR])
+    [note] = [str(note) for note in report.notes if note.kind == "policy-rule"]
+    assert note == (
+        "note: policy-rule: packets of a protocol that no rule names: "
+        "172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.8.0/22 dev ib0 scope link)"
+    )
+    [part] = explanation.parts
+    assert (part.by, part.route) == (
+        "eth0+ib0",
+        "default via 10.224.0.1 dev eth0 table 100; 172.16.8.0/22 dev ib0 scope link",
+    )
+
+
+def test_all_protocols_right_is_right() -> None:
+    """Where both tables lead out by the expected device, nothing is found."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="200")
+        node.ip("route add default via 10.224.0.1 dev eth0 table 100")
+        node.ip("rule add ipproto udp lookup 100 pref 50")
+        assert all(report.ok and not report.notes for report in _reports(node))
+
+
+@pytest.mark.parametrize("selector", ["dport 53", "uidrange 1-2", "iif lo", "fwmark 1"])
+def test_with_another_selector_it_is_a_note(selector: str) -> None:
+    """Rules by ports, users, devices and marks lead few packets aside: they are notes."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="100")
+        node.ip(f"rule add ipproto tcp {selector} lookup 100 pref 50")
+        report = _reports(node)[0]
+    assert report.ok
+    assert [note.kind for note in report.notes] == ["policy-rule"]
+
+
+def test_an_inverted_rule_selects_the_rest() -> None:
+    """`not ipproto udp` decides all protocols but UDP."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="100")
+        node.ip("rule add not ipproto udp lookup 100 pref 50")
+        assert not _reports(node)[0].ok
+
+
+def test_a_rule_by_mark_has_one_note() -> None:
+    """Its table may have many routes: the note names three ranges, and counts the rest."""
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="200")
+        for number in range(6):
+            node.ip(f"route add 172.16.9.{8 * number}/32 dev ib0 table 100")
+        node.add_rule(Rule(50, table=100, mark=1, mark_mask=0xFF))
+        report = _reports(node)[0]
+    assert report.ok
+    [note] = map(str, report.notes)
+    assert note == (
+        "note: policy-rule: packets with mark 0x1/0xff: "
+        "172.16.9.0: overlap, leaves by ib0 (172.16.9.0 dev ib0 table 100 scope link); "
+        "172.16.9.8: overlap, leaves by ib0 (172.16.9.8 dev ib0 table 100 scope link); "
+        "172.16.9.16: overlap, leaves by ib0 (172.16.9.16 dev ib0 table 100 scope link); "
+        "and 3 more ranges"
+    )
