@@ -59,6 +59,12 @@ OF_THE_PROOF: Final = (
         "neither a default route nor the config names the device by which they should leave",
         "name it in `expectedDevs`",
     ),
+    Kind(
+        "undecided",
+        "by mode",
+        "the route adds a header (`encap`), which may lead anywhere: seg6, mpls, a tunnel",
+        "lead them by a route without `encap`, or by a tunnel's own device in `allowedDevs`",
+    ),
 )
 
 #: All others, in `findings` of the JSON.

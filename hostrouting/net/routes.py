@@ -102,6 +102,10 @@ class Encapsulation(NamedTuple):
     payload: bytes
 
 
+#: LWTUNNEL_ENCAP_IP and _IP6: the header is for the device of the next hop.
+IP_TUNNELS: Final = frozenset({2, 4})
+
+
 class NextHop(NamedTuple):
     """A gateway (None for addresses on the link) and a device by which a route sends packets."""
 

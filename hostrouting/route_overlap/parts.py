@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Why addresses are a finding; see `Finding`.
 Kind: TypeAlias = Literal[
-    "overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"
+    "overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit", "undecided"
 ]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and
@@ -84,9 +84,14 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> list[list[Part]]:
     if is_proof and not node.by_source and node.family == IPV4:
         # By position, which is faster than by name: these lines read every answer of a full table.
         suspects: Iterable[int] = ()
-        if not all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
+        devs = {answer[1] and answer[1][3] for answer in plain}
+        if node.has_headers or not all(allowed[dev] for dev in devs):
             routes = enumerate(map(_route_of, plain))
-            suspects = [at for at, route in routes if route is None or not allowed[route[3]]]
+            suspects = [
+                at
+                for at, route in routes
+                if route is None or not allowed[route[3]] or route.encapsulation
+            ]
         indexes = sorted({*suspects, *taken})
     parts: list[list[Part]] = []
     before = 0

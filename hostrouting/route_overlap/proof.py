@@ -338,6 +338,8 @@ def _finding(
     kind = group[0].kind
     if kind == "overlap" and not (wrong and allowed.expected):
         kind = "dead-end" if allowed.expected else "unknown-exit"
+    if answer.route and allowed.expected and not wrong and allowed.tunnels(answer.route):
+        kind, refused = "undecided", allowed.tunnels(answer.route)
     dev = next(iter(wrong or refused), None)
     is_moved = bool(node.moved and (kind, dev) == ("overlap", node.moved.before))
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local

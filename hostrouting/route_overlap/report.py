@@ -51,6 +51,7 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "local": "local, the node itself holds it on {dev}",
     "dead-end": "dead end, {dev} has no carrier{among}",
     "unknown-exit": "leaves by {dev}{among}",
+    "undecided": "undecided, its header and not {dev} decides where it leaves{among}",
 }
 
 
@@ -61,7 +62,8 @@ class Finding(LightValue):
     `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole,
     unreachable, prohibit), `local` (the node itself has the address, on another device), `dead-end`
     (an expected device is without carrier), `unknown-exit` (they leave by `devs`, and neither a
-    default route nor the config names the right device) or `announced` (they will leave by the
+    default route nor the config names the right device), `undecided` (they get the header of a
+    tunnel, a segment or a label, which leads anywhere) or `announced` (they will leave by the
     fabric once its `network`, which `source` announces, is connected; no route takes the addresses
     `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
     or rule, as `ip` prints it; None if there is none. `command` removes a `local` address from a

@@ -12,6 +12,8 @@ from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 from hostrouting.net.exits import working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
+    IP_TUNNELS,
+    SCOPE_LINK,
     Lookup,
     ObservedRoute,
     default_route,
@@ -78,6 +80,19 @@ class AllowedDevices(dict["str | None", bool]):
         name = dev.encode(errors="surrogateescape").decode("latin-1")
         return "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
+    def tunnels(self, route: ObservedRoute) -> tuple[str, ...]:
+        """Return the devices of next hops whose header decides where packets leave.
+
+        A segment or a label leads anywhere. The header of an IP tunnel is for a device that is
+        allowed as a tunnel: there it is as fine as without one.
+        """
+        return tuple(
+            hop.dev
+            for hop in route.hops
+            if (header := hop.encapsulation) is not None
+            and (header.kind not in IP_TUNNELS or hop.dev in self.expected)
+        )
+
     def leads_out(self, dev: str) -> bool:
         """Return True for an expected device with a carrier."""
         return dev in self.expected and dev not in self.dead_ends
@@ -99,7 +114,7 @@ class AllowedDevices(dict["str | None", bool]):
     def answer_is_fine(self, answer: Lookup) -> bool:
         """Return True if every next hop is allowed; own addresses need no carrier."""
         route = answer.route
-        if route is None or not route.devs:
+        if route is None or not route.devs or self.tunnels(route):
             return False
         refused = self.refused(route)
         return (
@@ -189,10 +204,20 @@ class RoutingSnapshot:
         return default_routes(self._of_all)
 
     @cached_property
+    def _rare(self) -> list[ObservedRoute]:
+        """The routes to all addresses, and those with a header."""
+        # By position, which is faster than by name: this line reads every route of a full table.
+        return [route for route in self.routes if not route[1] or route[15]]
+
+    @property
     def _of_all(self) -> list[ObservedRoute]:
         """The routes of every table to all addresses."""
-        # By position, which is faster than by name: this line reads every route of a full table.
-        return [route for route in self.routes if route[1] == 0]
+        return [route for route in self._rare if not route.prefix_length]
+
+    @cached_property
+    def has_headers(self) -> bool:
+        """True if a route with a single next hop adds a header to packets."""
+        return any(route.encapsulation for route in self._rare)
 
     @cached_property
     def turns(self) -> dict[ObservedRoute, tuple[ObservedRoute, ...]]:
@@ -202,10 +227,9 @@ class RoutingSnapshot:
         """
         if self.family == IPV6 or len(self._of_all) < 2:
             return {}
-        tables = dict.fromkeys(route.table for route in self._of_all)
-        by_table = (
-            in_turns(route for route in self._of_all if route.table == table) for table in tables
-        )
+        routes = self._of_all
+        tables = dict.fromkeys(route.table for route in routes)
+        by_table = (in_turns(route for route in routes if route.table == table) for table in tables)
         return {_joint(turns): turns for turns in by_table if turns}
 
     def joined(self, route: ObservedRoute | None) -> ObservedRoute | None:
@@ -329,7 +353,11 @@ class RoutingSnapshot:
             link.name: [
                 own.local
                 for own in link.addresses
-                if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
+                if own.family == IPV6
+                and own.usable
+                and not own.deprecated
+                # Site-local ones are among them, and those of the link are not.
+                and own.scope < SCOPE_LINK
             ]
             for link in self.links
         }

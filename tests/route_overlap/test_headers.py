@@ -1,0 +1,109 @@
+"""Routes that add a header to packets, which decides where they leave."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.kernel import kernel_of, needs_kernel
+
+from hostrouting import OverlapReport, prove_egress
+from hostrouting.fib import Fib
+from hostrouting.net.routes import Encapsulation
+from hostrouting.testing import KernelNode
+
+pytestmark = needs_kernel
+
+_CIDR = "172.16.8.0/22"
+_GATEWAY = "via 10.224.0.1 dev eth0"
+
+
+def _proof(node: KernelNode, cidr: str = _CIDR, allowed: tuple[str, ...] = ()) -> OverlapReport:
+    kernel = kernel_of(node)
+    families = (2, 10)
+    routes = [route for family in families for route in kernel.routes(family)]
+    model = Fib.of(kernel.links(), routes, [*kernel.rules(), *kernel.rules(10)])
+    reports = [
+        prove_egress(routing, [cidr], expected_devs=["eth0"], allowed_devs=allowed)
+        for routing in (kernel, model)
+    ]
+    assert reports[0] == reports[1]
+    return reports[0]
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    """A node with eth0 and a device for tunnels."""
+    with KernelNode.made() as made:
+        made.add_link("eth0")
+        made.add_address("eth0", "10.224.0.4/16")
+        made.add_address("eth0", "2001:db8::4/64")
+        made.add_link("geneve0")
+        made.ip(f"route add default {_GATEWAY}")
+        yield made
+
+
+@pytest.mark.parametrize(
+    "header", ["seg6 mode encap segs fc00::1", "ip id 7 dst 10.9.0.1", "ip6 id 7 dst 2001:db8::9"]
+)
+def test_a_header_is_undecided(node: KernelNode, header: str) -> None:
+    """By whichever device its route leads, the header may lead elsewhere; live and on the model."""
+    kind = "encap " + header
+    node.ip(f"route add {_CIDR} {kind} {_GATEWAY}")
+    report = _proof(node)
+    assert report.lines() == [
+        f"{_CIDR}: undecided 172.16.8.0-172.16.11.255 by eth0 ({_CIDR} {_GATEWAY})"
+    ]
+    [finding] = report.cidrs[0].findings
+    assert finding.sentence() == (
+        "172.16.8.0 to 172.16.11.255: undecided, its header and not eth0 decides where it leaves "
+        f"({_CIDR} {_GATEWAY})"
+    )
+
+
+def test_a_label_is_undecided(node: KernelNode) -> None:
+    """A kernel without mpls takes no such route, but one of another node may be recorded."""
+    kernel = kernel_of(node)
+    labelled = [
+        route._replace(encapsulation=Encapsulation(1, b"")) if not route.prefix_length else route
+        for route in kernel.routes()
+    ]
+    model = Fib.of(kernel.links(), labelled, kernel.rules())
+    [finding] = prove_egress(model, [_CIDR], expected_devs=["eth0"]).cidrs[0].findings
+    assert (finding.kind, finding.dev) == ("undecided", "eth0")
+
+
+def test_one_of_several_next_hops_is_enough(node: KernelNode) -> None:
+    """A flow may be given the next hop with the header."""
+    plain, tunnel = "nexthop via 10.224.0.1 dev eth0", "nexthop encap ip id 7 via 10.224.0.2"
+    node.ip(f"route add {_CIDR} {plain} {tunnel} dev eth0")
+    [finding] = _proof(node).cidrs[0].findings
+    assert (finding.kind, finding.dev) == ("undecided", "eth0")
+
+
+def test_a_header_by_a_nexthop_object_is_undecided(node: KernelNode) -> None:
+    """The kernel shows the header of an object with each route that uses it."""
+    node.ip(f"nexthop add id 7 encap ip id 7 dst 10.9.0.1 {_GATEWAY}")
+    node.ip(f"route add {_CIDR} nhid 7")
+    [finding] = _proof(node).cidrs[0].findings
+    assert finding.kind == "undecided"
+
+
+def test_a_segment_of_ipv6_is_undecided(node: KernelNode) -> None:
+    """The kernel looks up the segment, whatever the device of the route is."""
+    node.ip("-6 route add fd00:10::/64 encap seg6 mode encap segs fc00::1 dev eth0")
+    [finding] = _proof(node, "fd00:10::/64").cidrs[0].findings
+    assert (finding.kind, finding.dev) == ("undecided", "eth0")
+
+
+def test_an_allowed_tunnel_is_right(node: KernelNode) -> None:
+    """A device that is allowed for its tunnels may be given their headers, but no segments."""
+    node.ip(f"route add {_CIDR} encap ip id 7 dst 10.9.0.1 dev geneve0")
+    assert _proof(node, allowed=("geneve0",)).ok
+    node.ip(f"route replace {_CIDR} encap seg6 mode encap segs fc00::1 dev geneve0")
+    [finding] = _proof(node, allowed=("geneve0",)).cidrs[0].findings
+    assert (finding.kind, finding.dev) == ("undecided", "geneve0")
+
+
+def test_elsewhere_it_does_not_matter(node: KernelNode) -> None:
+    """A header on the way to other addresses changes nothing."""
+    node.ip(f"route add 10.99.0.0/16 encap ip id 7 dst 10.9.0.1 {_GATEWAY}")
+    assert _proof(node).ok
