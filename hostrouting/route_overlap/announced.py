@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 #: The prefix length that the agent gives to each address.
 _LENGTH = 16
+_TO_ALL = 0xFFFFFFFF
 #: No device has a name with a slash, so this one never has the name of a device.
 FABRIC: Final = "the/fabric"
 #: A network and its prefix length.
@@ -54,7 +55,7 @@ class Announced:
     def __init__(
         self,
         devices: Sequence[Device],
-        routes: Iterable[ObservedRoute],
+        routes: Sequence[ObservedRoute],
         rules: Sequence[Rule],
         fabric: Fabric,
         may_carry: Callable[[str], bool],
@@ -76,7 +77,8 @@ class Announced:
         present = {
             route.network
             for route in local
-            if route.kind in {"local", "broadcast"} and not (route.metric or route.tos)
+            if route.kind in {"local", "broadcast"}
+            and not (route.metric or route.tos or route.flags & FLAG_DEAD)
         }
         # Before Linux 5.14 the first address of a network is a broadcast address, too, as that of
         # 127.0.0.0/8 shows.
@@ -86,14 +88,29 @@ class Announced:
         #: The networks of the addresses that come to table local.
         self._own: dict[int, _Network] = {}
         new: dict[_Network, None] = {}
-        for network, address in _coming(devices, fabric):
+        others: set[str] = set()
+        #: The networks that precede equal ones without a metric, too.
+        self._first: set[_Network] = set()
+        # One that is dead by a device that may carry comes back as right as it was.
+        dead = [
+            route
+            for route in near
+            if route.flags & FLAG_DEAD and _is_connected(route) and not may_carry(route.dev or "")
+        ]
+        firsts = _before_all_alive(dead, routes) if dead else ()
+        for network, addresses, dev, back in _coming(devices, fabric, dead):
+            is_first = back in firsts
+            others |= {dev} if dev else set()
             first, length = network
             last = first | ~netmask(length) & 0xFFFFFFFF
             ends = () if length > 30 else (last, first) if with_first else (last,)
-            for own in (*ends, *address):
-                if own not in present:
+            for own in (*ends, *addresses):
+                if own not in present or (is_first and own in addresses):
                     self._own.setdefault(own, network)
-            if network not in connected:
+            if back and back.table == LOCAL_TABLE:
+                continue
+            self._first |= {network} if is_first else set()
+            if network not in connected or is_first:
                 new[network] = None
         #: One of the networks, if a rule may select by an address in it, which cannot be looked up
         #: yet.
@@ -117,6 +134,7 @@ class Announced:
             if any(prefix.covers(own.address) for prefix in networks)
         }
         is_carried = all(names and all(map(may_carry, names)) for names in named.values())
+        is_carried = is_carried and all(map(may_carry, others))
         if is_carried and not fabric.networks and not self._by_source:
             new, self._own = {}, {}
         route = ObservedRoute(0, 0, dev=FABRIC, protocol=KERNEL_PROTOCOL, scope=SCOPE_LINK)
@@ -159,38 +177,96 @@ class Announced:
         for now in (lookup.route for lookup in (plain, *sourced)):
             if now is None or (now.table == LOCAL_TABLE and self._local_first):
                 continue
-            is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, 0)
+            is_first = (new.network, new.prefix_length) in self._first
+            is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, -is_first)
             if now.table != MAIN_TABLE or not is_earlier:
                 return new
         return None
 
 
+def _is_connected(route: ObservedRoute) -> bool:
+    """Return True for a network or a broadcast address that the kernel has by an address."""
+    kind, table = route.kind, route.table
+    return route.protocol == KERNEL_PROTOCOL and (
+        (kind, table) in {("unicast", MAIN_TABLE), ("broadcast", LOCAL_TABLE)}
+    )
+
+
+class _Coming(NamedTuple):
+    """A network that the kernel will connect, and the addresses that come with it."""
+
+    network: _Network
+    addresses: tuple[int, ...] = ()
+    #: The device that connects it, if it is neither in the pool nor in the config.
+    dev: str | None = None
+    #: The route that is there already, and dead.
+    route: ObservedRoute | None = None
+
+
+def _before_all_alive(
+    dead: Iterable[ObservedRoute], routes: Iterable[ObservedRoute]
+) -> list[ObservedRoute]:
+    """Return the dead routes that precede each route to the same network which is alive."""
+    places = {(route.table, *route[:2]) for route in dead}
+    order: dict[tuple[int, ...], ObservedRoute] = {}
+    for route in routes:
+        place = route.table, *route[:2]
+        if place in places and not route.tos:
+            order.setdefault(place, route)
+    return [route for route in order.values() if route.flags & FLAG_DEAD]
+
+
 def _coming(
-    devices: Iterable[Device], fabric: Fabric
-) -> Iterator[tuple[_Network, tuple[int, ...]]]:
-    """Yield the networks that the kernel will connect, each with the address that comes with it."""
-    coming: list[tuple[_Network, tuple[int, ...]]] = []
-    coming += [(parse_cidr(cidr), ()) for cidr in fabric.networks]
-    there = set()
+    devices: Sequence[Device], fabric: Fabric, dead: Iterable[ObservedRoute]
+) -> Iterator[_Coming]:
+    """Yield what the kernel will connect; `dead` are routes of its own, without carrier."""
+    coming = [_Coming(parse_cidr(cidr)) for cidr in fabric.networks]
+    # The agent sets devices up, and those above them follow; so does whatever connects a network of
+    # the config, on the devices that have an address there.
+    listed = [*map(Prefix.parse, fabric.networks)]
+    started = {
+        device.name
+        for device in devices
+        if fabric.addresses
+        or any(prefix.covers(own.address) for prefix in listed for own in device.addresses)
+    }
     for device in devices:
-        for own in device.addresses:
-            if device.up:
-                # The agent skips an address that is there.
-                if own.prefix_length == _LENGTH:
-                    there.add(own.local)
-            # The agent sets devices up, and the kernel connects the networks of their present
-            # addresses, too.
-            elif (
-                fabric.addresses
-                and own.family == IPV4
-                and (own.prefix_length < 32 or own.peer != own.local)
-            ):
-                coming.append(((own.peer & netmask(own.prefix_length), own.prefix_length), ()))
-    for _, address in fabric.addresses:
-        if address not in there:
-            coming.append(((address & netmask(_LENGTH), _LENGTH), (address,)))
+        if device.name in started and not device.up:
+            coming += _networks_of(device)
+    for route in dead:
+        # It comes back with the carrier, which a port of InfiniBand gets from its fabric.
+        if route.dev in started:
+            own = (route.network,) if route.kind == "broadcast" else ()
+            coming.append(_Coming(route[:2], own, route.dev, route))
+    for mac, address in fabric.addresses:
+        named = [device for device in devices if agent_mac(device.name, device.mac) == mac]
+        # The kernel refuses an address that the device has.
+        if not named or not all(_has(device, address) for device in named):
+            coming.append(_Coming((address & netmask(_LENGTH), _LENGTH), (address,)))
     # It connects none of 0.0.0.0/8.
-    yield from (each for each in coming if each[0][0] >> 24)
+    yield from (each for each in coming if each.network[0] >> 24)
+
+
+def _networks_of(device: Device) -> Iterator[_Coming]:
+    """Yield what the kernel connects when it sets a device up that is down."""
+    for own in device.addresses:
+        if own.family != IPV4:
+            continue
+        brd = own.broadcast if own.broadcast not in {None, _TO_ALL} else None
+        if own.prefix_length < 32 or own.peer != own.local:
+            network = own.peer & netmask(own.prefix_length), own.prefix_length
+            yield _Coming(network, () if brd is None else (brd,), device.name)
+        elif brd is not None:
+            yield _Coming((brd, 32), (brd,), device.name)
+
+
+def _has(device: Device, address: int) -> bool:
+    """Return True if a device has an address with the network that the agent would give it."""
+    mask = netmask(_LENGTH)
+    return device.up and any(
+        (own.local, own.prefix_length) == (address, _LENGTH) and not (own.peer ^ address) & mask
+        for own in device.addresses
+    )
 
 
 def is_present(dev: str | None) -> bool:

@@ -30,7 +30,8 @@ def test_a_rule_by_its_source_decides(address: str, word: str) -> None:
         assert prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"]).ok
         node.ip(f"-6 rule add from {address} lookup 100 pref 50")
         report = prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"])
-    assert report.lines() == [
+    [line] = report.lines()
+    assert line == (
         "fd00:10::/108: overlap fd00:10::-fd00:10::f:ffff by ib0 "
         "(default dev ib0 table 100 metric 1024)"
-    ]
+    )
