@@ -5,11 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.announced_proofs import check_announced
 from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
+from support.beyond_script import is_beyond_script
 from support.kernel import connect, kernel_of, node_with_vrf
 from support.needs import needs
 from support.overlap_worlds import World
@@ -72,6 +73,8 @@ def test_nothing_is_missed(
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)
         world.arrange(node)
+        # Default routes in turns, rules by protocol, a fabric that is half there.
+        assume(not is_beyond_script(node, announced))
         check_announced(node, world, announced, tmp_path)
 
 

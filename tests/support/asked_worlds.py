@@ -168,11 +168,10 @@ def sent(node: KernelNode, world: AskedWorld, seed: int) -> Iterator[Sent]:
     draw = random.Random(seed)
     addresses = [str(address) for cidr in world.cidrs for address in ipaddress.ip_network(cidr)]
     family = f"-{world.family}"
+    # On a host the kernel passes over an IPv6 gateway that fails after the proof.
+    known = ["stale", "failed", ""] if world.family == 4 else ["stale"]
     states = [{}, dict.fromkeys(world.gateways, "stale")]
-    states += [
-        {gateway: draw.choice(["stale", "failed", ""]) for gateway in world.gateways}
-        for _ in range(2)
-    ]
+    states += [{gateway: draw.choice(known) for gateway in world.gateways} for _ in range(2)]
     own = _own(node, world.family)
     for state in states:
         _set(node, world, state)
@@ -226,7 +225,8 @@ def _set(node: KernelNode, world: AskedWorld, states: dict[tuple[str, str], str]
             commands.append(f"neigh replace {gateway} lladdr 02:00:00:00:00:01 nud stale dev {dev}")
         elif state == "failed":
             commands.append(f"neigh replace {gateway} nud failed dev {dev}")
-        else:
+        elif world.family == 4:
+            # It leaves an entry that has failed, for a while.
             commands.append(f"neigh del {gateway} dev {dev}")
     batch(node.name, f"-{world.family}", commands=commands)
 
