@@ -5,7 +5,7 @@ import sys
 
 from support.kernel import kernel_of, needs_kernel
 
-from hostrouting import explain_routing, prove_egress
+from hostrouting import Configure, explain_routing, prove_egress
 from hostrouting.config import HostRoutingConfig
 from hostrouting.fib import Fib
 from hostrouting.node.fix import fixed
@@ -93,6 +93,18 @@ def test_the_fix_is_a_route_before_them() -> None:
     assert not isinstance(answer, str), answer
     assert [str(route) for route in answer.static_routes.routes] == [
         "10.96.0.0/12 via 10.224.0.1 dev eth0"
+    ]
+
+
+def test_a_plan_shows_it() -> None:
+    """Before an upgrade holds a node, its `plan` has the finding."""
+    host = FakeHost()
+    _two_exits(host.routes)
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": _CIDRS}})
+    report = Configure(config, host=host).forecast(Context()).report
+    assert report is not None
+    assert report.lines() == [
+        f"10.96.0.0/12: unknown-exit 10.96.0.0-10.111.255.255 by eth0,ib0 ({_ROUTES})"
     ]
 
 
