@@ -46,7 +46,7 @@ def _selects_by_protocol(node: KernelNode) -> bool:
 def _is_half_there(node: KernelNode, announced: Announced) -> bool:
     """A fabric without carrier, down, or with its address elsewhere or with a peer."""
     links = [link for link in json.loads(node.ip("-4 -j addr show")) if link]
-    listed = [ipaddress.ip_network(network) for network in announced.networks]
+    listed = [ipaddress.IPv4Network(network) for network in announced.networks]
     idle = [link for link in links if "UP" not in link["flags"] and link["addr_info"]]
     return (
         # Its connected route is passed over, and comes back with the carrier.
