@@ -19,7 +19,7 @@ STORIES = frozenset(
         "test_matrix.py::test_the_table_is_whole",
         "test_networkd.py::test_it_removes_our_routes",
         "test_networkd.py::test_watch_repairs",
-        "test_probe_snat.py::test_a_broken_ruleset_holds_and_heals",
+        "test_probe_snat.py::test_refused_rules_hold_and_heal",
         "test_probe_snat.py::test_before_the_machine_starts_and_again",
         "test_probe_snat.py::test_live",
         "test_recovery.py::test_a_refused_unit_starts_with_or_without_restart",
