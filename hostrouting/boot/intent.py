@@ -17,7 +17,7 @@ import attrs
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.wire import read_json
-from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
 
 if TYPE_CHECKING:
@@ -163,7 +163,11 @@ def exits_under(config: HostRoutingConfig, files: FileStore) -> Exits:
     >>> exits_under(HostRoutingConfig(), FakeHost().files)
     {}
     """
-    return {} if config.route_overlap.expected_devs else installed_exits(files.read(INTENT_PATH))
+    # A plan and a check go on where the file may not be read.
+    with suppress(HostFileError):
+        if not config.route_overlap.expected_devs:
+            return installed_exits(files.read(INTENT_PATH))
+    return {}
 
 
 @lru_cache(maxsize=1)

@@ -39,6 +39,7 @@ _LATE = (
     "hostrouting.host.packets.nft",
     "hostrouting.host.systemd.notify",
     "hostrouting.route_overlap.announced",
+    "hostrouting.route_overlap.exits",
     "hostrouting.route_overlap.lasting",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",

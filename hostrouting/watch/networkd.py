@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot import (
     DROP_IN_NAME,
-    INTENT_PATH,
     NETWORKD_FOLDER,
     BootFile,
-    installed_exits,
+    exits_under,
     read_asset,
 )
 from hostrouting.host.units import MASK, assignments
@@ -141,8 +140,8 @@ def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     without = [route for route in routes if route.dev is None]
     devs = {route.dev for route in routes}
     if without:
-        exits = installed_exits(host.files.read(INTENT_PATH))
         observed = read(host.routes, without)
+        exits = exits_under(config, host.files)
         complete = resolved(without, observed, host.routes, exits).routes
         devs |= {route.dev for route in complete}
     indexes = {device.name: device.ifindex for device in host.routes.links()}

@@ -38,6 +38,9 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Change, execute, plan, run, undo
 
+#: An apply that finds the node right has written it.
+PINNED = {"pinnedExits": {"IPv4": "eth0"}}
+
 
 def stored(host: FakeHost) -> Any:
     """Return the JSON of the intent; None without one."""
@@ -94,7 +97,8 @@ def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> N
         "hostRouting"
     ].keys()
     assert stored(host) == {
-        "hostRouting": {name: text for name, text in {**sections, **GATES}.items() if name != own}
+        "hostRouting": {name: text for name, text in {**sections, **GATES}.items() if name != own},
+        **PINNED,
     }
     apply(host, **sections)
     undo(kind(config(**sections), host=host), in_time())
@@ -111,7 +115,7 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     }
     host = node()
     execute(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
-    assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP}}
+    assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP}, **PINNED}
     assert read_intent(host.files) == HostRoutingConfig.from_mapping(document)
     assert host.files.mode(INTENT_PATH) == 0o644
 
@@ -203,9 +207,10 @@ def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None])
     apply(host, **ROUTES, **OVERLAP)
     harm(host)
     found = check_node(in_time(), config(**ROUTES, **OVERLAP), host).findings
-    assert [(finding.kind, finding.subject, finding.severity) for finding in found] == [
-        ("boot-file", INTENT_PATH, "error")
-    ]
+    # The pinned exit may be lost with it, and was that of the script.
+    script = "/etc/aks-flex-node/static-routes.sh"
+    assert {finding.subject for finding in found} - {script} == {INTENT_PATH}
+    assert {(finding.kind, finding.severity) for finding in found} == {("boot-file", "error")}
     apply(host, **ROUTES, **OVERLAP)
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
     assert check_node(in_time(), config(**ROUTES, **OVERLAP), host).findings == ()
@@ -274,8 +279,8 @@ def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None)
 
 
 def test_an_earlier_release_left_none() -> None:
-    """Scripts in force without an intent: the plan has the intent alone, and the next apply makes
-    it.
+    """Scripts in force without an intent: the plan has the intent, and the pinned exit in the
+    script; the next apply makes both.
     """
     host = node()
     parts = boot_parts(config(**ROUTES, **OVERLAP))
@@ -283,7 +288,8 @@ def test_an_earlier_release_left_none() -> None:
     execute(ConfigureStaticRoutes(config(**ROUTES), host=host), in_time())
     assert stored(host) is None
     task = Configure(config(**ROUTES, **OVERLAP), host=host)
-    assert plan(task, in_time()).changes == (Change("+", INTENT_PATH),)
+    changed = Change("+", INTENT_PATH), Change("~", "/etc/aks-flex-node/static-routes.sh")
+    assert plan(task, in_time()).changes == changed
     report = run(task, in_time())
     assert Change("+", INTENT_PATH) in report.changes
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)

@@ -117,7 +117,7 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
     calls = host.files.operations.calls
     with pytest.raises(RouteOverlapError):
         task.do(Context())
-    for number in range(1, 10):
+    for number in range(1, 13):
         # A check whose marker is right already writes none.
         host.files.tree.remove(DETECTED)
         host.files.fail_at(number)
