@@ -290,7 +290,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
         for line in lines
         if line.startswith(("rm ", "ip ", "systemctl stop", "systemctl daemon-reload"))
     ]
-    assert len(commands) == 13
+    assert len(commands) == 14
     assert INTENT_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
     assert machine.run("ip", "route", "show", "table", "all", "proto", "142").stdout == ""
