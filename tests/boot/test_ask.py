@@ -62,9 +62,10 @@ def test_an_answer_of_another_owner_does_not_count(
     exec 8<> {ANSWER}
     flock 8
     {{ {SAY} }} 8>&- &
-    until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do read -rt .01 <> <(:) || :; done
+    pause() {{ read -rt .01 <> <(:) || :; }}
+    until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
     read -r asked _ < /proc/uptime
-    until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do :; done
+    until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do pause; done
     printf '%s 10 \\nas before\\n' "$now" > {ANSWER}
     chown {owner} {ANSWER}
     chown {folder} {ANSWER.rpartition("/")[0]}
