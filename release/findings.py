@@ -239,7 +239,7 @@ OF_THE_NODE: Final = (
         "see `systemctl status` of it",
     ),
     Kind(
-        "gate-trigger",
+        "failed-trigger",
         "warning",
         "a socket or path unit has failed, because the unit that it starts was refused too often",
         "start it again once routing is right",

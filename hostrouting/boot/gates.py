@@ -392,7 +392,7 @@ def _failed_triggers(
         if trigger.active_state == "failed":
             reason = f"has failed ({trigger.result}), and does not start {unit} any more"
             step = f"see: systemctl status {name}; start it again once routing is right"
-            yield NodeFinding("gate-trigger", name, reason, "warning", step)
+            yield NodeFinding("failed-trigger", name, reason, "warning", step)
 
 
 def _harmful_settings(

@@ -224,7 +224,7 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> Non
     host.services.start(ctx, "machines.path")
     [fault] = faults(host, ctx)
     assert str(fault) == (
-        "warning: gate-trigger: machines.socket: has failed (exit-code), and does not start "
+        "warning: failed-trigger: machines.socket: has failed (exit-code), and does not start "
         "systemd-nspawn@.service any more; see: systemctl status machines.socket; start it again once routing is right"
     )
     assert not is_unsuitable(fault)

@@ -192,6 +192,25 @@ def test_a_node_in_trouble(
     assert run_here("check").returncode == status
 
 
+def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
+    """It is named on a node that is right, where nothing else says that its unit will not start; it
+    is no gate itself.
+    """
+    on_mended("apply")
+    drop_in = f"/etc/systemd/system/{NSPAWN}.d/50-socket.conf"
+    host.files.write(drop_in, b"[Unit]\nTriggeredBy=kube1.socket\n", mode=0o644)
+    host.files.write("/lib/systemd/system/kube1.socket", b"[Unit]\n", mode=0o644)
+    host.services.daemon_reload(Context())
+    host.services.failing.add("kube1.socket")
+    host.services.start(Context(), "kube1.socket")
+    answer = json.loads(run_here("status", "--json").stdout)
+    failed = f"kube1.socket: has failed (exit-code), and does not start {NSPAWN} any more"
+    assert answer["verdict"] == (
+        f"right: {RIGHT}, no gate is held, {failed}; run: hostrouting check"
+    )
+    assert "kube1.socket" not in answer["units"]
+
+
 def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) -> None:
     """It would wait, and fail: `check` says what is to be done first."""
     on_mended("apply")

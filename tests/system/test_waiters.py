@@ -243,7 +243,7 @@ def test_sockets_and_paths_that_fail_with_their_gate(tmp_path: Path) -> None:
         machine.until("systemctl is-failed --quiet kubelet.path")
         [fault] = gate_faults(machine.ctx, machine.services, [KUBELET])
         assert str(fault) == (
-            "warning: gate-trigger: kubelet.path: has failed (unit-start-limit-hit), and does not "
+            "warning: failed-trigger: kubelet.path: has failed (unit-start-limit-hit), and does not "
             "start kubelet.service any more; see: systemctl status kubelet.path; start it again "
             "once routing is right"
         )
