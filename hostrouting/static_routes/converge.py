@@ -11,7 +11,7 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.boot import INTENT_PATH, installed_exits
+from hostrouting.boot import read_exits
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
@@ -168,7 +168,7 @@ def repair(
     Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
     device or an address waits: its place stays as it is, too.
     """
-    exits = installed_exits(host.files.read(INTENT_PATH))
+    exits = read_exits(host.files)
     resolution = resolved(routes, observed, host.routes, exits)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
