@@ -47,7 +47,13 @@ ROWS = [
     ("give_away $check", ""),
     *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 250, 400, 600, 800)),
     ("chmod -R 644 $folder", LOST.format(126)),
-    ("rm -rf $folder", LOST.format(127)),
+    (
+        "rm -rf $folder",
+        (
+            "/etc/aks-flex-node is gone; apply a config, or do one of these: hostrouting reset; "
+            "touch /run/hostrouting.disabled; the commands that systemctl cat UNIT shows"
+        ),
+    ),
     (
         "mv /usr/bin/flock /usr/bin/flock.away",
         "there is no program flock; install util-linux",
@@ -91,7 +97,7 @@ def test_no_accident_is_a_yes(machine: GatedMachine, mode: str) -> None:
         unit = f"systemd-nspawn@row{number}.service"
         machine.run("bash", "-c", BEGIN + accident)
         is_up = machine.systemctl("start", unit) == 0
-        outcomes.append((accident, is_up, told(machine, unit, reason)))
+        outcomes.append((accident, is_up, told(machine, unit, reason.replace("UNIT", unit))))
         if is_up:
             machine.until(f"! systemctl is-active --quiet hostrouting-held@{unit}", unit=unit)
         machine.run("bash", "-c", UNDO)
