@@ -43,6 +43,7 @@ _TESTS = (
     "system/test_systemd_facts.py",
     "system/test_tokens.py",
     "system/test_upgrade.py",
+    "system/test_waiters.py",
     "system/test_watch_proof.py",
     "system/test_watch_service.py",
     "system/test_watch_timer.py",
