@@ -35,6 +35,7 @@ read_list() {
     entries=()
     text=$(< "$list") || return
     [[ $'\n'$text == *$'\nend' ]] || return
+    # shellcheck disable=SC2206 # Split at white space.
     entries=(${text%end})
     # A name is a part of paths.
     [[ " ${entries[*]} " != *[!a-z0-9:\ -]* ]]
