@@ -23,8 +23,10 @@ from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting import Configure, HostRoutingConfig, render_files
 from hostrouting.boot import INTENT_PATH, Intent, held_gates
+from hostrouting.boot.intent import installed_exits
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.host import OUR_PROTOCOL, Host
+from hostrouting.static_routes.script import render_script
 from phases import Context
 
 Disk = dict[str, tuple[int, str | bytes]]
@@ -34,6 +36,7 @@ MODES = "WARN", "STRICT"
 #: The folders that a reboot keeps.
 _KEPT = "etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting"
 _CONFIGS = "/root"
+_STATIC_SCRIPT = "/etc/aks-flex-node/static-routes.sh"
 
 
 def parsed(sections: Mapping[str, Any], mode: str) -> HostRoutingConfig:
@@ -120,8 +123,16 @@ class Node(GatedMachine):
             }
             with hurried():
                 files = {file.path: file for file in render_files(parsed(pair, self.mode)).files}
-            files[INTENT_PATH] = Intent(config=parsed(sections, self.mode)).file
-            if all(self.files.read(path) == file.content for path, file in files.items()):
+            contents = {path: file.content for path, file in files.items()}
+            # A right apply pins exits, beside the config and in the script of routes without a device.
+            installed = self.files.read(INTENT_PATH)
+            intent = Intent(config=parsed(sections, self.mode))
+            contents[INTENT_PATH] = intent.text_over(installed, others=()) or b""
+            if _STATIC_SCRIPT in contents:
+                with hurried():
+                    script = render_script(parsed(pair, self.mode), installed_exits(installed))
+                contents[_STATIC_SCRIPT] = script
+            if all(self.files.read(path) == content for path, content in contents.items()):
                 return name
         return "a mixture"
 
