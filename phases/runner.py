@@ -283,7 +283,7 @@ def run(
     ctx = context_for(task, ctx, logger)
     outer = _running_step(ctx)
     # Expiring: its end is in the report, and not raised to the task around it.
-    ctx = ctx.child(timeout).within(None).expiring()
+    ctx = ctx.child(timeout).within(outer).expiring()
     if observer is not None:
         require_plain(observer, "the observer")
     if isinstance(skip, str):

@@ -187,6 +187,24 @@ def test_a_run_with_another_context_stands_alone() -> None:
     assert (late.path, late.changes) == ("hosts", (HOSTS,))
 
 
+def test_it_has_the_first_values_of_the_run_around_it() -> None:
+    """Those of `Context.first`, also in a later attempt; a run that stands alone has its own."""
+    seen: list[int] = []
+    failures = [OSError("busy")]
+    look = task("look")(lambda ctx: seen.append(ctx.first("state", len(seen))))
+
+    @task("outer")
+    def outer(ctx: Context) -> None:
+        run(look, ctx)
+        execute(look, ctx)
+        run(look)
+        if failures:
+            raise failures.pop()
+
+    assert run(with_retry(outer, attempts=2), in_time()).ok
+    assert seen == [0, 0, 2, 0, 0, 5]
+
+
 def test_runs_in_parallel_tasks() -> None:
     """Each belongs to its own task."""
     barrier = threading.Barrier(2, timeout=60)
