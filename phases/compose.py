@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from phases.context import Change, Context, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
-from phases.mistakes import raise_held, require_plain, require_runnable
+from phases.mistakes import require_plain, require_runnable, value_of
 from phases.report import Report, Step, names_in_path
 from phases.runner import (
     complete,
@@ -283,8 +283,7 @@ def with_retry(
         while True:
             try:
                 result = task.do(ctx)
-                raise_held(result, "do")
-                raise_failure(result, "do")
+                raise_failure(value_of(result, "do"), "do")
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     raise

@@ -98,13 +98,13 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
 def call(method: Work, ctx: Context, name: str) -> object:
     """Call a `do`, `undo` or `plan`; raise TypeError if it returns a coroutine or an error.
 
-    A Future that it returns must be done; its error is raised.
+    A Future that it returns must be done: its value, or its error, is that of the method.
 
     >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
     TypeError: do(ctx) returned an OSError, and a task that fails raises it
     """
-    result = method(ctx)
+    result = value_of(method(ctx), name)
     if isinstance(result, Awaitable | Generator | AsyncGenerator):
         # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
         if isinstance(result, Coroutine | Generator):
@@ -114,21 +114,23 @@ def call(method: Work, ctx: Context, name: str) -> object:
         raise TypeError(
             f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it"
         ) from result
-    raise_held(result, name)
     return result
 
 
-def raise_held(result: object, name: str) -> None:
-    """Raise the error of a Future that a method returned; TypeError if that is not done."""
+def value_of(result: object, name: str) -> object:
+    """Return the value of a Future that a method returned, or raise its error; or the result.
+
+    Raise TypeError if the Future is not done.
+    """
     # Only a program that has loaded the module, which takes a while, has such an object.
     futures = sys.modules.get("concurrent.futures")
     if futures is None or not isinstance(result, futures.Future):
-        return
+        return result
     if not result.done():
         raise TypeError(
             f"{name}(ctx) returned a Future that is not done: return its result(), which waits"
         )
-    result.result()
+    return result.result()
 
 
 def require_changes(planned: object) -> tuple[Change, ...]:

@@ -33,9 +33,9 @@ def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = N
     default is the logger of the surrounding task, or `phases`.
 
     A `do` that returns has failed, too, if it returns a coroutine, which never ran, an error, which
-    was not raised, a Future that holds one, or the report of a run that failed; or if its context
-    has raised its end to it, in any thread, and it caught that. Work that ends late without having
-    been interrupted is complete. `Context.expiring` is for work that the end completes.
+    was not raised, the report of a run that failed, or a Future that holds one of these; or if its
+    context has raised its end to it, in any thread, and it caught that. Work that ends late without
+    having been interrupted is complete. `Context.expiring` is for work that the end completes.
 
     >>> from phases import Serial, task
     >>> @task("static-routes")

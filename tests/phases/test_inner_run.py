@@ -353,6 +353,21 @@ def test_a_future_that_holds_an_error_fails_the_task() -> None:
     assert answers == []
 
 
+def test_the_value_of_a_future_counts_as_if_it_were_returned() -> None:
+    """The report of a run that failed in a thread, and an error that was not raised."""
+
+    def returning(value: object) -> Task:
+        future = Future[object]()
+        future.set_result(value)
+        return task("a")(lambda _: future)
+
+    failed = returning(run(FAIL))
+    assert str(run(failed).error) == "a/fail: x"
+    assert str(run(with_retry(failed, attempts=2), in_time()).error) == "a/fail: x"
+    text = "a: do(ctx) returned an OSError, and a task that fails raises it"
+    assert str(run(returning(OSError("x"))).error) == text
+
+
 def test_a_future_that_is_not_done_is_a_mistake() -> None:
     """Its work may fail after the task was reported."""
     report = run(task("a")(lambda _: Future()))
