@@ -133,6 +133,18 @@ class Report(NoTruth):
             for change in record.changes
         )
 
+    def close(self) -> None:
+        """Add nothing from now on, apart from a run inside that a thread has not ended yet.
+
+        That goes on with an account of its own, and the task that began it is incomplete.
+        """
+        self.is_over = True
+        for child in self.children:
+            if child.is_inner_run and child.status in {"due", "running"}:
+                self.is_incomplete = True
+            else:
+                child.close()
+
     def is_replaced_by(self, later: Report) -> bool:
         """Return True for an earlier run of this name, unless it goes on or has changes."""
         is_same = self.is_inner_run and self.name == later.name
@@ -238,8 +250,18 @@ class Step(NamedTuple):
         with self.lock:
             if self.records is not None and inner.records is not self.records:
                 self.records.extend(inner.records or ())
-        if not self.report.is_over:
-            self.report.is_incomplete |= report.degraded or not report.ok
+            if self.report.is_over:
+                report.close()
+        self.count_run(report)
+
+    def count_run(self, report: Report) -> None:
+        """Degrade the task by a run that it made, unless that is a clean one."""
+        self.report.is_incomplete |= report.degraded or not report.ok
+
+    def close(self) -> None:
+        """End the account: the run has returned."""
+        with self.lock:
+            self.report.close()
 
     def begin(self, now: float) -> None:
         """Report that the task begins."""

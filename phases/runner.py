@@ -96,7 +96,9 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         ctx.check()
         step.begin(ctx.clock.time())
         ctx.notify()  # a Parallel waits until all have begun
-        complete(method, ctx.within(step).expiring(), name)
+        result = complete(method, ctx.within(step).expiring(), name)
+        if isinstance(result, Report):
+            step.count_run(result)
     except BaseException as error:
         seen, raised = error, _as_raised(error, report.task, ctx)
         word, log = "cancelled", logger.warning
@@ -254,8 +256,8 @@ def run(
     """Run a pipeline and return its report; a failure is in the report and is not raised.
 
     With the context of a running task this is a part of that run: its steps, changes and inverses
-    are in that report, below the task. If it fails or is degraded, the task is degraded; to fail,
-    let `do` return the report.
+    are in that report, below the task. If it fails, is degraded, or goes on in a thread when that
+    run returns, the task is degraded; to fail, let `do` return the report.
 
     Args:
         task: The task to run.
@@ -309,8 +311,7 @@ def run(
             if outer is not None:
                 outer.leave_run(step)
             else:
-                for each in report.walk():
-                    each.is_over = True
+                step.close()
     return report
 
 

@@ -335,6 +335,64 @@ def test_a_report_stays_as_its_run_returned_it() -> None:
     assert run(outer).ok
 
 
+def test_a_degraded_report_that_is_returned_degrades_the_task() -> None:
+    """Also that of a run that stands alone, and only of the last attempt."""
+    degraded = task("warn")(lambda ctx: ctx.result("overlap", degraded=True))
+    report = run(Serial(task("outer")(lambda _: run(degraded)), name="all"))
+    assert (report.ok, report.degraded, report.children[0].degraded) == (True, True, True)
+    answers = [run(adding()), run(degraded), run(FAIL)]
+    retried = with_retry(task("outer")(lambda _: answers.pop()), attempts=2)
+    assert run(retried, in_time()).degraded
+    assert not run(retried, in_time()).degraded
+
+
+# --- in a thread that outlives the run around it
+
+
+def test_a_run_that_a_thread_has_not_ended_goes_on_alone() -> None:
+    """The task that began it is degraded; its report, changes and inverses are whole at its end,
+    and later work in its contexts stands alone.
+    """
+    has_begun, may_end = threading.Event(), threading.Event()
+    undone: list[str] = []
+    kept: list[Context] = []
+    inner: list[Report] = []
+
+    @task("slow")
+    def slow(ctx: Context) -> None:
+        kept.append(ctx)
+        has_begun.set()
+        may_end.wait(60)
+
+    work = Serial(adding(undone, "early"), slow, adding(undone, "late"), FAIL, name="in")
+
+    def run_inner(ctx: Context) -> None:
+        inner.append(run(work, ctx, undo_on_failure=True))
+
+    @task("outer")
+    def outer(ctx: Context) -> None:
+        threads.append(threading.Thread(target=run_inner, args=(ctx,)))
+        threads[0].start()
+        has_begun.wait(60)
+
+    threads: list[threading.Thread] = []
+    report = run(Serial(outer, name="all"), undo_on_failure=True)
+    assert (report.ok, report.degraded, len(report.changes)) == (True, True, 1)
+    may_end.set()
+    threads[0].join(60)
+    assert (str(inner[0].error), inner[0].status) == ("in/fail: x", "failed")
+    assert undone == ["late", "early"]
+    assert statuses(inner[0]) == {
+        "early": "undone",
+        "slow": "ok",
+        "late": "undone",
+        "fail": "failed",
+        "in": "failed",
+    }
+    assert report.degraded
+    assert run(adding(), kept[0]).path == "hosts"
+
+
 # --- a returned Future
 
 
