@@ -233,7 +233,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
             continue
         try:
             ctx.check()
-            by_task.append((report.path, require_changes(call(leaf.plan, ctx, "plan"))))
+            by_task.append((report.path, require_changes(complete(leaf.plan, ctx, "plan"))))
         except Exception as error:
             raised = _as_raised(error, leaf, ctx)
             if isinstance(raised, TaskFailedError):

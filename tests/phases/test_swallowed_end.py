@@ -19,6 +19,7 @@ from phases import (
     Task,
     TaskFailedError,
     execute,
+    plan,
     run,
     task,
     tolerate,
@@ -244,6 +245,19 @@ def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:
         execute(swallow, ctx.expiring())
 
     assert statuses(run(inside, in_time(5))) == {"nap": "failed", "inside": "failed"}
+
+
+def test_a_plan_that_swallows_the_end_has_failed() -> None:
+    """It would say that there is nothing to change."""
+
+    def look(ctx: Context) -> list[Change]:
+        with suppress(Exception):
+            ctx.sleep(60)
+        return []
+
+    half = task("half", plan=look)(lambda _: None)
+    with pytest.raises(TaskFailedError, match=f"^all/half: deadline exceeded: .*; {CAUGHT}$"):
+        plan(Serial(half, name="all"), in_time(5))
 
 
 def test_an_undo_that_swallows_the_end_has_failed() -> None:
