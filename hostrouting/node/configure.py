@@ -269,7 +269,8 @@ class Configure(_Pipeline):
         """Do all tasks; raise one error with every failure in it.
 
         The step is degraded if the aim is not reached all the same: a program that a boot needs is
-        missing, or another one has changed a route meanwhile. The `NodeReport` is its value.
+        missing, another one has changed a route meanwhile, or, under WARN, an address leaves wrong.
+        The `NodeReport` is its value.
         """
         self.applied = None
         if self._boot.changes_nothing(self._config):
@@ -343,7 +344,8 @@ class Configure(_Pipeline):
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
             self.applied = look_after_apply(own, self._config, self._host)
-            if self.applied.is_wrong:
+            # Under WARN an address that leaves wrong is no error of the node.
+            if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.result(self.applied, degraded=True)
 
     def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Change]]:

@@ -185,6 +185,28 @@ def test_a_route_that_goes_after_the_proof_degrades_the_run(
     assert (report.result.is_wrong, report.result.overlap.ok) == (True, False)
 
 
+def test_a_route_that_comes_after_the_proof_degrades_the_run_under_warn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command's apply ends with 0 all the same, as after any overlap under WARN."""
+    host = gpu_node()
+    release = Boot.release
+
+    def hide(*words: Any, **options: Any) -> object:
+        host.routes.add_route("172.16.8.0/24", dev="ib0")
+        return release(*words, **options)
+
+    monkeypatch.setattr(Boot, "release", hide)
+    section = {**OVERLAP["routeOverlap"], "mode": "WARN"}
+    report = run(configure(host, **ROUTES, routeOverlap=section), in_time())
+    assert (report.ok, report.degraded, report.find("configure/check-route-overlap").degraded) == (
+        True,
+        True,
+        False,
+    )
+    assert (report.result.is_wrong, report.result.overlap.ok) == (False, False)
+
+
 @pytest.mark.parametrize("method", ["routes_of", "links"])
 def test_a_last_look_that_fails_says_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The apply itself is complete."""
