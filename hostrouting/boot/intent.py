@@ -121,6 +121,16 @@ def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingCon
     return None
 
 
+def installed_over(files: FileStore, new: HostRoutingConfig) -> HostRoutingConfig | None:
+    """Return the config that a new one would be installed over now, for a forecast.
+
+    None without a readable one; its folder may be closed to an ordinary user.
+    """
+    with suppress(HostFileError):
+        return config_over(files.read(INTENT_PATH), new)
+    return None
+
+
 def installed_checksum(files: FileStore) -> str:
     """Return the first 12 digits of the SHA-256 of the file, "" without a file."""
     import hashlib  # loads OpenSSL

@@ -17,10 +17,10 @@ from hostrouting.boot import (
     WATCH_UNITS,
     Boot,
     Intent,
-    config_over,
     exits_under,
     held_gates,
     held_since,
+    installed_over,
     is_refused_now,
 )
 from hostrouting.config import (
@@ -323,11 +323,9 @@ class _Look:
         with suppress(HostRoutingError, DeadlineExceededError):
             from hostrouting.static_routes.forecast import Forecaster
 
-            earlier = None
-            # `{}` is meant to drop all addresses; an ordinary user may not read the file.
-            with suppress(HostFileError):
-                if self.config.asks:
-                    earlier = config_over(self.host.files.read(INTENT_PATH), self.config)
+            # `{}` is meant to drop all addresses.
+            is_counted = self.config.asks
+            earlier = installed_over(self.host.files, self.config) if is_counted else None
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
             # Where nothing is refused, a forecast would read all routes in vain.
             if forecaster.is_strict:

@@ -19,14 +19,13 @@ from hostrouting.boot import (
     NamedTask,
     NodeTask,
     Part,
-    config_over,
     deploying,
     exits_under,
+    installed_over,
 )
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import (
     ConfigMistake,
-    HostFileError,
     HostRoutingError,
     InvalidConfigError,
     WorseRoutingError,
@@ -289,10 +288,7 @@ class Configure(_Pipeline):
         # Nothing is proven in an image.
         if not self._host.is_live:
             return Forecast()
-        earlier = None
-        # Its folder may be closed to an ordinary user; the plan of the files names it.
-        with suppress(HostFileError):
-            earlier = config_over(self._host.files.read(INTENT_PATH), self._config)
+        earlier = installed_over(self._host.files, self._config)
         with ctx.interruptible():
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
             return forecaster.planned(*self._planned(ctx))

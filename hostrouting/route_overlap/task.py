@@ -16,15 +16,14 @@ import attrs
 from hostrouting.base.commands import printable
 from hostrouting.base.findings import UNPROVEN, NodeFinding, Severity
 from hostrouting.boot import (
-    INTENT_PATH,
     RUNTIME_DIRECTORY,
     WAIT_SECONDS,
     WAITED,
     PairTask,
     RecordedFiles,
-    config_over,
     deploying,
     exits_under,
+    installed_over,
 )
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.config.rules import expected_cidr
@@ -96,7 +95,7 @@ class CheckRouteOverlap(PairTask):
 
     def plan_dropped(self) -> list[Change]:
         """Return a change for each network of the installed config that would be unproven."""
-        earlier = config_over(self._host.files.read(INTENT_PATH), self._config)
+        earlier = installed_over(self._host.files, self._config)
         return [
             Change("-", f"proof of {cidr}", "expected by the installed config", UNPROVEN)
             for cidr in dropped_cidrs(earlier, self._config)

@@ -9,13 +9,12 @@ import attrs
 
 from hostrouting.base.findings import REFUSED, NodeFinding
 from hostrouting.boot import (
-    INTENT_PATH,
     RUNTIME_DIRECTORY,
     WAIT_SECONDS,
     PairTask,
-    config_over,
     deploying,
     exits_under,
+    installed_over,
 )
 from hostrouting.exceptions import (
     BackendError,
@@ -113,7 +112,7 @@ class ConfigureStaticRoutes(PairTask):
             return changes
         from hostrouting.static_routes.forecast import Forecaster
 
-        earlier = config_over(self._host.files.read(INTENT_PATH), self._config)
+        earlier = installed_over(self._host.files, self._config)
         forecaster = Forecaster(ctx, self._config, self._host, earlier=earlier)
         if forecaster.expects:
             forecast = forecaster.planned(*self.planned())
