@@ -164,6 +164,9 @@ def node_status(
     """
     from datetime import timedelta
 
+    # What no time was left to read is unknown, which is an answer.
+    ctx = ctx.expiring()
+
     def state(unit: str) -> str:
         try:
             unit_state = host.services.state(ctx, unit)

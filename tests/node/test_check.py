@@ -44,7 +44,7 @@ from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
-from phases import Context, TaskFailedError, execute, plan
+from phases import Context, TaskFailedError, execute, plan, run, task
 from phases.testing import ManualClock
 
 NSPAWN = "systemd-nspawn@.service"
@@ -485,6 +485,24 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
         ("error", "boot-file", DROP_IN),
     ]
     assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+@pytest.mark.parametrize("look", ["check", "status"])
+def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
+    """The task that makes it has not failed, and has the answer as its value."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    clock = ManualClock()
+
+    @task("look")
+    def look_late(ctx: Context) -> None:
+        clock.advance(1)
+        if look == "check":
+            ctx.result(check_node(ctx, config, host))
+        else:
+            ctx.result(node_status(ctx, host).report)
+
+    report = run(look_late, Context(timeout=1, clock=clock))
+    assert (report.status, report.error, report.result.ok) == ("ok", None, False)
 
 
 def test_a_status_that_has_no_time_left(
