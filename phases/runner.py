@@ -7,6 +7,7 @@ position in the run (`Step`), so groups need neither logs nor reports.
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, NamedTuple
@@ -148,8 +149,8 @@ def raise_failure(result: object, name: str) -> None:
 
 def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
     """Return an error of a task as its caller sees it."""
-    if not isinstance(error, Exception):
-        # An interrupt is not a failure of the task: it ends everything and passes unchanged.
+    if _is_interrupt(error):
+        # It is not a failure of the task: it ends everything and passes unchanged.
         ctx.cancel(describe(error))
         return error
     if isinstance(error, CONTEXT_OVER) and ctx.over:
@@ -160,6 +161,16 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
     if isinstance(error, TaskFailedError):
         return error.under(*names_in_path(task))
     return TaskFailedError((task.name,), error)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Return True for an error such as KeyboardInterrupt."""
+    # A coroutine that was cancelled in a loop of the task is a failure: raised to the caller's
+    # coroutine, it would look as if that had been cancelled. Only a program that has loaded the
+    # module has such an error.
+    loops = sys.modules.get("asyncio.exceptions")
+    is_of_coroutine = loops is not None and isinstance(error, loops.CancelledError)
+    return not (isinstance(error, Exception) or is_of_coroutine)
 
 
 def log_line(

@@ -204,6 +204,22 @@ def test_a_plain_function_may_run_asyncio() -> None:
     assert seen == ["hello", "hi", "do bye"]
 
 
+def test_a_coroutine_that_is_cancelled_inside_a_task_is_a_failure() -> None:
+    """It is no interrupt: raised from `run`, it would cancel the coroutine that awaits that."""
+
+    async def cancelled() -> None:
+        inner = asyncio.create_task(asyncio.sleep(60))
+        await asyncio.sleep(0)
+        inner.cancel()
+        await inner
+
+    ctx = Context()
+    half = task("half")(lambda _: asyncio.run(cancelled()))
+    report = run(Serial(tolerate(half), task("rest")(lambda _: None), name="all"), ctx)
+    assert (report.ok, report.degraded, ctx.cancelled) == (True, True, False)
+    assert str(report.children[0].error) == "half: CancelledError"
+
+
 class _NameIsAMethod:
     def name(self) -> str:
         return "greet"
