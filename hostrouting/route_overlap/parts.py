@@ -13,6 +13,7 @@ from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.routes import Lookup, ObservedRoute
 
@@ -175,31 +176,47 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
     """Yield the IPv6 sources from which a packet may come, for each answer.
 
     The kernel chooses one by the destination, and a program may name another: so every address of
-    the devices counts that is not deprecated. Only for a device without one, and for an address of
-    the node, its choice matters, and is that of the packets of a lookup.
+    the devices counts that is not deprecated. The kernel may prefer an address of another device,
+    which is then its answer.
     """
     ways = [[way.route for way in node.candidates(answer, 0) if way.route] for answer in plain]
-    unresolved = {
+    uncertain = [
         answer.destination
         for answer, routes in zip(plain, ways, strict=True)
         if not all(
-            route.kind == "unicast" and all(node.own.get(dev) for dev in route.devs)
+            route.kind == "unicast" and node.sends_from_own(route, answer.destination)
             for route in routes
         )
-    }
-    chosen = (
-        {}
-        if node.packets
-        else {
-            answer.destination: answer.route for answer in node.lookup([*unresolved], resolve=True)
-        }
-    )
+    ]
+    chosen: dict[int, int | None] = {}
+    # The choice of the kernel is that for the packets of a lookup.
+    others: Sequence[int] = ()
+    if node.packets:
+        others = [source for sources in node.own.values() for source in sources]
+    else:
+        chosen = _chosen(node, [answer.destination for answer in plain], uncertain)
+    is_uncertain = {*uncertain}
     for answer, routes in zip(plain, ways, strict=True):
-        own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
+        own = [*(route.source for route in routes), chosen.get(answer.destination)]
         own += [
             source for route in routes for dev in route.devs for source in node.own.get(dev, ())
         ]
+        own += others if answer.destination in is_uncertain else ()
         yield dict.fromkeys(filter(None, own))
+
+
+def _chosen(
+    node: RoutingSnapshot, destinations: Sequence[int], uncertain: Sequence[int]
+) -> dict[int, int | None]:
+    """Return the IPv6 sources that the kernel chooses, by destination.
+
+    A model cannot choose, and is asked only where it is uncertain; then it raises.
+    """
+    try:
+        answers = node.lookup(destinations, resolve=True)
+    except UnknownDecisionError:
+        answers = node.lookup(uncertain, resolve=True)
+    return {answer.destination: answer.route.source for answer in answers if answer.route}
 
 
 # --- decisions

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.exits import working
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     IP_TUNNELS,
     SCOPE_LINK,
+    SCOPE_UNIVERSE,
     Lookup,
     ObservedRoute,
     default_route,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.exits import MovedExit
 
+#: The destinations for which the kernel prefers site-local sources.
+SITE_LOCAL: Final = Prefix.parse("fec0::/10")
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 Answer: TypeAlias = "tuple[Lookup, int]"
 
@@ -361,6 +364,25 @@ class RoutingSnapshot:
             ]
             for link in self.links
         }
+
+    @cached_property
+    def _global_devs(self) -> set[str]:
+        """The devices that have a global IPv6 address."""
+        return {
+            link.name
+            for link in self.links
+            for own in link.addresses
+            if own.scope == SCOPE_UNIVERSE and own.local in self.own[link.name]
+        }
+
+    def sends_from_own(self, route: ObservedRoute, destination: int) -> bool:
+        """Return True if the kernel prefers addresses of the devices of an IPv6 route.
+
+        A fitting scope comes before the device: a global address of another device before a
+        site-local one of the route's, unless the destination is site-local.
+        """
+        is_site_local = SITE_LOCAL.covers(Address(IPV6, destination))
+        return not is_site_local and self._global_devs.issuperset(route.devs)
 
 
 #: The fields that default routes in turns share.
