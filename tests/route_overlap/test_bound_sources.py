@@ -42,13 +42,14 @@ _OF_ANOTHER_DEVICE = [
     ("2001:db8:9::/124", "2001:db8:1::4/64", "optimistic", ""),
     ("fec0:9::/124", "2001:db8:1::4/64", "nodad", ""),
     ("2001:db8:9::/124", "", "", " ipproto tcp"),
+    ("2001:db8:9::/124", "fec0::4/64", "nodad", " ipproto tcp"),
 ]
 
 
 @pytest.mark.parametrize(
     ("cidr", "address", "word", "protocol"),
     _OF_ANOTHER_DEVICE,
-    ids=["site-local", "optimistic", "to-site-local", "by-protocol"],
+    ids=["site-local", "optimistic", "to-site-local", "by-protocol", "site-local-by-protocol"],
 )
 def test_a_rule_by_the_source_of_another_device_decides(
     cidr: str, address: str, word: str, protocol: str
