@@ -137,7 +137,8 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
     """Return the route that the kernel takes to one IPv6 network; `routes` are sorted by metric.
 
     Among the lowest metric the highest router preference decides, then the packet's device, then
-    the order. If none of these routes is usable, all others are equal.
+    the order. If none of these routes is usable, all others are equal. The search ends at a nexthop
+    object that is a black hole, whatever is beside it.
     """
     oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
     number = packet.destination
@@ -147,7 +148,9 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
     bound_to = oif if is_bound else ""
     usable = [route for route in routes if route.expires >= 0 and is_usable(route, bound_to)]
     first = [route for route in usable if route.metric == routes[0].metric] or usable
-    return max(first, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
+    ends = (route for route in first if route.kind == "blackhole" and route.nexthop_id)
+    best = max(first, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
+    return next(ends, best)
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:

@@ -197,10 +197,12 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
         chosen = _chosen(node, [answer.destination for answer in plain], uncertain)
     is_uncertain = {*uncertain}
     for answer, routes in zip(plain, ways, strict=True):
-        own = [*(route.source for route in routes), chosen.get(answer.destination)]
+        own = [route.source for route in routes]
         own += [
             source for route in routes for dev in route.devs for source in node.own.get(dev, ())
         ]
+        # Last: a model lacks it, and its first fault is to be the same.
+        own.append(chosen.get(answer.destination))
         own += others if answer.destination in is_uncertain else ()
         yield dict.fromkeys(filter(None, own))
 

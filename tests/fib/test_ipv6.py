@@ -8,7 +8,16 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
-from hostrouting.host import IPV6, Address, Device, NextHop, ObservedRoute, Rule
+from hostrouting.host import (
+    IPV6,
+    Address,
+    Device,
+    Lookup,
+    NextHop,
+    ObservedRoute,
+    RouteBackend,
+    Rule,
+)
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.testing import KernelNode, MemoryBackend
@@ -107,3 +116,29 @@ def test_a_default_route_by_source_hides_no_other() -> None:
         "2001::/16 dev e0 metric 1024",
         "2001:db8::/32 from fd00:7::/64 dev e0 metric 9",
     ]
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_nexthop_object_that_is_a_black_hole_ends_the_search(is_first: bool) -> None:
+    """It decides over an equal route by a gateway that answers, wherever it stands, and over none
+    of a lower metric.
+    """
+    commands = ["route append default nhid 10", "route append default via fe80::1 dev eth0"]
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.ip("-6 neigh add fe80::1 dev eth0 lladdr 02:00:00:00:00:01 nud permanent")
+        node.ip("-6 nexthop add id 10 blackhole")
+        for command in commands if is_first else reversed(commands):
+            node.ip(f"-6 {command}")
+        kernel = kernel_of(node)
+        equal = (kernel.lookup([SOMEWHERE], family=IPV6), _modelled(kernel))
+        node.ip("-6 route append default via fe80::1 dev eth0 metric 1000")
+        lower = (kernel.lookup([SOMEWHERE], family=IPV6), _modelled(kernel))
+    assert [[answer.errno for answer in answers] for answers in equal] == [[22], [22]]
+    assert [answer.route and answer.route.dev for [answer] in lower] == ["eth0", "eth0"]
+
+
+def _modelled(kernel: RouteBackend) -> list[Lookup]:
+    fib = Fib.of(kernel.links(), kernel.routes(IPV6), kernel.rules(IPV6))
+    return fib.lookup([SOMEWHERE], family=IPV6)
