@@ -123,10 +123,9 @@ class Deployment:
         if not self._boot.is_installed:
             return
         ctx = self.transaction.ctx
-        if not self._host.files.exists(GATE_LOCK):
-            # An earlier release had none.
-            lock = BootFile(GATE_LOCK, b"")
-            RecordedFiles(ctx, self._host).write(lock.path, lock.content, mode=lock.mode)
+        # An earlier release had none. And to mend it later could exchange the file that is locked.
+        lock = BootFile(GATE_LOCK, b"")
+        RecordedFiles(ctx, self._host).write(lock.path, lock.content, mode=lock.mode)
         self._gates.enter_context(self._host.lock.hold_file(ctx, GATE_LOCK))
         self._are_held = True
         self._gates.callback(setattr, self, "_are_held", False)

@@ -223,3 +223,20 @@ def test_a_reset_removes_it(host: FakeHost) -> None:
     """With everything else."""
     execute(Reset(HostRoutingConfig(), host=host), in_time())
     assert not host.files.exists("/etc/aks-flex-node")
+
+
+def test_a_wrong_lock_is_mended_before_it_is_taken(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of another content is exchanged: later, gates would find the new one free."""
+    host.files.write(LOCK, b"1234\n", mode=0o644)
+    write, locked = host.files.write, []
+
+    def note(path: str, content: bytes, *, mode: int) -> bool:
+        if path == LOCK:
+            locked.append(LOCK in host.lock.locked_files)
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", note)
+    execute(Configure(MORE, host=host), in_time())
+    assert (host.files.read(LOCK), host.files.mode(LOCK), locked) == (b"", 0o600, [False])
