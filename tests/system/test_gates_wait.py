@@ -14,10 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.gated_machine import KUBE, KUBELET, GatedMachine
+from support.gated_machine import GATES, KUBE, KUBELET, STRICT, GatedMachine
 from support.program import require_program
 from system.matrix import Node
 from system.troubles import RUN_FULL, config
+
+from hostrouting import HostRoutingConfig
+from hostrouting.boot import Intent
 
 ROUNDS = int(os.environ.get("HOSTROUTING_ROUNDS", "2"))
 #: So many steps of an apply precede its commit.
@@ -106,6 +109,8 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
 LOCK = "/etc/aks-flex-node/hostrouting.lock"
 ASK = "/etc/aks-flex-node/hostrouting-ask.sh"
 APPLY = "an apply is under way, which may still be undone"
+RETRY = "hostrouting-retry.service"
+WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
 
 
 @contextmanager
@@ -164,3 +169,26 @@ def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
         status, text = ask(machine)
         assert status == 12
         assert text.startswith(f"{LOCK} cannot be opened; run: ")
+
+
+def test_a_lock_that_is_held_for_ever_holds_no_gate_under_warn(tmp_path: Path) -> None:
+    """The retry waits for an apply as long as a gate does; then a unit of WARN, refused before,
+    starts with a warning, and one of STRICT stays down, with the reason in the journal.
+    """
+    settings = "[Service]\\nTimeoutStartSec=6\\n"
+    limit = (
+        f"mkdir -p /etc/systemd/system/{KUBE}.d\n"
+        f"printf '{settings}' > /etc/systemd/system/{KUBE}.d/90-limit.conf\n"
+    )
+    for intent in STRICT, WARN:
+        folder = tmp_path / str(intent is WARN)
+        folder.mkdir()
+        with GatedMachine(folder, intent=intent, overlap=True, prepare=limit) as machine:
+            machine.wait_for_refusal()
+            with locked(machine):
+                machine.mend_routing()
+                machine.wait_for(f"hostrouting: units are held: {APPLY}", unit=RETRY)
+                if intent is WARN:
+                    machine.wait_until_up()
+                else:
+                    assert machine.payloads() == []

@@ -16,9 +16,9 @@ export LC_ALL=C
 # tries[GATE TIME]: the starts since that question
 # enabled[UNIT]: it was enabled once
 declare -A is held waits tries enabled
-# An apply makes `wake`, to have routing looked at within a second. `pause` are the seconds to the next question, and `quiet`
-# those since the last message.
-wake=/run/aks-flex-node/hostrouting.wake waiters=/etc/aks-flex-node/hostrouting-waiters.sh pause=2 quiet=60
+# An apply makes `wake`, to have routing looked at within a second. `pause` are the seconds to the next question, `quiet`
+# those since the last message, and `busy` those for which an apply or another run has held a lock.
+wake=/run/aks-flex-node/hostrouting.wake waiters=/etc/aks-flex-node/hostrouting-waiters.sh pause=2 quiet=60 busy=0
 
 # Fill `is` and `all` for units, or for those that match a pattern.
 look_at() {
@@ -201,14 +201,21 @@ while list_held; mark_waiters; release_waiters; ((${#held[@]})); do
         release 'the gates are disabled'
     else
         said=$(/etc/aks-flex-node/hostrouting-ask.sh)
-        case $? in
+        status=$?
+        ((status == 75)) || busy=0
+        case $status in
             10)
                 # Read again: a unit may have been stopped meanwhile.
                 list_held
                 release 'routing is right'
                 continue
                 ;;
-            75) ((quiet += 10, pause = 2)) && continue ;;
+            75)
+                # As long as a gate waits for an apply. Longer, it is unknown whether the lock is ever released.
+                ((quiet += 10, pause = 2, busy += pause, busy <= 30)) && continue
+                list_held
+                release_unknown
+                ;;
             # That of another release, whose retry is another one, too.
             0) exec "$0" ;;
             11) ;;
