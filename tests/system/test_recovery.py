@@ -442,3 +442,19 @@ def test_a_refusal_is_told_once(tmp_path: Path) -> None:
         said = machine.journal(f"--unit={unit}", "--priority=err")
         assert sum(map(bool, map(refusal(unit).fullmatch, said))) >= 2
         assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
+
+
+def test_what_cannot_be_removed_wakes_no_retry(tmp_path: Path) -> None:
+    """A folder in place of the file by which an apply asks for a look leaves the pauses as they
+    are: twelve looks by all take more than three seconds.
+    """
+    ran = "/run/aks-flex-node/check-route-overlap.ran"
+    looks = (
+        f"seen=$(wc -l < {ran}) && read -r begun _ < /proc/uptime\n"
+        f"until (($(wc -l < {ran}) >= seen + 12)); do sleep 0.1; done\n"
+        "read -r now _ < /proc/uptime; echo $((${now%.*} - ${begun%.*}))"
+    )
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        machine.wait_for_refusal()
+        machine.run("mkdir", "/run/aks-flex-node/hostrouting.wake")
+        assert int(machine.run("bash", "-c", looks).stdout) > 3

@@ -20,6 +20,11 @@ declare -A is held waits tries enabled
 # those since the last message, and `busy` those for which an apply or another run has held a lock.
 wake=/run/aks-flex-node/hostrouting.wake waiters=/etc/aks-flex-node/hostrouting-waiters.sh pause=2 quiet=60 busy=0
 
+# Succeed if an apply has made `wake`. What another user has put there, or cannot be removed, would leave no pause.
+is_awake() {
+    [[ -f $wake && ! -L $wake && -O $wake ]]
+}
+
 # Fill `is` and `all` for units, or for those that match a pattern.
 look_at() {
     local line unit text IFS=$'\n'
@@ -192,9 +197,9 @@ release_unknown() {
 # Each start of a gate starts this script, and a right one has passed by then.
 sleep 0.5
 while list_held; mark_waiters; release_waiters; ((${#held[@]})); do
-    for ((i = 0; i < pause; i++)); do [[ -e $wake ]] || sleep 1; done
+    for ((i = 0; i < pause; i++)); do is_awake || sleep 1; done
     ((quiet += pause, pause = pause * 3 / 2, pause = pause < 10 ? pause : 10))
-    [[ ! -e $wake ]] || { rm -f "$wake" && pause=2; }
+    ! is_awake || { rm -f "$wake" && pause=2; }
     if [[ -e /etc/aks-flex-node/hostrouting.disabled || -e /run/hostrouting.disabled ||
         " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]; then
         list_held
