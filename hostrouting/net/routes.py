@@ -481,9 +481,9 @@ def in_turns(observed: Iterable[ObservedRoute]) -> tuple[ObservedRoute, ...]:
     """Return the IPv4 default routes of one table that the kernel takes in turns; mostly none.
 
     `observed` are the default routes of the table in the kernel's order. The kernel takes one by
-    the state of its gateway's neighbour, and in turns where these are equal. The first of all has
-    one next hop, which is alive; a later one may have several, of which the kernel takes the first,
-    and may be dead.
+    the state of its gateway's neighbour, of either family, and in turns where these are equal. The
+    first of all has one next hop, which is alive; a later one may have several, of which the kernel
+    takes the first, and may be dead.
     """
     routes = [route for route in observed if not route.tos]
     first = routes[0] if routes else None
@@ -493,15 +493,10 @@ def in_turns(observed: Iterable[ObservedRoute]) -> tuple[ObservedRoute, ...]:
         route._replace(nexthops=route.nexthops[:1])
         for route in routes
         if (route.kind, route.metric, route.scope) == ("unicast", first.metric, first.scope)
-        and _has_ipv4_gateway(route)
+        and route.hops
+        and route.hops[0].gateway is not None
     )
     return turns if len(turns) > 1 and turns[0] == first else ()
-
-
-def _has_ipv4_gateway(route: ObservedRoute) -> bool:
-    """Return True for a gateway of IPv4 on the first next hop."""
-    gateway = route.hops[0].gateway if route.hops else None
-    return gateway is not None and gateway.family == IPV4
 
 
 def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) -> tuple[str, ...]:

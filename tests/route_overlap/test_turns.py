@@ -3,6 +3,7 @@
 import json
 import sys
 
+import pytest
 from support.kernel import kernel_of, needs_kernel
 
 from hostrouting import Configure, explain_routing, prove_egress
@@ -124,6 +125,29 @@ def test_the_kernel_takes_them_in_turns() -> None:
     assert len(named) == 2
     assert not expected.ok
     assert reports == [expected] * 5
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_gateway_of_ipv6_has_its_turn(is_first: bool) -> None:
+    """The kernel takes an IPv4 route `via inet6` in turns with one by an IPv4 gateway."""
+    hops = ["via 10.224.0.1 dev eth0", "via inet6 fe80::1 dev ib0"]
+    with KernelNode.made() as node:
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            node.add_link(dev)
+            node.add_address(dev, address)
+        for hop in reversed(hops) if is_first else hops:
+            node.ip(f"-4 route append default {hop}")
+        kernel = kernel_of(node)
+        before = prove_egress(kernel, _CIDRS, expected_devs=["eth0"])
+        for dev, address in (("eth0", "10.224.0.1"), ("ib0", "fe80::1")):
+            node.ip(f"neigh replace {address} lladdr 02:00:00:00:00:01 nud stale dev {dev}")
+        named = {node.ip("route get fibmatch 10.96.0.1") for _ in range(4)}
+        report = prove_egress(kernel, _CIDRS, expected_devs=["eth0"])
+    assert len(named) == 2
+    assert before == report
+    [finding] = report.cidrs[0].findings
+    assert (finding.kind, finding.dev, sorted(finding.devs)) == ("overlap", "ib0", ["eth0", "ib0"])
 
 
 #: Sends 20 datagrams from a socket of no address, each to a port of its own.
