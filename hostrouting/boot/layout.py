@@ -76,8 +76,11 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: have to make and remove.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_SCRIPTS = tuple(
-    f"{SCRIPT_DIRECTORY}/hostrouting-{name}.sh" for name in ("waiters", "ask", "retry")
+_SCRIPTS = (
+    # Beside the units: a gate marks who waits for it where the folder of the scripts is gone, too.
+    f"{UNIT_DIRECTORY}/hostrouting-waiters.sh",
+    f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh",
+    f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh",
 )
 
 

@@ -98,7 +98,7 @@ def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> N
         f"- {UNITS}/hostrouting-retry.service",
         "- /etc/aks-flex-node/hostrouting-retry.sh",
         "- /etc/aks-flex-node/hostrouting-ask.sh",
-        "- /etc/aks-flex-node/hostrouting-waiters.sh",
+        f"- {UNITS}/hostrouting-waiters.sh",
         "- /etc/aks-flex-node/hostrouting.lock",
         "- /etc/aks-flex-node/hostrouting.units",
         "- /etc/aks-flex-node/check-route-overlap.sh",

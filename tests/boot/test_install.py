@@ -14,7 +14,7 @@ from hostrouting.boot.generation import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 
-SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh", "hostrouting-waiters.sh"
+SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh"
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
@@ -31,6 +31,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
         f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
         f"{UNITS}/hostrouting-waits@.service": asset("boot/hostrouting-waits@.service"),
+        f"{UNITS}/hostrouting-waiters.sh": asset("boot/hostrouting-waiters.sh"),
         **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
         "/etc/aks-flex-node/hostrouting.lock": "",
         "/etc/aks-flex-node/hostrouting.units": "static-routes\nend\n",
@@ -48,6 +49,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     scripts = {
         *(f"/etc/aks-flex-node/{name}" for name in SCRIPTS),
         "/etc/aks-flex-node/static-routes.sh",
+        f"{UNITS}/hostrouting-waiters.sh",
         f"{folder}/static-routes.sh",
         f"{folder}/check-route-overlap.sh",
     }

@@ -12,6 +12,7 @@ from support.gated_machine import (
     SLOW_CHECK,
     STAND_INS,
     STILL_WAITING,
+    STRICT,
     GatedMachine,
     more_machines,
 )
@@ -189,6 +190,39 @@ def test_a_question_without_an_answer(tmp_path: Path, trouble: str) -> None:
             machine.run("cp", "/run/ask.sh", ask)
         machine.mend_routing()
         wait_until_all(machine, units, "active")
+
+
+@pytest.mark.parametrize(
+    "accident", ["rm -rf /etc/aks-flex-node", "chmod -R 644 /etc/aks-flex-node"]
+)
+def test_the_scripts_of_a_gate_are_out_of_reach(tmp_path: Path, accident: str) -> None:
+    """The units that waited for a gate without its scripts start after the apply that mends them."""
+    with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
+        wait_until_all(machine, UNITS, "active")
+        machine.run("bash", "-c", accident)
+        cursor = machine.cursor()
+        machine.run("systemctl", "restart", "--no-block", KUBE, KUBELET)
+        machine.wait_for(f"{KUBE}: Failed with result 'exit-code'.", unit=KUBE, after=cursor)
+        assert waiting(machine) >= {*UNITS} - {"part.service"}
+        held = machine.boot.held(machine.ctx)
+        machine.boot.install(machine.ctx, *STAND_INS, STRICT)
+        machine.boot.release(machine.ctx, held, is_right=True)
+        wait_until_all(machine, UNITS, "active")
+
+
+def test_an_isolate_while_a_gate_pauses(tmp_path: Path) -> None:
+    """It stops the marks of the units that it starts as well: they are marked anew."""
+    with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
+        wait_until_all(machine, UNITS, "active")
+        machine.break_routing()
+        cursor = machine.cursor()
+        machine.run("systemctl", "restart", "--no-block", KUBE, KUBELET)
+        machine.wait_for_refusal(after=cursor)
+        machine.run("systemctl", "isolate", "--no-block", "multi-user.target")
+        machine.wait_for(f"{KUBE}: Failed with result 'exit-code'.", unit=KUBE, after=cursor)
+        assert waiting(machine) >= {*UNITS} - {"part.service", "helper.service"}
+        machine.mend_routing()
+        wait_until_all(machine, UNITS, "active")
 
 
 @pytest.mark.parametrize("leaves", ["gate", "all"])

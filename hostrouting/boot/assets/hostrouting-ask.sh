@@ -153,7 +153,7 @@ ask() {
     # Start the units if their states are out of date, or their last messages.
     if ((status == 10)); then
         [[ $was != 10 && ${#units[@]} -gt 0 ]] && systemctl is-failed --quiet "${units[@]}" || return
-    elif systemctl is-failed --quiet "$unit"; then
+    elif [[ $unit ]] && systemctl is-failed --quiet "$unit"; then
         [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]] || return
     fi
     # A unit without its script has no message.
@@ -172,7 +172,7 @@ may_start() {
 
 # Mark the units that wait for the gate, which is the retry's to start: systemd forgets them once the gate is refused.
 mark_waiters() {
-    "$folder/hostrouting-waiters.sh" renew "$gate" > /dev/null 2>&1
+    "$BASH" -p "$systemd/hostrouting-waiters.sh" renew "$gate" > /dev/null 2>&1
 }
 
 if (($# == 0)); then
@@ -198,7 +198,11 @@ if ! may_start; then
         paths=$(systemctl show --property=DropInPaths -- "$gate")
         if [[ $paths != DropInPaths=* || $paths == */10-hostrouting.conf* ]]; then
             # A reset, which has forgotten this unit, and an apply may have taken place meanwhile.
-            systemctl is-active --quiet "$held" || systemctl start --no-block "$held"
+            # And an isolate has stopped all marks.
+            if ! systemctl is-active --quiet "$held"; then
+                systemctl start --no-block "$held"
+                mark_waiters
+            fi
             exit 11
         fi
         # Nothing would start this unit later.

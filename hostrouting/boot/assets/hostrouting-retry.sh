@@ -18,7 +18,8 @@ export LC_ALL=C
 declare -A is held waits tries enabled
 # An apply makes `wake`, to have routing looked at within a second. `pause` are the seconds to the next question, `quiet`
 # those since the last message, and `busy` those for which an apply or another run has held a lock.
-wake=/run/aks-flex-node/hostrouting.wake waiters=/etc/aks-flex-node/hostrouting-waiters.sh pause=2 quiet=60 busy=0
+wake=/run/aks-flex-node/hostrouting.wake pause=2 quiet=60 busy=0
+waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
 
 # Succeed if an apply has made `wake`. What another user has put there, or cannot be removed, would leave no pause.
 is_awake() {
@@ -98,7 +99,7 @@ forget() { # unit, reason
     # shellcheck disable=SC2016
     unset -v 'held[$1]' 'enabled[$1]' 'waits[$1]'
     if ((${#waits[@]})); then
-        for unit in $("$waiters" list "$1"); do
+        for unit in $("${waiters[@]}" list "$1"); do
             [[ ! ${waits[$unit]} ]] || gone+=("hostrouting-waits@$unit.service")
             # shellcheck disable=SC2016
             unset -v 'waits[$unit]'
@@ -153,7 +154,7 @@ mark_waiters() {
     for gate in "${!held[@]}"; do
         [[ ! ${is[$gate Job]} ]] || asking+=("$gate")
     done
-    ((${#asking[@]} == 0)) || "$waiters" mark "${asking[@]}"
+    ((${#asking[@]} == 0)) || "${waiters[@]}" mark "${asking[@]}"
 }
 
 # Start the units that wait for gates which are held no more: they have passed by themselves, or are gates no more.
@@ -161,7 +162,7 @@ release_waiters() {
     local unit blocked='' names=() gone=()
     ((${#waits[@]})) || return 0
     if ((${#held[@]})); then
-        blocked=$("$waiters" list "${!held[@]}") || return
+        blocked=$("${waiters[@]}" list "${!held[@]}") || return
     fi
     for unit in "${!waits[@]}"; do
         [[ $'\n'$blocked$'\n' != *$'\n'"$unit"$'\n'* ]] || continue

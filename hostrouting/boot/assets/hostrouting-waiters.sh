@@ -1,6 +1,7 @@
 #!/bin/bash -p
 # Finds the units that require gates, directly or through others: a refused gate leaves them down for good.
-# Installed by hostrouting; 'hostrouting reset' removes it.
+# Installed by hostrouting; 'hostrouting reset' removes it. It is beside the units, because a gate needs it where
+# /etc/aks-flex-node is gone.
 #
 #   hostrouting-waiters.sh list GATE...    prints them; run by hostrouting-retry.sh
 #   hostrouting-waiters.sh mark GATE...    marks those that wait for their start or restart by hostrouting-waits@; run
