@@ -1,5 +1,6 @@
 """Units that require a gate, on real systemd: a refusal leaves them down, and they start after it."""
 
+import re
 from pathlib import Path
 from time import monotonic
 
@@ -17,6 +18,7 @@ from support.gated_machine import (
     more_machines,
 )
 
+from hostrouting import HostRoutingConfig, Reset
 from hostrouting.boot import UNIT_DIRECTORY, Boot, held_gates
 from hostrouting.boot.gates import gate_faults
 
@@ -207,6 +209,20 @@ def test_the_scripts_of_a_gate_are_out_of_reach(tmp_path: Path, accident: str) -
         held = machine.boot.held(machine.ctx)
         machine.boot.install(machine.ctx, *STAND_INS, STRICT)
         machine.boot.release(machine.ctx, held, is_right=True)
+        wait_until_all(machine, UNITS, "active")
+
+
+def test_a_reset_while_a_gate_without_scripts_pauses(tmp_path: Path) -> None:
+    """What waited starts with the job of the gate, which is no gate any more, and passes."""
+    with GatedMachine(tmp_path, prepare=written(UNITS)) as machine:
+        wait_until_all(machine, UNITS, "active")
+        machine.run("rm", "-r", "/etc/aks-flex-node")
+        cursor = machine.cursor()
+        machine.run("systemctl", "restart", "--no-block", KUBE, KUBELET)
+        machine.wait_for(re.compile(f"hostrouting: {KUBE} is refused: .*"), unit=KUBE, after=cursor)
+        machine.until("systemctl is-active --quiet hostrouting-waits@chain-1.service.service")
+        Reset(HostRoutingConfig(), host=machine.host).do(machine.ctx)
+        machine.wait_for(f"hostrouting: {KUBE} is no gate any more", unit=KUBE, after=cursor)
         wait_until_all(machine, UNITS, "active")
 
 
