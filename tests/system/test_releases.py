@@ -17,13 +17,13 @@ WARN = Intent(config=HostRoutingConfig.from_mapping({"gates": list(GATES)}))
 EARLIER = {
     "hostrouting-ask.sh": """#!/bin/bash -p
 [[ ! -e /etc/overlap ]] || { echo 'an overlap'; exit 1; }
+[[ ! ${1-} ]] || systemctl stop --no-block "hostrouting-held@$1.service"
 exit 0
 """,
     "hostrouting-retry.sh": f"""#!/bin/bash -p
 until /etc/aks-flex-node/hostrouting-ask.sh; do sleep 1; done
 systemctl reset-failed
 systemctl start --no-block {KUBE}
-systemctl stop 'hostrouting-held@*'
 """,
     f"{STATIC}.sh": "#!/bin/bash\nexit 0\n",
     f"{CHECK}.sh": "#!/bin/bash\n[[ ! -e /etc/overlap ]]\n",
@@ -92,8 +92,8 @@ def test_a_downgrade_while_a_unit_is_held(tmp_path: Path, intent: Intent) -> Non
 @pytest.mark.slow
 @modes
 def test_earlier_scripts_open_no_strict_gate(tmp_path: Path, intent: Intent) -> None:
-    """Beside the drop-in of this release, 0 is no answer: STRICT refuses, and WARN starts the unit
-    with a warning.
+    """Beside the drop-in of this release, 0 is no answer: STRICT refuses, until the next apply, and
+    WARN starts the unit with a warning.
     """
 
     def arrange(image: Host) -> None:
@@ -109,3 +109,27 @@ def test_earlier_scripts_open_no_strict_gate(tmp_path: Path, intent: Intent) -> 
         answer = "hostrouting-ask.sh is lost, or ended with 0; run: hostrouting apply /etc/aks-flex-node/hostrouting.json"
         verdict = "is refused" if is_strict else "starts, although routing is unknown"
         assert f"hostrouting: {KUBE} {verdict}: {answer}" in machine.journal(f"--unit={KUBE}")
+        assert (KUBE in machine.boot.held(machine.ctx)) is is_strict
+        machine.boot.install(machine.ctx, *STAND_INS, intent)
+        machine.boot.release(machine.ctx, [], is_right=True)
+        machine.wait_until_up()
+
+
+@pytest.mark.slow
+@modes
+def test_an_earlier_drop_in_leaves_no_unit_down(tmp_path: Path, intent: Intent) -> None:
+    """Beside the scripts of this release it takes their 10 for a refusal, as after a cut upgrade: the
+    unit stays held, and the next apply starts it.
+    """
+
+    def arrange(image: Host) -> None:
+        for gate in GATES:
+            image.files.write(drop_in_of(gate), EARLIER_DROP_IN.encode(), mode=0o644)
+
+    with GatedMachine(tmp_path, intent=intent, arrange=arrange) as machine:
+        assert machine.systemctl("start", KUBE) == 1
+        assert machine.payloads() == []
+        assert KUBE in machine.boot.held(machine.ctx)
+        machine.boot.install(machine.ctx, *STAND_INS, intent)
+        machine.boot.release(machine.ctx, [KUBE], is_right=True)
+        machine.wait_until_up()

@@ -209,5 +209,11 @@ if ! may_start; then
         echo "<4>hostrouting: $gate is no gate any more"
     fi
 fi
-systemctl stop --no-block "$held" 2> /dev/null
+if (($# == 1)); then
+    # The drop-in of an earlier release, which has no mode and takes 10 for a refusal: the retry starts the unit once
+    # systemd has read that of this release.
+    mark_waiters
+else
+    systemctl stop --no-block "$held" 2> /dev/null
+fi
 exit 10
