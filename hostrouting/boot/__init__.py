@@ -41,7 +41,6 @@ from hostrouting.boot.intent import (
     exits_under,
     installed_checksum,
     installed_over,
-    read_exits,
     read_intent,
     require_intent,
 )
@@ -112,7 +111,6 @@ __all__ = [
     "is_refused_now",
     "program_path",
     "read_asset",
-    "read_exits",
     "read_intent",
     "require_intent",
     "units_in",

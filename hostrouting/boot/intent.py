@@ -167,13 +167,19 @@ def mode_of(content: bytes | None) -> OverlapMode:
 
 
 def exits_under(config: HostRoutingConfig, files: FileStore) -> Exits:
-    """Return the exits that the last right apply has pinned; none if the config names devices.
+    """Return the exits of a config: the device that it names, or those of the last right apply.
+
+    A network in `expectedDevs`, or one of several devices, is no exit.
 
     >>> from hostrouting.testing import FakeHost
     >>> exits_under(HostRoutingConfig(), FakeHost().files)
     {}
     """
-    return {} if config.route_overlap.expected_devs else read_exits(files)
+    named = config.route_overlap.expected_devs
+    if named:
+        devs = filter(is_device_name, named if len(named) == 1 else ())
+        return {family: dev for dev in devs for family in FAMILY_NAMES}
+    return read_exits(files)
 
 
 def read_exits(files: FileStore) -> Exits:

@@ -174,7 +174,8 @@ class _Pipeline(NamedTask, ABC):
         if not self._host.is_live:
             # An image may boot on another node.
             pins = {}
-        exits = exits_under(self._config, self._host.files) if pins is None else pins
+        is_named = bool(self._config.route_overlap.expected_devs)
+        exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
         parts = boot_parts(self._config, (*exits.items(),))
         pair = zip((self._routes, self._check), parts, strict=True)
         with_unit = (self._routes, self._check, probe_task(), watch_task())

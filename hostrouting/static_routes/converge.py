@@ -11,7 +11,6 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.boot import read_exits
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
+    from hostrouting.net.exits import Exits
     from phases import Context
 
 #: Refusals that another program's change may cause.
@@ -161,6 +161,7 @@ def repair(
     host: Host,
     logger: logging.Logger,
     *,
+    exits: Exits | None = None,
     leave: Collection[Place] = (),
 ) -> Repair:
     """Make the routes of a config those of hostrouting, except in the places `leave`.
@@ -168,8 +169,7 @@ def repair(
     Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
     device or an address waits: its place stays as it is, too.
     """
-    exits = read_exits(host.files)
-    resolution = resolved(routes, observed, host.routes, exits)
+    resolution = resolved(routes, observed, host.routes, exits or {})
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:

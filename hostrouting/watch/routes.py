@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from hostrouting.boot import Keeper
+from hostrouting.boot import Keeper, exits_under
 from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
@@ -169,7 +169,13 @@ class RouteKeeper(Keeper):
         changes = Transaction(ctx.within(None))
         before = self._last
         self._last = repair(
-            changes.ctx, routes, observed, self._host, self._logger, leave=self._paused
+            changes.ctx,
+            routes,
+            observed,
+            self._host,
+            self._logger,
+            exits=exits_under(config, self._host.files),
+            leave=self._paused,
         )
         self._log(changes.changes, before.waiting)
 

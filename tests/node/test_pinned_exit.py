@@ -121,6 +121,31 @@ def test_a_config_that_names_its_devices_pins_nothing(
     assert pins(host) is None
 
 
+@pytest.mark.parametrize(
+    "devs", [["eth0"], ["10.224.0.0/16"], ["eth0", "ib0"]], ids=["one", "a network", "several"]
+)
+def test_a_config_that_names_its_devices_is_applied_once(host: FakeHost, devs: list[str]) -> None:
+    """After the first apply its scripts are as `check` wants them."""
+    config = config_of(ROUTES, CHECKED, expectedDevs=devs)
+    assert applied(host, config).ok
+    assert check_node(in_time(), config, host).findings == ()
+    assert applied(host, config).changes == ()
+
+
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_a_device_that_the_config_names_completes_its_routes(host: FakeHost, mode: str) -> None:
+    """A default route that comes later moves nothing, and no step is offered."""
+    config = config_of(ROUTES, CHECKED, expectedDevs=["eth0"], mode=mode)
+    assert applied(host, config).ok
+    script = host.files.read("/etc/aks-flex-node/static-routes.sh") or b""
+    assert b"\nexits[4]='eth0'\n" in script
+    bring_the_later_route(host)
+    assert check_node(in_time(), config, host).findings == ()
+    assert node_status(in_time(), host).next is None
+    assert applied(host, config).changes == ()
+    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+
+
 def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
     """An installed pin stays."""
     assert not applied(host, config_of(CHECKED)).ok
