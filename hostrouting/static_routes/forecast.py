@@ -266,12 +266,12 @@ class Forecaster:
             return Forecast(undecided=str(error))
 
     def _moves(self, report: OverlapReport) -> Iterator[Worse]:
-        """Yield each exit that would be pinned anew, though the earlier one works.
+        """Yield each exit from which addresses would have moved, though it works.
 
-        Where the proof is wrong, nothing is pinned.
+        Where the proof is wrong, that refuses or degrades the run.
         """
         for move in report.moved_exits:
-            if report.is_proven and move.family in dict(report.exits):
+            if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
                 reason = f"{move.subject} {move.reason}; {move.step}"
                 yield Worse(report, reason, "", self._sections[0], is_move=True)
 

@@ -264,6 +264,27 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     assert ours(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None:
+    """As one to a single device it is refused, or degrades; the pin stays, and a plan names it."""
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    config = config_of(FAR, mode=mode)
+    assert applied(host, config).ok
+    hops = (
+        NextHop(Address.parse("172.16.0.1"), "ib0"),
+        NextHop(Address.parse("10.9.0.1"), "eth1"),
+    )
+    host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
+    [worse] = Configure(config, host=host).forecast(in_time()).worse
+    assert worse.finding.startswith(
+        "the IPv4 exit has moved from eth0, which still works, to ib0 and eth1, by 'default nexthop"
+    )
+    report = applied(host, config)
+    assert (report.ok, report.degraded) == (mode == "WARN", mode == "WARN")
+    assert pins(host) == {"IPv4": "eth0"}
+
+
 def test_under_warn_it_is_told_each_time(host: FakeHost) -> None:
     """The pin stays until the config names a device, so a second apply says the same."""
     config = config_of(FAR, mode="WARN")
