@@ -64,6 +64,8 @@ class NodeReport(LightValue, NoTruth):
     findings: tuple[NodeFinding, ...] = ()
     #: The command that findings name for most of them.
     step: str | None = None
+    #: True if an apply would make right addresses wrong.
+    is_worse: bool = False
     not_asked: tuple[str, ...] = ()
     #: Those of them for which no time was left, by their names here.
     unread: tuple[str, ...] = ()
@@ -204,9 +206,11 @@ def check_node(
         applied,
     )
     findings, step = (*overlap.notes, *look.findings()), None
+    is_worse = False
     if path and any(finding.apply for finding in findings):
         refused = any(finding.kind == "lost-route" and not finding.apply for finding in findings)
-        step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
+        is_worse = look.is_worse()
+        step = command_line("plan" if refused or is_worse else "apply", path, root=root)
         findings = tuple(
             attrs.evolve(finding, step=f"run: {step}") if finding.apply else finding
             for finding in findings
@@ -216,6 +220,7 @@ def check_node(
         mode=config.route_overlap.mode,
         findings=findings,
         step=step,
+        is_worse=is_worse,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         unread=tuple(look.unread),
         spared=tuple(look.spared),
@@ -317,7 +322,7 @@ class _Look:
         return self._make(routes=self._applied_routes) if self.host.is_live else ()
 
     def is_worse(self) -> bool:
-        """Return True if an apply would be refused, since it makes the node worse."""
+        """Return True if an apply would make right addresses wrong, or be refused for a move."""
         if self.is_applied or not self.host.is_live:
             return False
         with suppress(HostRoutingError, DeadlineExceededError):
@@ -327,10 +332,11 @@ class _Look:
             is_counted = self.config.asks
             earlier = installed_over(self.host.files, self.config) if is_counted else None
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
-            # Where nothing is refused, a forecast would read all routes in vain.
-            if forecaster.is_strict:
+            # Where nothing is expected, a forecast would read all routes in vain.
+            if forecaster.expects:
                 planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
-                return forecaster.planned(*planned).is_refused
+                worse = forecaster.planned(*planned).worse
+                return any(each.is_refused or not each.is_move for each in worse)
         return False
 
     def _make_sibling(

@@ -94,6 +94,8 @@ class NodeStatus(NoTruth):
                 return finding.command
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
+        if self.report.is_worse and self.is_fixable:
+            return FIX
         if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):
             return step
         if self.is_fixable:
@@ -219,8 +221,8 @@ def node_status(
         "proof": proof or "no CIDR is expected",
         "gates": _first(held) if held else broken or known("held", "no gate is held"),
     }
-    has_remedy = bool(report.overlap.suggested_routes or report.overlap.moved_exits)
-    is_fixable = has_remedy and _is_fixable(ctx, config, host)
+    has_remedy = report.overlap.suggested_routes or report.overlap.moved_exits or report.is_worse
+    is_fixable = bool(has_remedy) and _is_fixable(ctx, config, host)
     return NodeStatus(report, live if host.is_live else {}, facts, gates, is_fixable)
 
 

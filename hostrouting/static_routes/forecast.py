@@ -207,15 +207,6 @@ class Forecaster:
         """True if any address counts."""
         return any(section.config.route_overlap.cidrs for section in self._sections)
 
-    @property
-    def is_strict(self) -> bool:
-        """True if an address that counts could be refused."""
-        return any(
-            section.config.route_overlap.cidrs
-            and section.config.route_overlap.mode is OverlapMode.STRICT
-            for section in self._sections
-        )
-
     def look(self) -> OverlapReport:
         """Return the kernel's proof of the node as it is, for the comparison with `now`."""
         self._before = self._prove(self._host.routes)

@@ -146,6 +146,25 @@ def test_a_device_that_the_config_names_completes_its_routes(host: FakeHost, mod
     assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
 
 
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_an_apply_that_would_harm_is_no_step(host: FakeHost, mode: str) -> None:
+    """A network in `expectedDevs` completes no route, so an apply would follow the later default
+    route: `check` offers the plan of it, and `status` the routes that stay.
+    """
+    config = config_of(ROUTES, CHECKED, expectedDevs=["10.224.0.0/16"], mode=mode)
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    report = check_node(in_time(), config, host, path=INTENT_PATH)
+    assert report.overlap.ok
+    assert report.step == f"hostrouting plan {INTENT_PATH}"
+    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
+    mended = fixed(in_time(), config, host)
+    assert isinstance(mended, HostRoutingConfig)
+    assert applied(host, mended).ok
+    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert node_status(in_time(), host).next is None
+
+
 def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
     """An installed pin stays."""
     assert not applied(host, config_of(CHECKED)).ok
