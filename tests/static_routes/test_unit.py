@@ -115,7 +115,7 @@ def test_no_other_user_delays_it() -> None:
     """A lock that another user holds on the folder of the scripts is no reason to wait."""
     with machine("ip route add default via 10.224.0.1 dev eth0\n") as box:
         user = "setpriv", "--reuid=65534", "--clear-groups"
-        lock = *user, "flock", "--nonblock", "/etc/aks-flex-node", "sleep", "infinity"
+        lock = *user, "flock", "/etc/aks-flex-node", "sleep", "infinity"
         with subprocess.Popen([*box.enter, *lock]) as holder:
             box.until("! flock --nonblock /etc/aks-flex-node true")
             box.run("systemctl", "start", UNIT)
