@@ -63,11 +63,11 @@ class Report(NoTruth):
         self.error: BaseException | None = None
         self.result: Any = None
         #: For the runner; see `degraded` and `changes`.
-        self.is_incomplete = False
+        self.is_incomplete: bool = False
         #: True for a run that a task made: that task is incomplete if the run was not a clean one.
-        self.is_inner_run = False
+        self.is_inner_run: bool = False
         #: True once the run has returned: nothing is added.
-        self.is_over = False
+        self.is_over: bool = False
         self.records: list[Record] = []
         subtasks = task.subtasks if isinstance(task, Group) else ()
         self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
