@@ -196,8 +196,8 @@ class FileStoreContract:
         ours.link("/etc/link", "/etc/ours")
         paths = "/etc/ours", "/etc/ours/", "/etc/link", "/etc/ours/a", "/etc/absent"
         assert [ours.folder_mode(path) for path in paths] == [0o755, 0o755, 0o755, None, None]
-        ours.set_folder_mode("/etc/link", 0o644)
-        assert ours.folder_mode("/etc/ours") == 0o644
+        ours.set_folder_mode("/etc/link", 0o700)
+        assert ours.folder_mode("/etc/ours") == 0o700
         ours.set_folder_mode("/etc/ours/", 0o755)
         assert (ours.folder_mode("/etc/ours"), ours.mode("/etc/ours/a")) == (0o755, 0o644)
         for path, reason in (
