@@ -59,17 +59,20 @@ def test_an_answer_of_another_owner_does_not_count(
     """An answer that was made while the ask waited counts if root owns it and its folder."""
     program = f"""
     touch /run/overlap
-    exec 8<> {ANSWER}
-    flock 8
-    {{ {SAY} }} 8>&- &
+    : > {ANSWER}
     pause() {{ read -rt .01 <> <(:) || :; }}
+    # Its holder lives on: in a namespace of PIDs, /proc/locks leaves out locks whose process has ended.
+    flock --no-fork {ANSWER} sleep infinity &
+    holder=$!
+    until grep -q "FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
+    {{ {SAY} }} &
     until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
     read -r asked _ < /proc/uptime
     until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do pause; done
     printf '%s 10 \\nas before\\n' "$now" > {ANSWER}
     chown {owner} {ANSWER}
     chown {folder} {ANSWER.rpartition("/")[0]}
-    exec 8>&-
+    kill "$holder"
     wait
     """
     assert run_on(node, image, program) == [status]
