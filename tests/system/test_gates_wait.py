@@ -97,7 +97,11 @@ def test_no_payload_starts_on_a_node_that_is_wrong(tmp_path: Path, trouble: str)
                 result = failing_apply(node, trouble, number)
                 assert result.returncode, result.stderr
                 undone += "undone: " in result.stderr
-                assert node.live(wrong=WRONG) == "wrong"
+                live = node.live(wrong=WRONG, new=RIGHT)
+                if trouble == "--timeout 1" and live == "new":
+                    # It ran out of time after its commit, on a slow machine: the node is right.
+                    break
+                assert live == "wrong"
                 assert started(node) == ""
         # One that runs out of time may not have begun.
         assert undone or trouble == "--timeout 1"
