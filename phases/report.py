@@ -111,6 +111,11 @@ class Report(NoTruth):
         return self.status in {"ok", "skipped"}
 
     @property
+    def is_under_way(self) -> bool:
+        """True from the moment in which the task is due until it ends."""
+        return self.status in {"due", "running"}
+
+    @property
     def degraded(self) -> bool:
         """True if the task is `ok`, but itself or a task inside is incomplete or not `ok`.
 
@@ -140,15 +145,16 @@ class Report(NoTruth):
         """
         self.is_over = True
         for child in self.children:
-            if child.is_inner_run and child.status in {"due", "running"}:
+            if child.is_inner_run and child.is_under_way:
                 self.is_incomplete = True
             else:
                 child.close()
 
     def is_replaced_by(self, later: Report) -> bool:
         """Return True for an earlier run of this name, unless it goes on or has changes."""
-        is_same = self.is_inner_run and self.name == later.name
-        return is_same and self.status not in {"due", "running"} and not self.changes
+        if not self.is_inner_run or self.is_under_way:
+            return False
+        return self.name == later.name and not self.changes
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -213,8 +219,7 @@ class Step(NamedTuple):
         with self.lock:
             children = self.report.children
             # The report of a run inside stays as that run returned it.
-            steps = (child for child in children if not child.is_inner_run)
-            free = [child for child in steps if child.status not in {"due", "running"}]
+            free = [child for child in children if not (child.is_inner_run or child.is_under_way)]
             # A step that has not begun, or the oldest if the task is tried again.
             of_task = (child for child in free if child.task is task)
             report = min(of_task, key=lambda child: child.start or "", default=None)
@@ -222,8 +227,10 @@ class Step(NamedTuple):
                 report = Report(task, self.report.names_inside)
                 # If a group makes a task of the same name in each round, only the latest report
                 # stays.
-                older = [children.index(c) for c in free if c.name == task.name] or [len(children)]
-                children[older[0] : older[-1] + 1] = [report]
+                older = [child for child in free if child.name == task.name]
+                place = children.index(older[0]) if older else len(children)
+                children.insert(place, report)
+                children[:] = [child for child in children if child not in older]
             report.status = "due"
             report.duration = None
         return self._replace(report=report)

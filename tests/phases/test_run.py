@@ -287,6 +287,32 @@ def test_a_loop_of_tasks_keeps_the_latest_report() -> None:
     assert len(run(Loop()).children) == 1
 
 
+def test_a_task_between_two_of_one_name_keeps_its_report() -> None:
+    """Two of that name may stand side by side, if the first is still running in a thread."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    @task("reconcile")
+    def slow(_: Context) -> None:
+        has_begun.set()
+        may_end.wait()
+
+    @task("all")
+    def rounds(ctx: Context) -> None:
+        thread = threading.Thread(target=execute, args=(slow, ctx))
+        thread.start()
+        has_begun.wait()
+        hosts = task("hosts")(lambda ctx: ctx.record(Change("+", "/etc/hosts")))
+        execute(hosts, ctx)
+        execute(RecordingTask("reconcile", []), ctx)
+        may_end.set()
+        thread.join()
+        execute(RecordingTask("reconcile", []), ctx)
+
+    report = run(rounds)
+    assert [child.name for child in report.children] == ["reconcile", "hosts"]
+    assert report.changes == (Change("+", "/etc/hosts"),)
+
+
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])
 def test_interrupts_undo_and_pass(interrupt: BaseException) -> None:
     """On an interrupt, run undoes the completed tasks and raises the interrupt again."""
