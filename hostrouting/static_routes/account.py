@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host.ports import RouteBackend
+    from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
 
 #: The refusals that a lease, an address or a carrier may end.
@@ -263,30 +264,33 @@ def with_routes(
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
     """Return the routes whose gateway is on no network of their device: the kernel refuses them."""
-    hops = {
-        change: (route.gateway, route.dev)
-        for change in changes
-        if (route := change.after) and route.gateway and route.dev and not route.onlink
-        # The routes of the gateway's family may not have been read.
-        if route.gateway.family == route.family and not route.gateway.is_link_local
-    }
-    # Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is
-    # certain.
-    reached = {
-        (gateway, dev)
-        for gateway, dev in set(hops.values())
-        if any(
-            route.gateway is None
-            and dev in route.devs
-            and Prefix(route.family, route.network, route.prefix_length).covers(gateway)
-            for route in observed
-        )
-    }
+    needed = {change: hop for change in changes if (hop := _needed_hop(change.after))}
+    reached = {hop for hop in set(needed.values()) if _is_reached(*hop, observed)}
     return {
         change: f"no network of {dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
-        for change, (gateway, dev) in hops.items()
+        for change, (gateway, dev) in needed.items()
         if (gateway, dev) not in reached
     }
+
+
+def _needed_hop(route: Route | None) -> tuple[Address, str] | None:
+    """Return the gateway of a route, and the device on whose networks it must be; None if none."""
+    if route is None or route.gateway is None or route.dev is None:
+        return None
+    # The routes of the gateway's family may not have been read.
+    is_known = route.gateway.family == route.family and not route.gateway.is_link_local
+    return (route.gateway, route.dev) if is_known and not route.onlink else None
+
+
+def _is_reached(gateway: Address, dev: str, observed: Routes) -> bool:
+    """Return True if a device has a network with the gateway.
+
+    Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is
+    certain.
+    """
+    on_link = (route for route in observed if route.gateway is None and dev in route.devs)
+    networks = (Prefix(route.family, route.network, route.prefix_length) for route in on_link)
+    return any(network.covers(gateway) for network in networks)
 
 
 def _lack(device: Device, route: Route) -> str:
