@@ -30,7 +30,7 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """
 
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.deployment import SECONDS_TO_UNDO, Deployment, deploying
+from hostrouting.boot.deployment import SECONDS_TO_UNDO, WAITING, Deployment, Waiting, deploying
 from hostrouting.boot.gates import held_gates, held_since, is_refused_now
 from hostrouting.boot.intent import (
     NOT_INSTALLED,
@@ -80,6 +80,7 @@ __all__ = [
     "SECONDS_TO_UNDO",
     "UNIT_DIRECTORY",
     "WAITED",
+    "WAITING",
     "WAIT_SECONDS",
     "WATCH_TASK",
     "WATCH_UNITS",
@@ -99,6 +100,7 @@ __all__ = [
     "RecordedFiles",
     "SectionTask",
     "SiblingKeeper",
+    "Waiting",
     "config_over",
     "deploying",
     "exits_evidence",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from hostrouting.boot.boot import Boot, UnreadFilesError
 from hostrouting.boot.intent import config_over, first_intent
@@ -15,6 +15,7 @@ from phases import Context, TaskFailedError, Transaction
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 #: The time of an undo, or of the end of a commit: the deadline of the run may have passed.
 SECONDS_TO_UNDO: Final = 15.0
+
+
+class Waiting(NamedTuple):
+    """How long the live half of a task may wait in all, and the `with` block in which it waits."""
+
+    seconds: float = WAIT_SECONDS
+    block: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+#: That of a task by itself.
+WAITING: Final = Waiting()
 
 
 @contextmanager
@@ -98,9 +110,9 @@ class Deployment:
         self._files = self._files or self._boot.recorded(ctx)
         self._boot.install(ctx, *self._parts, removes=self._removes, files=self._files)
 
-    def live(self, act: Callable[..., None]) -> _Work:
+    def live(self, act: Callable[[Context, Waiting], None]) -> _Work:
         """Return the live half of a task of the pair, which waits as long as this one allows."""
-        return lambda ctx: act(ctx, seconds=self._seconds_to_wait, waiting=self._waiting)
+        return lambda ctx: act(ctx, Waiting(self._seconds_to_wait, self._with_open_gates))
 
     @property
     def _seconds_to_wait(self) -> float:
@@ -109,7 +121,7 @@ class Deployment:
         return max(0.0, left) if self._may_wait else 0.0
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _with_open_gates(self) -> Iterator[None]:
         """Let gates check routing for a `with` block, in which a task waits and changes nothing."""
         is_held = self._are_held
         self._gates.close()

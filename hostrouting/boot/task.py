@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
 from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.deployment import WAITING, Waiting
 from hostrouting.boot.intent import SECTIONS, Intent, Part
-from hostrouting.boot.layout import WAIT_SECONDS, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
@@ -20,8 +19,8 @@ from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
+    from hostrouting.boot.layout import BootUnit, Departure
     from phases import Change, Context
 
 
@@ -115,17 +114,8 @@ class PairTask(SectionTask):
         return self._boot_part(self._config), self._intent
 
     @abstractmethod
-    def act(
-        self,
-        ctx: Context,
-        *,
-        seconds: float = WAIT_SECONDS,
-        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        """Do the live half; undo it without the section.
-
-        If it helps, wait up to `seconds`, within `waiting()`.
-        """
+    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
+        """Do the live half; undo it without the section. Wait if it helps."""
 
     @abstractmethod
     def plan_act(self, ctx: Context) -> list[Change]:

@@ -6,7 +6,7 @@ The installation comes first: a node that fails now must not start its machine a
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,7 @@ from hostrouting.boot import (
     RUNTIME_DIRECTORY,
     WAIT_SECONDS,
     WAITED,
+    WAITING,
     PairTask,
     RecordedFiles,
     deploying,
@@ -36,9 +37,9 @@ from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK,
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
+    from hostrouting.boot import Waiting
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
@@ -103,14 +104,8 @@ class CheckRouteOverlap(PairTask):
 
     # --- the live half
 
-    def act(
-        self,
-        ctx: Context,
-        *,
-        seconds: float = WAIT_SECONDS,
-        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        """Prove the routing of a live machine, in up to `seconds`; update the markers."""
+    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
+        """Prove the routing of a live machine; update the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
@@ -123,8 +118,8 @@ class CheckRouteOverlap(PairTask):
             return
         if not self._host.is_live:
             return
-        with waiting():
-            report = check_now(ctx, self._config, self._host, seconds=seconds)
+        with waiting.block():
+            report = check_now(ctx, self._config, self._host, seconds=waiting.seconds)
         ctx.result(report, degraded=not report.ok)
         try:
             # Without boot files there is no gate that reads it.

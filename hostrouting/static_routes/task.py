@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import attrs
@@ -10,7 +9,7 @@ import attrs
 from hostrouting.base.findings import REFUSED, NodeFinding
 from hostrouting.boot import (
     RUNTIME_DIRECTORY,
-    WAIT_SECONDS,
+    WAITING,
     PairTask,
     deploying,
     exits_under,
@@ -45,10 +44,9 @@ from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Mapping, Sequence
 
-    from hostrouting.boot import Part
+    from hostrouting.boot import Part, Waiting
     from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
     from hostrouting.host import Host, Route, RouteChange
     from hostrouting.net.exits import Exits
@@ -147,17 +145,11 @@ class ConfigureStaticRoutes(PairTask):
 
     # --- the live half
 
-    def act(
-        self,
-        ctx: Context,
-        *,
-        seconds: float = WAIT_SECONDS,
-        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        """Change the routes of a live machine; wait up to `seconds` in all for DHCP."""
+    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
+        """Change the routes of a live machine; wait for DHCP."""
         ctx.check()
         if self._host.is_live and self._config.static_routes.routes:
-            self._converge_in_time(ctx, seconds, waiting)
+            self._converge_in_time(ctx, waiting)
         elif self._host.is_live:
             # The routes that they hid decide again.
             self._converge(ctx, ())
@@ -206,16 +198,11 @@ class ConfigureStaticRoutes(PairTask):
 
     # --- lookups, and waiting for DHCP
 
-    def _converge_in_time(
-        self,
-        ctx: Context,
-        seconds: float,
-        waiting: Callable[[], AbstractContextManager[object]],
-    ) -> None:
+    def _converge_in_time(self, ctx: Context, waiting: Waiting) -> None:
         """Look up and change the routes; retry while a lease, an address or a carrier may help."""
         left = ctx.remaining()
         # Half of the caller's time: after a failure the boot files have yet to be installed.
-        seconds = seconds if left is None else min(seconds, left / 2)
+        seconds = waiting.seconds if left is None else min(waiting.seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
         is_logged = False
         while True:
@@ -239,7 +226,7 @@ class ConfigureStaticRoutes(PairTask):
             else:
                 return
             # No longer: the rest of the caller's time is for other tasks.
-            with waiting():
+            with waiting.block():
                 ctx.sleep(min(1, until - ctx.clock.monotonic()))
 
     def _resolution(self, observed: Routes | None = None) -> Resolution:

@@ -15,7 +15,7 @@ from support.patience import in_time
 from support.static_route_worlds import config_of, impatient
 
 from hostrouting import BackendError, ConfigureStaticRoutes, StaticRoute
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot import INTENT_PATH, Waiting
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import working
@@ -198,7 +198,7 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: object) -> No
             world.arrange(node)
         task = ConfigureStaticRoutes(config, host=pinned(configured, exits))  # type: ignore[arg-type]
         with suppress(BackendError):
-            task.act(in_time(), seconds=0)
+            task.act(in_time(), Waiting(0))
             argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
             script = impatient(config, exits=exits)  # type: ignore[arg-type]
             said = subprocess.run(argv, input=script, capture_output=True, check=False)
