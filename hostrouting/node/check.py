@@ -145,9 +145,12 @@ class NodeReport(LightValue, NoTruth):
     def lines(self, *, verbose: bool = False) -> list[str]:
         """Return the report as text lines; `verbose` offers to silence findings, too."""
         overlap = self.overlap
-        proof = (overlap.verdict, overlap.advice, overlap.allowance if verbose else "")
-        notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
-        return [*filter(None, proof), *map(str, self.findings), *notes] or ["no findings"]
+        explanations = overlap.explanations
+        lines = [overlap.verdict, *map(str, explanations), overlap.steps]
+        lines += [overlap.allowance] if verbose else []
+        lines += [str(finding) for finding in self.findings if finding not in explanations]
+        lines += [f"note: not looked at: {reason}" for reason in self.not_asked]
+        return [*filter(None, lines)] or ["no findings"]
 
 
 def check_node(

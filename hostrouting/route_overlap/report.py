@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 _OPTIONAL: Final = frozenset(
     {"warning", "configured_routes", "name", "network", "source", "own", "command", "cause"}
 )
-#: The notes that are shown with the steps.
-_CAUSES: Final = frozenset({"lost-rule", "several-exits", "moved-exit"})
+#: The kinds of notes that explain why addresses are wrong.
+_EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "moved-exit"})
+#: Those of them on what has changed on the node.
+_CAUSES: Final = _EXPLANATIONS - {"several-exits"}
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",
@@ -256,8 +258,13 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def causes(self) -> list[NodeFinding]:
         """The notes on moved exits and on built-in rules that are gone, if addresses are wrong."""
-        kinds = {"lost-rule", "moved-exit"}
-        return [note for note in self.notes if note.kind in kinds and not self.is_proven]
+        return [note for note in self.explanations if note.kind in _CAUSES]
+
+    @property
+    def explanations(self) -> list[NodeFinding]:
+        """The causes, and the notes on exits that are ambiguous, if addresses are wrong."""
+        wrong = [] if self.is_proven else self.notes
+        return [note for note in wrong if note.kind in _EXPLANATIONS]
 
     @property
     def findings(self) -> tuple[tuple[str, Finding], ...]:
@@ -376,8 +383,14 @@ class OverlapReport(LightValue, NoTruth):
 
     @property
     def advice(self) -> str:
+        """The explanations, and the steps that resolve the findings; may be empty."""
+        texts = [note.text for note in self.explanations]
+        return "\n".join(filter(None, [*texts, self.steps]))
+
+    @property
+    def steps(self) -> str:
         """The steps that resolve the findings; may be empty."""
-        return "" if self.is_proven else "\n".join(self._advice())
+        return "" if self.is_proven else "\n".join(self._steps())
 
     @property
     def allowance(self) -> str:
@@ -433,7 +446,7 @@ class OverlapReport(LightValue, NoTruth):
             unknown = f"it is unknown where {listed} should leave"
             yield f"{defaults} and the config names no expectedDevs, so {unknown}", aimless
 
-    def _advice(self) -> Iterator[str]:
+    def _steps(self) -> Iterator[str]:
         yield from _ways_out(self)
         if not self.expected_devs:
             return
@@ -489,7 +502,6 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 def _ways_out(report: OverlapReport) -> Iterator[str]:
     import shlex  # a node that is right needs no advice
 
-    yield from (note.text for note in report.notes if note.kind in _CAUSES)
     for dev in report.down_devs:
         yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
     present = [

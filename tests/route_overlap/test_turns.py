@@ -7,8 +7,9 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 
 from hostrouting import Configure, explain_routing, prove_egress
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
 from hostrouting.fib import Fib
+from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
@@ -42,6 +43,25 @@ def test_without_expected_devices_the_finding_names_both() -> None:
         "the IPv4 default routes by eth0 and ib0: decide alike, so packets may leave by each: "
         "name the right ones in expectedDevs"
     )
+
+
+def test_check_says_once_that_several_exits_decide() -> None:
+    """With its kind, and before the other findings."""
+    host = FakeHost()
+    _two_exits(host.routes)
+    config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected_cidrs=tuple(_CIDRS)))
+    report = check_node(Context(), config, host, seconds=0)
+    assert report.lines() == [
+        report.overlap.verdict,
+        (
+            "warning: several-exits: the IPv4 default routes by eth0 and ib0: decide alike, so "
+            "packets may leave by each: name the right ones in expectedDevs"
+        ),
+        (
+            "warning: not-applied: hostRouting: nothing of this config is installed for the next "
+            "boot; apply the config"
+        ),
+    ]
 
 
 def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
