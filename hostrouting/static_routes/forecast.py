@@ -225,28 +225,10 @@ class Forecaster:
         if not changes and not stuck:
             report = self._before[0] if self._before else self.look()
             return Forecast(report, tuple(self._moves(report)))
-        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
-        added = {change: change.after for change in changes if change.after}
-        gateways = [route.gateway.family for route in added.values() if route.gateway]
-        expected = [family for each in self._sections for family in each.config.families]
-        self._families = sorted(
-            {*expected, *(change.route.family for change in changes), *gateways}
-        )
+        self._families = self._families_with(changes)
         self._model = was = self._read()
         model = was.changed(changes)
-        known = {change.subject for change in stuck}
-        # Thousands of routes name the same few next hops.
-        is_taken = cache(model.takes)
-        refused = [
-            *stuck,
-            *(
-                change
-                for change, route in added.items()
-                if not is_taken(NextHop(route.gateway, route.dev or "", onlink=route.onlink))
-                and str(route) not in known
-            ),
-        ]
-        if refused:
+        if refused := [*stuck, *_not_taken(model, changes, stuck)]:
             lines = "; ".join(map(str, refused))
             return Forecast(undecided=f"routes of the config cannot be added now: {lines}")
         try:
@@ -255,6 +237,15 @@ class Forecaster:
             return Forecast(reports[0], (*worse, *self._moves(reports[0])))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
+
+    def _families_with(self, changes: Sequence[RouteChange]) -> list[int]:
+        """Return the families that are proven or changed."""
+        expected = [family for section in self._sections for family in section.config.families]
+        changed = [change.route.family for change in changes]
+        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
+        added = [change.after for change in changes if change.after]
+        gateways = [route.gateway.family for route in added if route.gateway]
+        return sorted({*expected, *changed, *gateways})
 
     def _moves(self, report: OverlapReport) -> Iterator[Worse]:
         """Yield each exit from which addresses would have moved, though it works.
@@ -305,6 +296,22 @@ class Forecaster:
         for section, old, new in zip(self._sections, before, after, strict=True):
             for address, finding in _worse(old, new, was, now):
                 yield Worse(new, finding, _cause(address, changes), section)
+
+
+def _not_taken(
+    model: Fib, changes: Sequence[RouteChange], stuck: Sequence[Change]
+) -> Iterator[RouteChange]:
+    """Yield the changes that the model refuses, without those that are known to be stuck."""
+    known = {change.subject for change in stuck}
+    # Thousands of routes name the same few next hops.
+    is_taken = cache(model.takes)
+    for change in changes:
+        route = change.after
+        if route is None:
+            continue
+        hop = NextHop(route.gateway, route.dev or "", onlink=route.onlink)
+        if not is_taken(hop) and str(route) not in known:
+            yield change
 
 
 def prove_before(
