@@ -205,8 +205,8 @@ def check_node(
         host,
         Boot(host, gates=config.gates),
         overlap.expected_devs,
-        seconds != 0,
-        applied,
+        queries=seconds != 0,
+        applied=applied,
     )
     findings, step = (*overlap.notes, *look.findings()), None
     is_worse = False
@@ -236,7 +236,7 @@ def look_after_apply(ctx: Context, config: HostRoutingConfig, host: Host) -> Nod
     is_proven = host.is_live and config.route_overlap.cidrs
     overlap = check_now(ctx, config, host, seconds=0) if is_proven else OverlapReport()
     boot = Boot(host, gates=config.gates)
-    look = _Look(ctx.expiring(), config, host, boot, overlap.expected_devs, False, None)
+    look = _Look(ctx.expiring(), config, host, boot, overlap.expected_devs, queries=False)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -256,7 +256,8 @@ class _Look:
     expected_devs: Sequence[str]
     #: False if the cloud is not to be queried.
     queries: bool
-    applied: NodeReport | None
+    #: That of `look_after_apply`.
+    applied: NodeReport | None = None
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
     spared: list[dict[str, object]] = attrs.field(factory=list)
@@ -311,11 +312,6 @@ class _Look:
         leftovers = "leftovers of azure-vnet"
         yield from self._make_sibling(self._leftovers, config.stale_cni, "stale-cni", leftovers)
 
-    @property
-    def is_applied(self) -> bool:
-        """True if a run has just applied the config."""
-        return self.applied is not None
-
     def programs(self) -> _Findings:
         """Yield a finding for each program that a boot lacks."""
         return self._make(programs=lambda _: missing_programs(self.config, self.host))
@@ -326,7 +322,7 @@ class _Look:
 
     def is_worse(self) -> bool:
         """Return True if an apply would make right addresses wrong, or be refused for a move."""
-        if self.is_applied or not self.host.is_live:
+        if self.applied is not None or not self.host.is_live:
             return False
         with suppress(HostRoutingError, DeadlineExceededError):
             from hostrouting.static_routes.forecast import Forecaster

@@ -246,8 +246,8 @@ def verdict_now(
     try:
         is_installed = host.files.exists(INTENT_PATH)
         # A config with nothing but a sweep installs nothing.
-        is_told = is_installed or config is not None
-        status = node_status(ctx, host, config=config, applied=applied) if is_told else None
+        is_known = is_installed or config is not None
+        status = node_status(ctx, host, config=config, applied=applied) if is_known else None
         sentence = status.sentence if status is not None and is_installed else _absence(ctx, host)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
