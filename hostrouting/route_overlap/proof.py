@@ -50,7 +50,7 @@ from hostrouting.route_overlap.report import (
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from ipaddress import IPv4Network, IPv6Network
 
     from hostrouting.host import Host
@@ -212,7 +212,7 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
             *(sorted(node.announced.members) if node.announced else ()),
         ),
         expected_devs=tuple(expected_devs),
-        exits=tuple((node.family, dev) for dev in _exit(allowed)),
+        exits=_exits(node, carriers),
         moved_exits=(node.moved,) if node.moved else (),
         without_exit=() if expected_devs else (node.family,),
         exits_in_turns=() if expected_devs else _devs_in_turns(node),
@@ -230,10 +230,15 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
     )
 
 
-def _exit(allowed: AllowedDevices) -> Sequence[str]:
-    """Return the one device by which expected addresses leave, if it is one, with a plain name."""
-    [dev] = allowed.expected if len(allowed.expected) == 1 else [""]
-    return [dev] if dev in allowed.carriers and is_device_name(dev) else []
+def _exits(node: RoutingSnapshot, carriers: Collection[str]) -> tuple[tuple[int, str], ...]:
+    """Return the family, with the one device by which it leaves, if it is one with a plain name."""
+    expected = node.allowed.expected
+    if len(expected) != 1:
+        return ()
+    [dev] = expected
+    if dev not in carriers or not is_device_name(dev):
+        return ()
+    return ((node.family, dev),)
 
 
 def _wrong_parts(

@@ -108,6 +108,20 @@ def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBa
     assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/24 table 88")
 
 
+@pytest.mark.parametrize("rules", [(), (Rule(50, table=100, mark=1, mark_mask=1),)])
+def test_an_exit_is_a_device_by_which_expected_addresses_leave(
+    node: MemoryBackend, rules: tuple[Rule, ...]
+) -> None:
+    """None leaves by eth0 here, whether rules select some packets or not: it is not pinned."""
+    node.add_link("cilium_host")
+    node.add_route("10.96.0.0/16", dev="cilium_host")
+    for rule in rules:
+        node.add_rule(rule)
+    report = prove_egress(node, ["10.96.0.0/16"], allowed_devs=["cilium_*"])
+    assert report.ok
+    assert (report.expected_devs, report.exits) == (("eth0",), ())
+
+
 @needs_kernel
 def test_a_dead_route_does_not_block() -> None:
     """The kernel skips a more specific route whose device has no carrier, and meets the blackhole
