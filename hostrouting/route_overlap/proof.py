@@ -178,8 +178,8 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         from hostrouting.route_overlap.policy import astray
 
         starts = {decided.part.first for parts in bad for decided in parts}
-        for astray_packets in astray(node, cidrs, starts):
-            notes += _policy_notes(node, *astray_packets)
+        for packets, unknown, wrong in astray(node, cidrs, starts):
+            notes += _policy_notes(node, packets, unknown, wrong)
     deciding: tuple[ObservedRoute, ...] = ()
     if node.family == IPV6:
         # Imported late: most nodes expect no IPv6.
@@ -206,11 +206,13 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
     leads_out = any(map(allowed.leads_out, exits))
     dead_ends = () if leads_out else tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
     down = {link.name for link in node.links if not link.up}
+    absent = [dev for dev in expected_devs if dev not in names and dev not in undecided]
+    reports = [
+        CidrReport(cidr=cidr, findings=_findings(parts, node), suggested_routes=tuple(routes))
+        for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)
+    ]
     return OverlapReport(
-        fabric_devs=(
-            *(link.name for link in node.links if link.is_infiniband),
-            *(sorted(node.announced.members) if node.announced else ()),
-        ),
+        fabric_devs=_fabric_devs(node),
         expected_devs=tuple(expected_devs),
         exits=_exits(node, carriers),
         moved_exits=(node.moved,) if node.moved else (),
@@ -221,13 +223,18 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         deciding=deciding,
         lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
         dead_ends=dead_ends,
-        absent_devs=tuple(dev for dev in expected_devs if not (dev in names or dev in undecided)),
+        absent_devs=tuple(absent),
         down_devs=tuple(dev for dev in dead_ends if dev in down),
-        cidrs=tuple(
-            CidrReport(cidr=cidr, findings=_findings(parts, node), suggested_routes=tuple(routes))
-            for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)
-        ),
+        cidrs=tuple(reports),
     )
+
+
+def _fabric_devs(node: RoutingSnapshot) -> tuple[str, ...]:
+    """Return the InfiniBand devices, and those of an announced fabric."""
+    devs = [link.name for link in node.links if link.is_infiniband]
+    if node.announced:
+        devs += sorted(node.announced.members)
+    return tuple(devs)
 
 
 def _exits(node: RoutingSnapshot, carriers: Collection[str]) -> tuple[tuple[int, str], ...]:
@@ -343,8 +350,9 @@ def _finding(
     kind = group[0].kind
     if kind == "overlap" and not (wrong and allowed.expected):
         kind = "dead-end" if allowed.expected else "unknown-exit"
-    if answer.route and allowed.expected and not wrong and allowed.tunnels(answer.route):
-        kind, refused = "undecided", allowed.tunnels(answer.route)
+    tunnels = allowed.tunnels(answer.route) if answer.route else ()
+    if tunnels and allowed.expected and not wrong:
+        kind, refused = "undecided", tunnels
     dev = next(iter(wrong or refused), None)
     is_moved = bool(node.moved and (kind, dev) == ("overlap", node.moved.before))
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
