@@ -339,18 +339,15 @@ class OverlapReport(LightValue, NoTruth):
         chosen = [route for route in self.config.static_routes.routes if route.dev or route.gateway]
         cidrs = []
         for report in self.cidrs:
-            against = {
-                suggested: route
+            kept = dict.fromkeys(
+                route
                 for suggested in report.suggested_routes
                 for route in chosen
                 if route.is_met_by(suggested.offender) and is_whole(suggested.offender)
-            }
-            left = tuple(route for route in report.suggested_routes if route not in against)
-            kept = tuple(dict.fromkeys(against.values()))
-            # The other suggestions would leave the CIDR wrong.
-            cidrs.append(
-                attrs.evolve(report, suggested_routes=() if kept else left, chosen_routes=kept)
             )
+            # The other suggestions would leave the CIDR wrong.
+            left = () if kept else report.suggested_routes
+            cidrs.append(attrs.evolve(report, suggested_routes=left, chosen_routes=tuple(kept)))
         return attrs.evolve(self, cidrs=tuple(cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
@@ -513,18 +510,18 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
             "correct expectedDevs, or see the driver of the device (ip link show)."
         )
     by = f" by {' or '.join(present)}" if present else ""
-    naming = "name the devices by which IPv6 leaves in expectedDevs of routeOverlap."
+    named = "the devices by which IPv6 leaves in expectedDevs of routeOverlap."
     for family in report.lacks_default if present or not report.expected_devs else ():
         kind = "a" if family == IPV4 else "an IPv6"
         end = (
-            f"; or {naming}"
+            f"; or name {named}"
             if family == IPV6 and not report.config.route_overlap.expected_devs
             else "."
         )
         sources = f"{GIVERS[family]}, or its network configuration"
         yield f"Give the node {kind} default route{by}: see {sources}{end}"
     if IPV6 in report.without_exit and IPV6 not in report.lacks_default:
-        yield f"N{naming[1:]}"
+        yield f"Name {named}"
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
