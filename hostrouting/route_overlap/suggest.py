@@ -163,9 +163,11 @@ def _suggest(
 
 def _may_be_configured(network: Prefix) -> bool:
     """Return False for a network that a config refuses."""
-    with suppress(ValueError):
-        return bool(destination(str(network)))
-    return False
+    try:
+        destination(str(network))
+    except ValueError:
+        return False
+    return True
 
 
 def _taken(node: RoutingSnapshot, way: _Way, addresses: Sequence[int]) -> Container[int]:
