@@ -158,18 +158,29 @@ def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterabl
         return
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
     for answer, chosen in zip(plain, resolved, strict=True):
-        sources: list[int | None] = [chosen.route.source if chosen.route else None]
         routes = node.turns_of(answer.route) if answer.route else ()
-        if len(routes) > 1 or any(route.nexthops and route.source is None for route in routes):
-            from hostrouting.fib.model import source_by
-
-            sources = [
-                route.source or source_by(hop, route.scope, node.links)
-                for route in routes
-                for hop in route.hops
-                if not hop.dead or len(routes) > 1
-            ]
+        is_by_flow = any(route.nexthops and route.source is None for route in routes)
+        if is_by_flow or len(routes) > 1:
+            sources = _sources_by_hop(node, routes)
+        else:
+            sources = [chosen.route.source if chosen.route else None]
         yield dict.fromkeys(filter(None, sources))
+
+
+def _sources_by_hop(node: RoutingSnapshot, routes: Sequence[ObservedRoute]) -> list[int | None]:
+    """Return the source for each next hop of a route, or of routes in turns.
+
+    A hash selects no dead next hop; a route in turns may be taken though its next hop is dead.
+    """
+    from hostrouting.fib.model import source_by
+
+    in_turns = len(routes) > 1
+    return [
+        route.source or source_by(hop, route.scope, node.links)
+        for route in routes
+        for hop in route.hops
+        if in_turns or not hop.dead
+    ]
 
 
 def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
