@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
-    from hostrouting.net.links import Device
+    from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.exits import MovedExit
@@ -281,13 +281,14 @@ class RoutingSnapshot:
         """
         defaults = self.defaults if self.family == IPV4 else default_routes(self.backend.routes())
         exits = {hop.dev for route in defaults for hop in route.hops if not hop.dead}
-        covers = Prefix.parse(network).covers
+        candidates = (
+            link for link in self.links if link.name in exits and link.may_stand_for_network
+        )
+        prefix = Prefix.parse(network)
         return [
             link.name
-            for link in self.links
-            if link.name in exits
-            and link.may_stand_for_network
-            and any(covers(own.address) for own in link.addresses)
+            for link in candidates
+            if any(prefix.covers(own.address) for own in link.addresses)
         ]
 
     @cached_property
@@ -353,15 +354,7 @@ class RoutingSnapshot:
     def own(self) -> dict[str, list[int]]:
         """The IPv6 addresses from which a program may send, by their device."""
         return {
-            link.name: [
-                own.local
-                for own in link.addresses
-                if own.family == IPV6
-                and own.usable
-                and not own.deprecated
-                # Site-local ones are among them, and those of the link are not.
-                and own.scope < SCOPE_LINK
-            ]
+            link.name: [own.local for own in link.addresses if _is_source(own)]
             for link in self.links
         }
 
@@ -383,6 +376,14 @@ class RoutingSnapshot:
         """
         is_site_local = SITE_LOCAL.covers(Address(IPV6, destination))
         return not is_site_local and self._global_devs.issuperset(route.devs)
+
+
+def _is_source(own: DeviceAddress) -> bool:
+    """Return True for an IPv6 address from which a program may send beyond the link."""
+    if own.family != IPV6 or own.deprecated or not own.usable:
+        return False
+    # Site-local ones are among them, and those of the link are not.
+    return own.scope < SCOPE_LINK
 
 
 #: The fields that default routes in turns share.
