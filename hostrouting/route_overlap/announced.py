@@ -100,7 +100,8 @@ class Announced:
         firsts = _before_all_alive(dead, routes) if dead else ()
         for network, addresses, dev, back in _coming(devices, fabric, dead):
             is_first = back in firsts
-            others |= {dev} if dev else set()
+            if dev:
+                others.add(dev)
             first, length = network
             last = first | ~netmask(length) & 0xFFFFFFFF
             ends = () if length > 30 else (last, first) if with_first else (last,)
@@ -109,7 +110,8 @@ class Announced:
                     self._own.setdefault(own, network)
             if back and back.table == LOCAL_TABLE:
                 continue
-            self._first |= {network} if is_first else set()
+            if is_first:
+                self._first.add(network)
             if network not in connected or is_first:
                 new[network] = None
         #: One of the networks, if a rule may select by an address in it, which cannot be looked up
@@ -126,13 +128,7 @@ class Announced:
         }
         #: The devices of the fabric that are present, whether they have their address or not.
         self.members: set[str] = {name for names in named.values() for name in names}
-        networks = [*map(Prefix.parse, fabric.networks)]
-        self.members |= {
-            device.name
-            for device in devices
-            for own in device.addresses
-            if any(prefix.covers(own.address) for prefix in networks)
-        }
+        self.members |= _inside(fabric, devices)
         is_carried = all(names and all(map(may_carry, names)) for names in named.values())
         is_carried = is_carried and all(map(may_carry, others))
         if is_carried and not fabric.networks and not self._by_source:
@@ -223,13 +219,7 @@ def _coming(
     coming = [_Coming(parse_cidr(cidr)) for cidr in fabric.networks]
     # The agent sets devices up, and those above them follow; so does whatever connects a network of
     # the config, on the devices that have an address there.
-    listed = [*map(Prefix.parse, fabric.networks)]
-    started = {
-        device.name
-        for device in devices
-        if fabric.addresses
-        or any(prefix.covers(own.address) for prefix in listed for own in device.addresses)
-    }
+    started = {device.name for device in devices} if fabric.addresses else _inside(fabric, devices)
     for device in devices:
         if device.name in started and not device.up:
             coming += _networks_of(device)
@@ -245,6 +235,17 @@ def _coming(
             coming.append(_Coming((address & netmask(_LENGTH), _LENGTH), (address,)))
     # It connects none of 0.0.0.0/8.
     yield from (each for each in coming if each.network[0] >> 24)
+
+
+def _inside(fabric: Fabric, devices: Iterable[Device]) -> set[str]:
+    """Return the devices that have an address in a network of the config."""
+    networks = [*map(Prefix.parse, fabric.networks)]
+    return {
+        device.name
+        for device in devices
+        for own in device.addresses
+        if any(prefix.covers(own.address) for prefix in networks)
+    }
 
 
 def _networks_of(device: Device) -> Iterator[_Coming]:
