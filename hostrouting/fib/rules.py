@@ -91,23 +91,32 @@ class Policy:
 
 def _fits(rule: Rule, packet: Packet) -> bool:
     """Return True if a packet fulfils every selector that the rule has."""
-    to_rest, from_rest = (
-        address_bits(rule.family) - length for _, length in (rule.destination, rule.source)
-    )
+    # A packet outside of a VRF is never selected by `l3mdev`.
+    return not rule.l3mdev and _fits_addresses(rule, packet) and _fits_rest(rule, packet)
+
+
+def _fits_addresses(rule: Rule, packet: Packet) -> bool:
+    bits = address_bits(rule.family)
+    network, length = rule.destination
+    if (network ^ packet.destination) >> bits - length:
+        return False
+    network, length = rule.source
+    if (network ^ packet.source) >> bits - length:
+        return False
+    # No prefix selects an IPv6 packet without source, not even one that contains `::`.
+    return bool(packet.source or rule.family == IPV4 or not length)
+
+
+def _fits_rest(rule: Rule, packet: Packet) -> bool:
+    if (rule.mark ^ packet.mark) & rule.mark_mask:
+        return False
     ranges = (
         (rule.source_ports, packet.source_port),
         (rule.destination_ports, packet.destination_port),
         (rule.uids, packet.uid),
     )
     return (
-        # A packet outside of a VRF is never selected.
-        not rule.l3mdev
-        and not (rule.destination[0] ^ packet.destination) >> to_rest
-        and not (rule.source[0] ^ packet.source) >> from_rest
-        # No prefix selects an IPv6 packet without source, not even one that contains `::`.
-        and bool(packet.source or rule.family == IPV4 or not rule.source[1])
-        and not (rule.mark ^ packet.mark) & rule.mark_mask
-        and rule.tos in {0, packet.tos & _TOS_BITS[packet.family]}
+        rule.tos in {0, packet.tos & _TOS_BITS[packet.family]}
         and rule.iif in {"", packet.iif}
         and rule.oif in {"", packet.oif}
         and rule.ip_protocol in {0, packet.ip_protocol}
