@@ -25,6 +25,9 @@ from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.task import announced_fabric
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
     from phases import Context
@@ -155,12 +158,7 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
         tool=__version__,
         config=config,
         checksum=installed_checksum(host.files),
-        devices=tuple(
-            device._replace(
-                neighbours=(), failed=tuple(hop for hop in device.failed if hop in gateways)
-            )
-            for device in routing.links()
-        ),
+        devices=tuple(_recorded(device, gateways) for device in routing.links()),
         rules=tuple(rule for family in families for rule in routing.rules(family)),
         routes=routes,
         # While they are one, both tables have its name.
@@ -171,6 +169,12 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
             for path, line in (*evidence(host.files), *exits_evidence(host.files))
         ),
     )
+
+
+def _recorded(device: Device, gateways: Container[Address | None]) -> Device:
+    """Return a device with the neighbours that the proof needs: `gateways` that are FAILED."""
+    failed = tuple(address for address in device.failed if address in gateways)
+    return device._replace(neighbours=(), failed=failed)
 
 
 # --- the JSON form

@@ -76,9 +76,6 @@ def prove_record(
     host = record.host
     section = used.route_overlap
     ctx = Context()
-    fabric = record.fabric
-    if section.fabric != "auto":
-        fabric = announced_fabric(ctx, section.fabric, host)
     routes = ConfigureStaticRoutes(used, host=host)
     findings: Iterable[NodeFinding] = ()
     try:
@@ -96,6 +93,9 @@ def prove_record(
                 for each in worse
             )
         else:
+            fabric = record.fabric
+            if section.fabric != "auto":
+                fabric = announced_fabric(ctx, section.fabric, host)
             overlap = prove_now(used, fabric, host)
             # Routes of a config that is not applied yet are not lost.
             findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
