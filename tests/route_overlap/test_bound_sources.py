@@ -1,5 +1,7 @@
 """The IPv6 sources to which a program may bind: each is asked about."""
 
+from collections.abc import Iterator
+
 import pytest
 from support.kernel import kernel_of, needs_kernel
 
@@ -9,27 +11,35 @@ from hostrouting.testing import KernelNode
 pytestmark = needs_kernel
 
 
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    """A node with the default route by eth0, where optimistic addresses stay so, and with that of
+    table 100 by ib0.
+    """
+    with KernelNode.made() as made:
+        made.ip("link add eth0 type veth peer name far0")
+        made.run("sysctl", "-qw", "net.ipv6.conf.eth0.optimistic_dad=1")
+        made.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=100")
+        made.ip("link set far0 up")
+        made.ip("link set eth0 up")
+        made.add_link("ib0")
+        made.ip("-6 route add default via fe80::1 dev eth0")
+        made.ip("-6 route add default dev ib0 table 100")
+        yield made
+
+
 @pytest.mark.parametrize(
     ("address", "word"),
     [("2001:db8::9", "optimistic"), ("2001:db8::9", "nodad"), ("fec0::9", "nodad")],
     ids=["optimistic", "global", "site-local"],
 )
-def test_a_rule_by_its_source_decides(address: str, word: str) -> None:
+def test_a_rule_by_its_source_decides(node: KernelNode, address: str, word: str) -> None:
     """A program may send from it, and then a rule leads its packets into the fabric."""
-    with KernelNode.made() as node:
-        node.ip("link add eth0 type veth peer name far0")
-        node.run("sysctl", "-qw", "net.ipv6.conf.eth0.optimistic_dad=1")
-        node.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=100")
-        node.ip("link set far0 up")
-        node.ip("link set eth0 up")
-        node.add_link("ib0")
-        node.add_address("eth0", "2001:db8::4/64")
-        node.ip(f"-6 address add {address}/64 dev eth0 {word}")
-        node.ip("-6 route add default via fe80::1 dev eth0")
-        node.ip("-6 route add default dev ib0 table 100")
-        assert prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"]).ok
-        node.ip(f"-6 rule add from {address} lookup 100 pref 50")
-        report = prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"])
+    node.add_address("eth0", "2001:db8::4/64")
+    node.ip(f"-6 address add {address}/64 dev eth0 {word}")
+    assert prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"]).ok
+    node.ip(f"-6 rule add from {address} lookup 100 pref 50")
+    report = prove_egress(kernel_of(node), ["fd00:10::/108"], expected_devs=["eth0"])
     [line] = report.lines()
     assert line == (
         "fd00:10::/108: overlap fd00:10::-fd00:10::f:ffff by ib0 "
@@ -52,30 +62,21 @@ _OF_ANOTHER_DEVICE = [
     ids=["site-local", "optimistic", "to-site-local", "by-protocol", "site-local-by-protocol"],
 )
 def test_a_rule_by_the_source_of_another_device_decides(
-    cidr: str, address: str, word: str, protocol: str
+    node: KernelNode, cidr: str, address: str, word: str, protocol: str
 ) -> None:
     """The kernel prefers a source of another device to one of an unfitting scope, to an optimistic
     one, and to none; a rule by it leads the packets into the fabric.
     """
     scope = "fec0:1" if cidr.startswith("fec0") else "2001:db8:2"
-    with KernelNode.made() as node:
-        node.ip("link add eth0 type veth peer name far0")
-        node.run("sysctl", "-qw", "net.ipv6.conf.eth0.optimistic_dad=1")
-        node.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=100")
-        node.ip("link set far0 up")
-        node.ip("link set eth0 up")
-        node.add_link("eth1")
-        node.add_link("ib0")
-        node.add_address("eth1", f"{scope}::5/64")
-        if address:
-            node.ip(f"-6 address add {address} dev eth0 {word}")
-        node.ip("-6 route add default via fe80::1 dev eth0")
-        node.ip("-6 route add default dev ib0 table 100")
-        node.ip(f"-6 rule add from {scope}::5{protocol} lookup 100 pref 50")
-        packet = f"-6 route get {cidr[:-4]} ipproto tcp"
-        assert f"dev eth0 src {scope}::5 " in node.ip(packet)
-        assert "dev ib0 " in node.ip(f"{packet} from {scope}::5")
-        report = prove_egress(kernel_of(node), [cidr], expected_devs=["eth0"])
+    node.add_link("eth1")
+    node.add_address("eth1", f"{scope}::5/64")
+    if address:
+        node.ip(f"-6 address add {address} dev eth0 {word}")
+    node.ip(f"-6 rule add from {scope}::5{protocol} lookup 100 pref 50")
+    packet = f"-6 route get {cidr[:-4]} ipproto tcp"
+    assert f"dev eth0 src {scope}::5 " in node.ip(packet)
+    assert "dev ib0 " in node.ip(f"{packet} from {scope}::5")
+    report = prove_egress(kernel_of(node), [cidr], expected_devs=["eth0"])
     [line] = report.lines()
     assert line == (
         f"{cidr}: overlap {cidr[:-4]}-{cidr[:-4]}f by ib0 (default dev ib0 table 100 metric 1024)"
