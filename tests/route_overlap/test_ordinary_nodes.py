@@ -4,7 +4,7 @@ import json
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.ordinary_nodes import NODES, OrdinaryNode
+from support.ordinary_nodes import BESIDE, NODES, OrdinaryNode
 from support.patience import in_time
 
 from hostrouting import prove_egress
@@ -20,13 +20,13 @@ pytestmark = needs_kernel
 @pytest.mark.parametrize("ordinary", NODES.values(), ids=NODES)
 def test_it_is_right(ordinary: OrdinaryNode) -> None:
     """The proof holds no ordinary node that is right; a record of it has the same findings."""
-    with KernelNode.made() as node:
+    with KernelNode.made() as node, KernelNode.made() as beside:
         for command in ordinary.commands:
-            program, _, words = command.partition(" ")
+            program, _, words = command.replace(BESIDE, beside.name).partition(" ")
             if program == "sysctl":
                 node.run("sysctl", "-qw", words)
             else:
-                node.ip(command)
+                node.ip(program, words)
         fabric = _fabric(node, ordinary.pool)
         kernel = kernel_of(node)
         recorded = NodeRecord.parse(take_record(in_time(), FakeHost(kernel)).to_line()).host

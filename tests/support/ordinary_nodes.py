@@ -1,12 +1,16 @@
 """Ordinary nodes, as commands of `ip`: of clouds, of CNIs, of VPNs and of routing daemons.
 
-Each but the marked ones is right; a change of the proof must hold none of them.
+Each but the marked ones is right; a change of the proof must hold none of them. A bond and a VRF
+are missing: not every kernel that runs the tests has these devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+#: In a command, the name of another namespace.
+BESIDE: Final = "BESIDE"
 
 
 class OrdinaryNode(NamedTuple):
@@ -167,7 +171,7 @@ NODES: Final = {
     ),
     "a fabric without carrier": OrdinaryNode([*_GPU, "link set pib0 down"], _SERVICES),
     "an advertised default route": OrdinaryNode([*_GPU, *_ADVERTISED], _IPV6),
-    "pods of IPv6, and a block that refuses the rest": OrdinaryNode(
+    "a pod of IPv6, on a node that forwards": OrdinaryNode(
         [
             *_GPU,
             *_ADVERTISED,
@@ -247,6 +251,10 @@ NODES: Final = {
     "a pool without addresses": OrdinaryNode(_GPU, _SERVICES, pool=""),
     "a CIDR wider than the network of the pool": OrdinaryNode(
         _BASE, ["172.16.0.0/12"], is_right=False, pool="172.31.1.4"
+    ),
+    "debris: a device whose other end is in a namespace": OrdinaryNode(
+        [*_GPU, f"link add vx type veth peer name vy netns {BESIDE}", "link set vx up"],
+        _SERVICES,
     ),
     "two gateways of one device in turns": OrdinaryNode(
         [
