@@ -324,6 +324,18 @@ def test_a_route_that_the_config_chooses_is_not_replaced(
     )
 
 
+def test_a_chosen_route_by_a_device_without_carrier_is_replaced(host: FakeHost) -> None:
+    """Whatever its author knew, packets do not leave by it now."""
+    host.routes.add_link("eth1", carrier=False)
+    host.routes.add_address("eth1", "10.225.0.4/16")
+    route = {"destination": "172.16.8.0/22", "gateway": "10.225.0.1", "dev": "eth1"}
+    config = config_of(staticRoutes={"enabled": True, "routes": [route]}, **OVERLAP)
+    ConfigureStaticRoutes(config, host=host).act(in_time())
+    after = fixed(in_time(), config, host)
+    assert isinstance(after, HostRoutingConfig)
+    assert [*map(str, after.static_routes.routes)] == ["172.16.8.0/22 via 10.224.0.1 dev eth0"]
+
+
 @pytest.mark.parametrize(("dev", "gateway"), [("eth0", "10.9.0.1"), ("eth7", "10.224.0.1")])
 def test_a_route_that_the_node_cannot_have_is_replaced(
     host: FakeHost, dev: str, gateway: str

@@ -115,3 +115,28 @@ def test_a_rule_by_mark_has_one_note() -> None:
         "172.16.9.16: overlap, leaves by ib0 (172.16.9.16 dev ib0 table 100 scope link); "
         "and 3 more ranges"
     )
+
+
+def test_findings_of_several_protocols_are_in_order() -> None:
+    """Those of a lookup and those of the rest are one list by address; a rule may select by a
+    network, too.
+    """
+    with KernelNode.made() as node:
+        _connected(node, good="main", bad="100")
+        node.ip("route add 172.16.9.0/24 dev ib0")
+        node.ip("rule add ipproto tcp to 172.16.8.0/24 lookup 100 pref 50")
+        node.ip("rule add ipproto tcp to 172.16.10.0/24 lookup 100 pref 50")
+        report = _reports(node)[0]
+        [explanation] = explain_routing(kernel_of(node), [_CIDR])
+    of_tcp = f"({_CIDR} dev ib0 table 100 scope link)"
+    assert report.lines() == [
+        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 by ib0 {of_tcp}",
+        f"{_CIDR}: overlap 172.16.9.0-172.16.9.255 by ib0 (172.16.9.0/24 dev ib0 scope link)",
+        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 by ib0 {of_tcp}",
+    ]
+    assert [(part.by, part.span) for part in explanation.parts] == [
+        ("eth0+ib0", "172.16.8.0 - 172.16.8.255"),
+        ("ib0", "172.16.9.0 - 172.16.9.255"),
+        ("eth0+ib0", "172.16.10.0 - 172.16.10.255"),
+        ("eth0", "172.16.11.0 - 172.16.11.255"),
+    ]

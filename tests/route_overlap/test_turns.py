@@ -9,6 +9,8 @@ from support.kernel import kernel_of, needs_kernel
 from hostrouting import Configure, explain_routing, prove_egress
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
 from hostrouting.fib import Fib
+from hostrouting.host import Rule
+from hostrouting.net.addresses import parse_cidr
 from hostrouting.node.check import check_node
 from hostrouting.node.fix import fixed
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
@@ -92,6 +94,22 @@ def test_another_metric_has_no_turn() -> None:
     node = MemoryBackend()
     _two_exits(node, metric=200)
     assert prove_egress(node, _CIDRS).ok
+
+
+def test_those_of_another_table_are_not_the_exits() -> None:
+    """A node without a default route in table main has none, whatever another table has in turns."""
+    node = MemoryBackend()
+    for dev, gateway in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
+        node.add_link(dev)
+        node.add_address(dev, gateway[:-1] + "4/16")
+        node.add_route("default", gateway=gateway, dev=dev, table=100)
+    node.add_rule(Rule(50, table=100, destination=parse_cidr("10.96.0.0/13")))
+    report = prove_egress(node, _CIDRS)
+    assert report.exits_in_turns == ()
+    assert report.headline == (
+        "the node has no IPv4 default route and the config names no expectedDevs, so it is unknown "
+        "where 10.96.0.0/12 should leave"
+    )
 
 
 def test_an_explanation_has_all() -> None:

@@ -291,3 +291,33 @@ def test_what_refuses_is_named_by_the_kernels_message(
             node.ip(command)
         [(_, finding)] = asked.ask("172.16.8.0/24").findings
         assert deciding.rsplit(maxsplit=1)[-1] in str(finding.route)
+
+
+@pytest.mark.parametrize(
+    ("dev", "options", "command"),
+    [
+        ("docker0", {"kind": "bridge"}, "ip address del 172.16.8.1/22 dev docker0"),
+        ("eth9", {}, None),
+        ("ib9", {"mac": ":".join(["80"] * 20)}, None),
+        ("lo", None, None),
+    ],
+    ids=["virtual", "hardware", "InfiniBand", "loopback"],
+)
+def test_only_the_address_of_a_virtual_device_has_a_command(
+    node: MemoryBackend, dev: str, options: dict[str, str] | None, command: str | None
+) -> None:
+    """The operator may have come by any other one, or the fabric may need it."""
+    if options is not None:
+        node.add_link(dev, **options)  # type: ignore[arg-type]
+    node.add_address(dev, "172.16.8.1/22")
+    [finding] = prove_egress(node, ["172.16.8.1/32"]).cidrs[0].findings
+    assert (finding.kind, finding.dev, finding.command) == ("local", dev, command)
+
+
+def test_an_address_of_two_devices_has_no_command(node: MemoryBackend) -> None:
+    """With one of them gone, the node still has it."""
+    for dev in "docker0", "docker1":
+        node.add_link(dev, kind="bridge")
+        node.add_address(dev, "172.16.8.1/22")
+    [finding] = prove_egress(node, ["172.16.8.1/32"]).cidrs[0].findings
+    assert (finding.kind, finding.command) == ("local", None)

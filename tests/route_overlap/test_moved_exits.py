@@ -1,0 +1,46 @@
+"""The move of an exit from its pinned device: which route has made it, and what is none."""
+
+import pytest
+
+from hostrouting import prove_egress
+from hostrouting.host import IPV4, IPV6
+from hostrouting.testing import MemoryBackend
+
+_CIDR = "fd00:10::/108"
+
+
+@pytest.fixture
+def node() -> MemoryBackend:
+    """A node with a fabric, whose default routes of both families are by eth0."""
+    made = MemoryBackend()
+    for dev, *addresses in (
+        ("eth0", "10.224.0.4/16", "2001:db8::4/64"),
+        ("ib0", "172.16.1.4/16", "2001:db8:1::4/64"),
+    ):
+        made.add_link(dev)
+        for address in addresses:
+            made.add_address(dev, address)
+    made.add_route("default", gateway="10.224.0.1", dev="eth0", metric=100)
+    made.add_route("::/0", gateway="2001:db8::1", dev="eth0")
+    return made
+
+
+def test_ipv6_moves_by_the_route_of_ipv4(node: MemoryBackend) -> None:
+    """IPv6 should leave by the device of IPv4: what moves that is named, and not the IPv6 default
+    route, which is right.
+    """
+    node.add_route("default", gateway="172.16.0.1", dev="ib0")
+    report = prove_egress(node, [_CIDR], pinned={IPV6: "eth0"})
+    [move] = report.moved_exits
+    assert (move.family, move.before, move.after) == (IPV6, "eth0", ("ib0",))
+    assert move.deletion == "ip route del default via 172.16.0.1 dev ib0"
+    assert [finding.cause for _, finding in report.findings] == ["moved-exit"]
+
+
+def test_routes_in_turns_move_nothing(node: MemoryBackend) -> None:
+    """Of two devices in turns it is unknown which one is right: neither is where the exit went."""
+    for dev, gateway in (("eth0", "10.224.0.1"), ("ib0", "172.16.0.1")):
+        node.add_route("default", gateway=gateway, dev=dev)
+    report = prove_egress(node, ["10.96.0.0/16"], pinned={IPV4: "eth0"})
+    assert [finding.kind for _, finding in report.findings] == ["unknown-exit"]
+    assert report.moved_exits == ()
