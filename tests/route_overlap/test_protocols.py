@@ -125,14 +125,14 @@ def test_findings_of_several_protocols_are_in_order() -> None:
         _connected(node, good="main", bad="100")
         node.ip("route add 172.16.9.0/24 dev ib0")
         node.ip("rule add ipproto tcp to 172.16.8.0/24 lookup 100 pref 50")
-        node.ip("rule add ipproto tcp to 172.16.10.0/24 lookup 100 pref 50")
+        node.ip("rule add ipproto icmp to 172.16.10.0/24 lookup 100 pref 50")
         report = _reports(node)[0]
         [explanation] = explain_routing(kernel_of(node), [_CIDR])
-    of_tcp = f"({_CIDR} dev ib0 table 100 scope link)"
+    beside = f"({_CIDR} dev ib0 table 100 scope link)"
     assert report.lines() == [
-        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 by ib0 {of_tcp}",
+        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 by ib0 {beside}",
         f"{_CIDR}: overlap 172.16.9.0-172.16.9.255 by ib0 (172.16.9.0/24 dev ib0 scope link)",
-        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 by ib0 {of_tcp}",
+        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 by ib0 {beside}",
     ]
     assert [(part.by, part.span) for part in explanation.parts] == [
         ("eth0+ib0", "172.16.8.0 - 172.16.8.255"),
