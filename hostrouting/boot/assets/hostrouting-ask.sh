@@ -2,34 +2,42 @@
 # Asks whether routing is right now; run by the drop-in of each gate, and by hostrouting-retry.sh.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
-#   hostrouting-ask.sh [GATE MODE]        GATE: the unit that is about to start. MODE: WARN or STRICT
+#   hostrouting-ask.sh [GATE MODE]     GATE: the unit that is about to start. MODE: WARN or STRICT
 #
-# Runs the scripts of the units in /etc/aks-flex-node/hostrouting.units, which do not wait then. The exit status is
+# Runs the scripts of the units in /etc/aks-flex-node/hostrouting.units, which do not wait then. The
+# exit status is
 #
-#   10    GATE may start. A script that was cut, lost or killed ends with another status, and so does this one.
+#   10    GATE may start. A script that was cut, lost or killed ends with another status, and so
+#         does this one.
 #   11    routing is wrong, or unknown under STRICT: GATE is refused.
-#   12    routing is unknown: something has failed. Of a gate only under WARN, since STRICT refuses it.
+#   12    routing is unknown: something has failed. Of a gate only under WARN: STRICT refuses it.
 #   75    the same, because another run holds the lock, or an apply is open.
 #
-# Without GATE the reason is printed: a line, if it is as before. The units themselves are started only if their states
-# or messages are out of date.
+# Without GATE the reason is printed: a line, if it is as before. The units themselves are started
+# only if their states or messages are out of date.
 
 set -fu
-shopt -s extglob
 # A gate has an environment of its own.
 umask 022
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-folder=/etc/aks-flex-node run=/run/aks-flex-node systemd=/etc/systemd/system
-# It changes together with the scripts. What is not in it is not asked, and all that is in it must be there.
-list=$folder/hostrouting.units answer=$run/hostrouting.answer
+folder=/etc/aks-flex-node
+run=/run/aks-flex-node
+systemd=/etc/systemd/system
+# It changes together with the scripts. What is not in it is not asked, and all that is in it must
+# be there.
+list=$folder/hostrouting.units
+# The last answer. A run holds its lock.
+answer=$run/hostrouting.answer
 # An apply holds this lock as long as it may undo what it has changed.
-lock=$folder/hostrouting.lock gate='' waited=''
+lock=$folder/hostrouting.lock
 apply='run: @hostrouting apply@'
-status=75 unit='' reason="another hostrouting-ask.sh has held $answer for 10 s"
+gate='' waited=''
+# The answer: the exit status, the unit that does not succeed, and its reason.
+status='' unit='' reason=''
 
-# Set `entries` to those of the list: a unit, and after a colon the checksum of a file that is no script. The last line is
-# `end`: without it, the list was cut.
+# Set `entries` to those of the list: a unit, and after a colon the checksum of a file that is no
+# script. The last line is `end`: without it, the list was cut.
 read_list() {
     local text
     entries=()
@@ -41,7 +49,7 @@ read_list() {
     [[ " ${entries[*]} " != *[!a-z0-9:\ -]* ]]
 }
 
-# Print what the script of an entry prints, and return its exit status.
+# Print what the script of an entry prints, and return its exit status; run in a subshell.
 run_entry() { # entry
     local name=${1%%:*}
     [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" now
@@ -58,10 +66,11 @@ run_entry() { # entry
     esac
 }
 
-# Run the scripts; set `status`, the `unit` that does not succeed, its reason, and `ran` if its script ran.
+# Run the scripts; set the answer, and `ran` if the last script ran.
 look() {
     local entry entries
-    status=12 unit='' ran='' units=() reason="$list is lost or damaged; $apply"
+    status=12 unit='' ran='' units=()
+    reason="$list is lost or damaged; $apply"
     read_list 2> /dev/null || return
     units=("${entries[@]%%:*}")
     for entry in "${entries[@]}"; do
@@ -74,9 +83,15 @@ look() {
         reason=$(run_entry "$entry" 2>&1)
         case $? in
             10) ;;
-            11) status=11 && return ;;
+            11)
+                status=11
+                return
+                ;;
             12) return ;;
-            *) reason="it ended with $?, which proves nothing; $apply${reason:+: $reason}" && return ;;
+            *)
+                reason="it ended with $?, which proves nothing; $apply${reason:+: $reason}"
+                return
+                ;;
         esac
         [[ ! $reason ]] || echo "$reason" >&2
     done
@@ -88,130 +103,195 @@ apply_is_over() { # options of flock
     [[ ! -e $lock ]] || { [[ -f $lock && -r $lock ]] && flock --shared "$@" 8 8< "$lock"; }
 }
 
-# The same; a gate waits for it once, up to a third of its limit. Otherwise set `status` and the reason.
+# Print the seconds for which the gate may wait: a third of its limit, and 30 at most.
+seconds_to_wait() {
+    local limit seconds=30
+    local form='^TimeoutStartUSec=(([0-9]{1,2})min)? ?(([0-9]{1,2})s)?( .*)?$'
+    limit=$(systemctl show --property=TimeoutStartUSec -- "$gate")
+    # Without an answer, it counts as the least that a gate may have.
+    [[ $limit ]] || seconds=16
+    # It may be longer than an hour.
+    [[ ! $limit =~ $form ]] || seconds=$(((BASH_REMATCH[2] * 60 + BASH_REMATCH[4]) / 3))
+    echo $((seconds < 30 ? seconds : 30))
+}
+
+# Succeed if no apply is open; a gate waits for its end once. Otherwise set the answer.
 wait_for_apply() {
-    local limit seconds=0 form='^TimeoutStartUSec=(([0-9]{1,2})min)? ?(([0-9]{1,2})s)?( .*)?$'
     ! apply_is_over --nonblock || return 0
-    if [[ $gate && ! $waited && -r $lock ]]; then
-        waited=yes
-        limit=$(systemctl show --property=TimeoutStartUSec -- "$gate")
-        # It may be longer than an hour. Without an answer, it counts as the least that a gate may have.
-        seconds=$((${#limit} ? 30 : 16))
-        [[ ! $limit =~ $form ]] || seconds=$(((BASH_REMATCH[2] * 60 + BASH_REMATCH[4]) / 3))
-        ((seconds <= 30)) || seconds=30
+    unit=''
+    if [[ ! -f $lock || ! -r $lock ]]; then
+        status=12
+        reason="$lock cannot be opened; $apply"
+        return 1
     fi
-    ((seconds == 0)) || ! apply_is_over --timeout "$seconds" || return 0
-    status=75 unit='' reason='an apply is under way, which may still be undone'
-    [[ -f $lock && -r $lock ]] || { status=12 && reason="$lock cannot be opened; $apply"; }
+    if [[ $gate && ! $waited ]]; then
+        waited=yes
+        ! apply_is_over --timeout "$(seconds_to_wait)" || return 0
+    fi
+    status=75
+    reason='an apply is under way, which may still be undone'
     return 1
 }
 
-# The same, one run at a time. A hundred gates may ask at once: an answer to a question that began later is theirs, too.
-ask() {
-    local asked now opened='' began='' was='' known='' text=''
-    local times='+([0-9]).+([0-9]) +([0-9]).+([0-9]) +([0-9]).+([0-9])'
+# Lock the last answer. If another run holds it, set the answer.
+lock_answer() {
+    local opened=''
+    [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
+    # Another user that could open the file could hold its lock. Where it cannot be made, runs may
+    # overlap.
+    umask 077
+    { exec 9<> "$answer"; } 2> /dev/null && opened=yes
+    umask 022
+    if [[ $opened ]] && ! flock --timeout 10 9; then
+        status=75 unit=''
+        reason="another hostrouting-ask.sh has held $answer for 10 s"
+        return 1
+    fi
+}
+
+# Set `was` to the status of the last answer; succeed if it is that of this question, too.
+take_answer() { # the time of the question
+    local asked=$1 began='' now text=''
+    was=''
+    # What another user wrote is no answer.
+    [[ -O $run && -O $answer ]] || return
+    { read -r began was unit && read -r text; } 2> /dev/null < "$answer"
+    if [[ $was != @(10|11|12) ]]; then
+        was=''
+        return 1
+    fi
+    # Bash would run a command in a number that it has not matched.
+    [[ $began == +([0-9]).+([0-9]) ]] || return
+    read -r now _ < /proc/uptime
+    ((10#${asked/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})) || return
+    status=$was
+    reason=$text
+}
+
+# Write the answer for the runs that wait: they have the first fact in a line.
+write_answer() { # the time when it began
+    local known=$reason now
+    [[ ${known%%$'\n'*} != *: ]] || known=${known#*:$'\n'  }
+    if [[ $known != 'as before, since '* ]]; then
+        printf -v now '%(%H:%M)T'
+        known="as before, since $now: ${known%%$'\n'*}"
+    fi
+    { printf '%s\n' "$1 $status $unit" "$known" > "$answer"; } 2> /dev/null
+}
+
+# Succeed if the states of the units are out of date, or their last messages.
+is_out_of_date() { # the status of the last answer
+    # A unit without its script has no message.
+    [[ $ran ]] || return
+    if ((status == 10)); then
+        [[ $1 != 10 ]] && systemctl is-failed --quiet "${units[@]}"
+        return
+    fi
+    systemctl is-failed --quiet "$unit" || return 0
+    [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]]
+}
+
+# Set the answer, one run at a time. A hundred gates may ask at once: an answer to a question that
+# began later is theirs, too.
+ask_in_turn() {
+    local asked began was
     if ! type -P flock > /dev/null; then
-        status=12 reason='there is no program flock; install util-linux'
+        status=12
+        reason='there is no program flock; install util-linux'
         return
     fi
     wait_for_apply || return
     read -r asked _ < /proc/uptime
-    [[ -d $run ]] || mkdir -p "$run" 2> /dev/null
-    # Another user that could open the file could hold its lock. Where it cannot be made, runs may overlap.
-    umask 077
-    { exec 9<> "$answer"; } 2> /dev/null && opened=yes
-    umask 022
-    [[ ! $opened ]] || flock --timeout 10 9 || return
-    # What another user wrote is no answer.
-    if [[ -O $run && -O $answer ]]; then
-        { read -r began was unit && read -r text; } 2> /dev/null < "$answer"
-    fi
-    [[ $was == @(10|11|12) ]] || was='' began=''
-    read -r now _ < /proc/uptime
-    # Bash would run a command in a number that it has not matched.
-    # shellcheck disable=SC2053 # A pattern.
-    if [[ "$began $asked $now" == $times ]] && ((10#${asked/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})); then
-        status=$was reason=$text
+    lock_answer || return
+    if take_answer "$asked"; then
         exec 9<&-
         return
     fi
     [[ ! -e $run/route-overlap.detected ]] || was=11
-    began=$now
+    read -r began _ < /proc/uptime
     look
-    # An apply that began meanwhile may undo what was found. Each run has a file; it saves a process where there is none.
+    # An apply that began meanwhile may undo what was found. Each run has a file; it saves a process
+    # where there is none.
     if ((status == 10)) && [[ -e /run/hostrouting.lock ]] && ! apply_is_over --nonblock; then
         exec 9<&-
-        ask
+        ask_in_turn
         return
     fi
-    # The others have the first fact in a line.
-    reason=${reason//<[0-9]>/} known=$reason
-    [[ ${known%%$'\n'*} != *: ]] || known=${known#*:$'\n'  }
-    [[ $known == 'as before, since '* ]] || known="as before, since $(printf '%(%H:%M)T'): ${known%%$'\n'*}"
-    { echo "$began $status $unit"$'\n'"$known" > "$answer"; } 2> /dev/null
+    reason=${reason//<[0-9]>/}
+    write_answer "$began"
     exec 9<&-
-    # Start the units if their states are out of date, or their last messages.
-    if ((status == 10)); then
-        [[ $was != 10 && ${#units[@]} -gt 0 ]] && systemctl is-failed --quiet "${units[@]}" || return
-    elif [[ $unit ]] && systemctl is-failed --quiet "$unit"; then
-        [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]] || return
+    if is_out_of_date "$was"; then
+        systemctl start --no-block hostrouting-ready.service 2> /dev/null
     fi
-    # A unit without its script has no message.
-    [[ ! $ran ]] || systemctl start --no-block hostrouting-ready.service 2> /dev/null
+}
+
+# Set the answer; its reason names the unit.
+ask() {
+    ask_in_turn
+    reason="${unit:+$unit: }${reason:-it ended without a message}"
 }
 
 # Succeed unless the gate has to be refused; end if routing is unknown under WARN.
 may_start() {
     ask
-    reason="${unit:+$unit: }${reason:-it ended without a message}"
-    ((status != 10)) || return 0
-    ((status != 11)) && [[ $mode == WARN ]] || return
+    case $status in
+        10) return 0 ;;
+        11) return 1 ;;
+    esac
+    [[ $mode == WARN ]] || return
     echo "<4>hostrouting: $gate: ${reason//$'\n'/$'\n<4>'}"
     exit 12
 }
 
-# Mark the units that wait for the gate, which is the retry's to start: systemd forgets them once the gate is refused.
+# Mark the units that wait for the gate, which the retry is to start: systemd forgets them once the
+# gate is refused.
 mark_waiters() {
     "$BASH" -p "$systemd/hostrouting-waiters.sh" renew "$gate" > /dev/null 2>&1
 }
 
-if (($# == 0)); then
-    ask
-    ((status == 10)) || echo "${unit:+$unit: }${reason:-it ended without a message}"
-    exit "$status"
-fi
-gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
-# No gate waits for optional rules, and each start loads them anew.
-[[ ! -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]] || systemctl start --no-block probe-snat.service
-if ! may_start; then
+# Refuse the gate, and end; return if it may start after a pause.
+refuse() {
+    local pause=3 paths
     mark_waiters
-    # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it goes on.
-    pause=3
+    # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it
+    # goes on.
     [[ $(systemctl show --property=NRestarts -- "$gate") == NRestarts=0 ]] || pause=10
     echo "<3>hostrouting: $gate is refused: ${reason//$'\n'/$'\n<3>'}"
     sleep "$pause"
     # A stop of the unit may have ended its start, and not this script (KillMode=process).
     kill -0 "$PPID" 2> /dev/null || exit 11
     # It may be right now, and the unit need not wait for its RestartSec=.
-    if ! may_start; then
-        # Without an answer of systemd, which may execute itself anew, it still is a gate.
-        paths=$(systemctl show --property=DropInPaths -- "$gate")
-        if [[ $paths != DropInPaths=* || $paths == */10-hostrouting.conf* ]]; then
-            # A reset, which has forgotten this unit, and an apply may have taken place meanwhile.
-            # And an isolate has stopped all marks.
-            if ! systemctl is-active --quiet "$held"; then
-                systemctl start --no-block "$held"
-                mark_waiters
-            fi
-            exit 11
-        fi
+    ! may_start || return 0
+    # Without an answer of systemd, which may execute itself anew, it still is a gate.
+    paths=$(systemctl show --property=DropInPaths -- "$gate")
+    if [[ $paths == DropInPaths=* && $paths != */10-hostrouting.conf* ]]; then
         # Nothing would start this unit later.
         echo "<4>hostrouting: $gate is no gate any more"
+        return
     fi
+    # A reset, which has forgotten this unit, and an apply may have taken place meanwhile. And an
+    # isolate has stopped all marks.
+    if ! systemctl is-active --quiet "$held"; then
+        systemctl start --no-block "$held"
+        mark_waiters
+    fi
+    exit 11
+}
+
+if (($# == 0)); then
+    ask
+    ((status == 10)) || echo "$reason"
+    exit "$status"
 fi
+gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
+# No gate waits for optional rules, and each start loads them anew.
+if [[ -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]]; then
+    systemctl start --no-block probe-snat.service
+fi
+may_start || refuse
 if (($# == 1)); then
-    # The drop-in of an earlier release, which has no mode and takes 10 for a refusal: the retry starts the unit once
-    # systemd has read that of this release.
+    # The drop-in of an earlier release, which has no mode and takes 10 for a refusal: the retry
+    # starts the unit once systemd has read that of this release.
     mark_waiters
 else
     systemctl stop --no-block "$held" 2> /dev/null
