@@ -87,3 +87,26 @@ def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
     {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused
     """
     assert run_on(node, image, program) == ["10", "refused", "refused"]
+
+
+@pytest.mark.slow
+def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> None:
+    """A gate that was refused and cannot ask again is unknown, and WARN starts it."""
+    program = f"""
+    touch /run/overlap
+    pause() {{ read -rt .1 <> <(:) || :; }}
+    {{ status=0; {AS_A_GATE} {ASK} a.service WARN > /run/said 2> /dev/null || status=$?
+       echo $status >> /run/said; }} &
+    gate=$!
+    until grep --silent refused /run/said; do pause; done
+    flock --no-fork {ANSWER} sleep infinity &
+    holder=$!
+    wait "$gate"
+    kill "$holder"
+    cat /run/said
+    """
+    assert run_on(node, image, program) == [
+        "<3>hostrouting: a.service is refused: check-route-overlap: stand-in: an overlap",
+        f"<4>hostrouting: a.service: another hostrouting-ask.sh has held {ANSWER} for 10 s",
+        "12",
+    ]

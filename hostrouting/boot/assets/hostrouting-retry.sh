@@ -1,12 +1,17 @@
 #!/bin/bash -p
-# Starts the units that their gate has refused, and those that waited for them, once routing is right; run by
-# hostrouting-retry.service.
+# Starts the units that their gate has refused, and those that waited for them, once routing is
+# right; run by hostrouting-retry.service.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
-# While hostrouting-held@<gate>.service is active, <gate> is held: its drop-in has refused it, or asks just now. A stop
-# of the unit stops its hostrouting-held@ as well, and the unit is no longer held; nor is one that has passed.
-# hostrouting-waits@<unit>.service marks in the same way a unit that requires a gate, and was about to start.
+# While hostrouting-held@<gate>.service is active, <gate> is held: its drop-in has refused it, or
+# asks just now. A stop of the unit stops its hostrouting-held@ as well, and the unit is no longer
+# held; nor is one that has passed.
+# hostrouting-waits@<unit>.service marks in the same way a unit that requires a gate, and was about
+# to start.
 # This script ends when no unit is held.
+
+# For `unset`: in double quotes, bash would expand a name twice, and one may have a backslash.
+# shellcheck disable=SC2016
 
 set -f
 export LC_ALL=C
@@ -16,12 +21,17 @@ export LC_ALL=C
 # tries[GATE TIME]: the starts since that question
 # enabled[UNIT]: it was enabled once
 declare -A is held waits tries enabled
-# An apply makes `wake`, to have routing looked at within a second. `pause` are the seconds to the next question, `quiet`
-# those since the last message, and `busy` those for which an apply or another run has held a lock.
-wake=/run/aks-flex-node/hostrouting.wake pause=2 quiet=60 busy=0
+# An apply makes this file, to have routing looked at within a second.
+wake=/run/aks-flex-node/hostrouting.wake
+# The seconds to the next question, since the last message, and for which an apply or another run
+# has held a lock.
+pause=2 quiet=60 busy=0
+# The last message, and the units that the last one has named as starting.
+told='' started=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
 
-# Succeed if an apply has made `wake`. What another user has put there, or cannot be removed, would leave no pause.
+# Succeed if an apply has made `wake`. What another user has put there, or cannot be removed, would
+# leave no pause.
 is_awake() {
     [[ -f $wake && ! -L $wake && -O $wake ]]
 }
@@ -29,26 +39,32 @@ is_awake() {
 # Fill `is` and `all` for units, or for those that match a pattern.
 look_at() {
     local line unit text IFS=$'\n'
-    text=$(systemctl show --all --property=Id,LoadState,UnitFileState,ActiveState,StateChangeTimestampMonotonic \
-        --property=InactiveExitTimestampMonotonic,Job,DropInPaths -- "$@")
+    text=$(systemctl show --all --property=Id,LoadState,UnitFileState,ActiveState,Job,DropInPaths \
+        --property=StateChangeTimestampMonotonic,InactiveExitTimestampMonotonic -- "$@")
     # systemctl quotes names with a backslash.
-    text=${text//\"/} text=${text//\\\\/\\} is=() all=()
+    text=${text//\"/}
+    text=${text//\\\\/\\}
+    is=() all=()
     # No here-string: a long one needs room in /tmp.
     for line in $text; do
-        [[ $line != Id=* ]] || { unit=${line#*=} && all+=("$unit"); }
+        if [[ $line == Id=* ]]; then
+            unit=${line#*=}
+            all+=("$unit")
+        fi
         is[$unit ${line%%=*}]=${line#*=}
     done
 }
 
-# Fill `held` and `waits`; give up units that are up, that were masked, or that are down and were disabled since they were
-# first seen.
+# Fill `held` and `waits`; give up units that are up, that were masked, or that are down and were
+# disabled since they were first seen.
 list_held() {
     local mark unit gone=()
     held=() waits=()
     look_at 'hostrouting-held@*.service' 'hostrouting-waits@*.service'
     for mark in "${all[@]}"; do
         [[ ${is[$mark ActiveState]} == @(activating|active|reloading) ]] || continue
-        unit=${mark#*@} unit=${unit%.service}
+        unit=${mark#*@}
+        unit=${unit%.service}
         if [[ $mark == hostrouting-held@* ]]; then
             held[$unit]=${is[$mark StateChangeTimestampMonotonic]}
         else
@@ -62,14 +78,15 @@ list_held() {
         [[ ${is[$unit ActiveState]} != active ]] || gone+=("hostrouting-held@$unit.service")
     done
     for unit in "${!waits[@]}"; do
-        # shellcheck disable=SC2016 # See forget.
-        was_started "$unit" && gone+=("hostrouting-waits@$unit.service") && unset -v 'waits[$unit]'
+        was_started "$unit" || continue
+        gone+=("hostrouting-waits@$unit.service")
+        unset -v 'waits[$unit]'
     done
     ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
     for unit in "${!held[@]}" "${!waits[@]}"; do
         # It may be forgotten with a unit that it requires.
         [[ ${held[$unit]}${waits[$unit]} ]] || continue
-        is_taken_down "$unit" && forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
+        ! is_taken_down "$unit" || forget "$unit" "it was ${is[$unit UnitFileState]%%-*}"
     done
 }
 
@@ -83,11 +100,12 @@ was_started() { # unit
     ! is_down "$1" || ((${is[$1 InactiveExitTimestampMonotonic]:-0} > ${waits[$1]:-0}))
 }
 
-# Succeed for a unit that was masked or disabled. One that restarts by itself comes up all the same, until it is stopped.
+# Succeed for a unit that was masked or disabled. One that restarts by itself comes up all the same,
+# until it is stopped.
 is_taken_down() { # unit
     local file=${is[$1 UnitFileState]}
     [[ $file != enabled* ]] || enabled[$1]=1
-    [[ ${is[$1 LoadState]} == masked || $file == masked* ]] && return
+    [[ ${is[$1 LoadState]} != masked && $file != masked* ]] || return 0
     [[ ${enabled[$1]} && $file == disabled ]] && is_down "$1"
 }
 
@@ -95,13 +113,10 @@ is_taken_down() { # unit
 forget() { # unit, reason
     local unit gone=("hostrouting-held@$1.service" "hostrouting-waits@$1.service")
     echo "<5>hostrouting: $1 is no longer held: $2"
-    # Single quotes, so that bash does not expand the name twice: it may have a backslash.
-    # shellcheck disable=SC2016
     unset -v 'held[$1]' 'enabled[$1]' 'waits[$1]'
     if ((${#waits[@]})); then
         for unit in $("${waiters[@]}" list "$1"); do
             [[ ! ${waits[$unit]} ]] || gone+=("hostrouting-waits@$unit.service")
-            # shellcheck disable=SC2016
             unset -v 'waits[$unit]'
         done
     fi
@@ -114,15 +129,19 @@ release() { # reason
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
         if [[ ${is[$gate Job]} ]] || ! is_down "$gate"; then
-            # It asks, ends a refusal, or is about to restart: a start would change nothing. Look again.
+            # It asks, ends a refusal, or is about to restart: a start would change nothing. Look
+            # again.
             [[ ${tries[$try]} ]] || pause=2
         elif ((${tries[$try]:-0} == 3)); then
             # Another part of it fails.
             forget "$gate" "it was started and never asked for routing; see: systemctl status $gate"
         else
-            names+=("$gate") tries[$try]=$((${tries[$try]:-0} + 1))
-            # Nothing else stops the mark of a unit that is no gate any more.
-            [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || gone+=("hostrouting-held@$gate.service")
+            names+=("$gate")
+            tries[$try]=$((${tries[$try]:-0} + 1))
+            if [[ ${is[$gate DropInPaths]} != */10-hostrouting.conf* ]]; then
+                # Nothing else stops the mark of a unit that is no gate any more.
+                gone+=("hostrouting-held@$gate.service")
+            fi
         fi
     done
     ((${#names[@]})) || return 0
@@ -140,15 +159,22 @@ release() { # reason
 start_waiting() { # units
     local unit targets=() others=()
     for unit; do
-        if [[ $unit == *.target ]]; then targets+=("$unit"); else others+=("$unit"); fi
+        if [[ $unit == *.target ]]; then
+            targets+=("$unit")
+        else
+            others+=("$unit")
+        fi
     done
-    # An operator may have stopped units that a target wants.
-    ((${#targets[@]} == 0)) || systemctl start --no-block --job-mode=ignore-requirements -- "${targets[@]}"
+    if ((${#targets[@]})); then
+        # An operator may have stopped units that a target wants.
+        systemctl start --no-block --job-mode=ignore-requirements -- "${targets[@]}"
+    fi
     ((${#others[@]} == 0)) || systemctl start --no-block -- "${others[@]}"
 }
 
-# Mark the units that wait for a gate which asks just now: its script does so, too, but may be killed before. Marks are not
-# renewed, since the gate may pass: a unit that has run would seem to wait again.
+# Mark the units that wait for a gate which asks just now: its script does so, too, but may be
+# killed before. Marks are not renewed, since the gate may pass: a unit that has run would seem to
+# wait again.
 mark_waiters() {
     local gate asking=()
     for gate in "${!held[@]}"; do
@@ -157,7 +183,8 @@ mark_waiters() {
     ((${#asking[@]} == 0)) || "${waiters[@]}" mark "${asking[@]}"
 }
 
-# Start the units that wait for gates which are held no more: they have passed by themselves, or are gates no more.
+# Start the units that wait for gates which are held no more: they have passed by themselves, or are
+# gates no more.
 release_waiters() {
     local unit blocked='' names=() gone=()
     ((${#waits[@]})) || return 0
@@ -170,8 +197,10 @@ release_waiters() {
         gone+=("hostrouting-waits@$unit.service")
     done
     ((${#gone[@]})) || return 0
-    ((${#names[@]} == 0)) || echo "<5>hostrouting: starting ${names[*]}: no gate holds what they require"
-    start_waiting "${names[@]}"
+    if ((${#names[@]})); then
+        echo "<5>hostrouting: starting ${names[*]}: no gate holds what they require"
+        start_waiting "${names[@]}"
+    fi
     systemctl stop -- "${gone[@]}"
 }
 
@@ -188,51 +217,76 @@ only_warns() { # gate
 # Start the held units, although routing is unknown, but for those of STRICT.
 release_unknown() {
     local gate
+    list_held
     for gate in "${!held[@]}"; do
-        # shellcheck disable=SC2016
         only_warns "$gate" || unset -v 'held[$gate]'
     done
     release 'routing is unknown, and the mode is WARN'
 }
 
+# Succeed while every gate is open.
+is_disabled() {
+    [[ -e /etc/aks-flex-node/hostrouting.disabled || -e /run/hostrouting.disabled ]] ||
+        [[ " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]
+}
+
+# Wait until the next question, or until an apply wants it.
+wait_for_turn() {
+    local second
+    for ((second = 0; second < pause; second++)); do
+        is_awake || sleep 1
+    done
+    ((quiet += pause))
+    pause=$((pause * 3 / 2))
+    ((pause < 10)) || pause=10
+    ! is_awake || { rm -f "$wake" && pause=2; }
+}
+
+# Print why units are held, if that is news; once a minute at most.
+report() { # reason
+    [[ $1 != *': as before, since '* && $1 != "$told" ]] || return
+    ((quiet >= 60)) || return
+    told=$1
+    quiet=0
+    echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
+}
+
 # Each start of a gate starts this script, and a right one has passed by then.
 sleep 0.5
-while list_held; mark_waiters; release_waiters; ((${#held[@]})); do
-    for ((i = 0; i < pause; i++)); do is_awake || sleep 1; done
-    ((quiet += pause, pause = pause * 3 / 2, pause = pause < 10 ? pause : 10))
-    ! is_awake || { rm -f "$wake" && pause=2; }
-    if [[ -e /etc/aks-flex-node/hostrouting.disabled || -e /run/hostrouting.disabled ||
-        " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]; then
+while true; do
+    list_held
+    mark_waiters
+    release_waiters
+    ((${#held[@]})) || break
+    wait_for_turn
+    if is_disabled; then
         list_held
         release 'the gates are disabled'
-    else
-        said=$(/etc/aks-flex-node/hostrouting-ask.sh)
-        status=$?
-        ((status == 75)) || busy=0
-        case $status in
-            10)
-                # Read again: a unit may have been stopped meanwhile.
-                list_held
-                release 'routing is right'
-                continue
-                ;;
-            75)
-                # As long as a gate waits for an apply. Longer, it is unknown whether the lock is ever released.
-                ((quiet += 10, pause = 2, busy += pause, busy <= 30)) && continue
-                list_held
-                release_unknown
-                ;;
-            # That of another release, whose retry is another one, too.
-            0) exec "$0" ;;
-            11) ;;
-            *)
-                list_held
-                release_unknown
-                ;;
-        esac
-        if [[ $said != *': as before, since '* && $said != "$told" ]] && ((quiet >= 60)); then
-            told=$said quiet=0
-            echo "<4>hostrouting: units are held: ${said//$'\n'/$'\n<4>'}"
-        fi
+        continue
     fi
+    said=$(/etc/aks-flex-node/hostrouting-ask.sh)
+    status=$?
+    ((status == 75)) || busy=0
+    case $status in
+        10)
+            # Read again: a unit may have been stopped meanwhile.
+            list_held
+            release 'routing is right'
+            continue
+            ;;
+        11) ;;
+        75)
+            pause=2
+            ((quiet += 10))
+            ((busy += pause))
+            # As long as a gate waits for an apply. Longer, it is unknown whether the lock is ever
+            # released.
+            ((busy > 30)) || continue
+            release_unknown
+            ;;
+        # That of another release, whose retry is another one, too.
+        0) exec "$0" ;;
+        *) release_unknown ;;
+    esac
+    report "$said"
 done
