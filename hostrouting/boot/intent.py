@@ -113,6 +113,8 @@ def first_intent(ctx: Context, host: Host) -> bytes | None:
 
 def config_over(content: bytes | None, new: HostRoutingConfig) -> HostRoutingConfig | None:
     """Return the config of the file that a new config is installed over; None if it is damaged."""
+    if content is None:
+        return None
     # To read 10,000 routes takes longer than to write them.
     if content == _with_exits(new, installed_exits(content)):
         return new
