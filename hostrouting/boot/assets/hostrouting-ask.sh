@@ -278,22 +278,34 @@ refuse() {
     exit 11
 }
 
-if (($# == 0)); then
+# Answer the drop-in of a gate, and end.
+answer_gate() { # gate, mode
+    gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
+    # No gate waits for optional rules, and each start loads them anew.
+    if [[ -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]]; then
+        systemctl start --no-block probe-snat.service
+    fi
+    may_start || refuse
+    if (($# == 1)); then
+        # The drop-in of an earlier release, which has no mode and takes 10 for a refusal: the retry
+        # starts the unit once systemd has read that of this release.
+        mark_waiters
+    else
+        systemctl stop --no-block "$held" 2> /dev/null
+    fi
+    exit 10
+}
+
+# Answer the retry, and end.
+answer_retry() {
     ask
     ((status == 10)) || echo "$reason"
     exit "$status"
-fi
-gate=$1 mode=${2-STRICT} held=hostrouting-held@$1.service
-# No gate waits for optional rules, and each start loads them anew.
-if [[ -L $systemd/hostrouting-ready.service.wants/probe-snat.service ]]; then
-    systemctl start --no-block probe-snat.service
-fi
-may_start || refuse
-if (($# == 1)); then
-    # The drop-in of an earlier release, which has no mode and takes 10 for a refusal: the retry
-    # starts the unit once systemd has read that of this release.
-    mark_waiters
+}
+
+# One command: after an error of arithmetic, bash drops a command, and goes on with the next one.
+if (($#)); then
+    answer_gate "$@"
 else
-    systemctl stop --no-block "$held" 2> /dev/null
+    answer_retry
 fi
-exit 10
