@@ -333,11 +333,8 @@ class _Look:
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
-                changes, lost = ConfigureStaticRoutes(self.config, host=self.host).planned()
-                if not changes and not lost:
-                    # Most often only files are missing, and a proof of many routes takes its time.
-                    return False
-                worse = forecaster.planned(changes, lost).worse
+                planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
+                worse = forecaster.planned(*planned).worse
                 return any(each.is_refused or not each.is_move for each in worse)
         return False
 

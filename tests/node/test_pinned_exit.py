@@ -165,6 +165,18 @@ def test_an_apply_that_would_harm_is_no_step(host: FakeHost, mode: str) -> None:
     assert node_status(in_time(), host).next is None
 
 
+def test_an_apply_that_would_be_refused_for_a_move_is_no_step(host: FakeHost) -> None:
+    """No route would change, and only a lost boot file asks for an apply."""
+    config = config_of(FAR)
+    assert applied(host, config).ok
+    bring_the_later_route(host)
+    host.files.remove("/etc/aks-flex-node/hostrouting-ask.sh")
+    report = check_node(in_time(), config, host, path=INTENT_PATH)
+    assert "boot-file" in {finding.kind for finding in report.findings}
+    assert report.step == f"hostrouting plan {INTENT_PATH}"
+    assert applied(host, config).error is not None
+
+
 def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:
     """An installed pin stays."""
     assert not applied(host, config_of(CHECKED)).ok
