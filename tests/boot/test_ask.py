@@ -43,6 +43,22 @@ def test_an_answer_is_no_program(node: KernelNode, image: Path) -> None:
     assert run_on(node, image, program) == ["11", "11", "11", "11", "nothing"]
 
 
+def test_an_error_of_arithmetic_is_no_yes(node: KernelNode, image: Path) -> None:
+    """Bash drops the whole command in which it meets one, and goes on with the next one of the
+    script: there is none.
+    """
+    program = f"""
+    sed --in-place 's/^    ask_in_turn$/    ask_in_turn $((08))/' {ASK}
+    touch /run/overlap
+    for arguments in '' 'a.service WARN' 'a.service STRICT'; do
+        status=0
+        {AS_A_GATE} {ASK} $arguments > /dev/null 2> /run/said || status=$?
+        echo $status $(grep --only-matching 'value too great' /run/said)
+    done
+    """
+    assert run_on(node, image, program) == ["1 value too great"] * 3
+
+
 def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> None:
     """Neither a yes on a wrong node, nor a no on a right one."""
     wrong = f"printf '999999999.00 10 \\n\\n' > {ANSWER}; touch /run/overlap\n"
