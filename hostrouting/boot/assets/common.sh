@@ -1,0 +1,121 @@
+# --- functions of both boot scripts
+
+shopt -s extglob
+folder=/run/aks-flex-node
+# It travels with this script, and answers what is not plain. Its first line names the interpreter.
+program=/etc/aks-flex-node/hostrouting.zip
+# The protocol that marks the routes of hostrouting.
+protocol=142
+# The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration.
+waits=30
+waited=$folder/waited
+# `now`: look once; the verdict is the same.
+[[ ${1-} != now ]] || waits=0
+# The first thing that is not plain: a word for it, and what ip printed.
+why=''
+detail=''
+
+# Fail, and note why this script cannot answer.
+doubt() { # word, what ip printed
+    why=$1
+    detail=${2-}
+    return 1
+}
+
+# Text -> lines; thirty times as fast as mapfile.
+split() {
+    local IFS=$'\n'
+    # shellcheck disable=SC2206 # Split at line ends.
+    lines=($1)
+}
+
+# Put questions to ip, a process for all of them; set `parts` to the answers. A line that ip does
+# not understand parts them, since it has a character that no output has. Whatever ip prints beside
+# the answers is a doubt: a table may have changed meanwhile, or a module may be absent.
+look() { # family, questions
+    local said questions IFS=$'\36'
+    printf -v questions '%s\n\36\n' "${@:2}"
+    # By a pipe: for a here-string, bash may need room in /tmp.
+    said=$(exec ip "-$1" -o -force -batch - 2>&1 < <(printf %s "$questions"))
+    # Of a library in /etc/ld.so.preload that has gone, each program complains before its output.
+    while [[ $said == 'ERROR: ld.so: '*$'\n'* ]]; do
+        said=${said#*$'\n'}
+    done
+    # shellcheck disable=SC2206 # Split at the complaints.
+    parts=($said)
+    [[ ${#parts[@]} == "$#" ]] || doubt ip "$said" || return
+    unset -v 'parts[-1]'
+    # A complaint has two lines: Object "X" is unknown, try "ip help".\nCommand failed -:N
+    parts=("${parts[@]%'Object "'}")
+    parts=("${parts[@]#'" is unknown, try "ip help".'$'\nCommand failed -:'+([0-9])$'\n'}")
+    # For a file in /run/netns that is not a namespace, ip complains, and goes on.
+    parts=("${parts[@]//$'Error: Peer netns reference is invalid.\n'}")
+    [[ ! ${parts[*]} =~ (Error|RTNETLINK|Command|Dump|Cannot) ]] || doubt ip "${parts[*]}"
+}
+
+# Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
+# 14: wrong, and a second may help. Otherwise it could not answer), and `said` to what it printed:
+# with 14 the reason to wait.
+run_program() { # verb, `wait` if this script may wait
+    local python=''
+    said=''
+    status=127
+    IFS= read -r python 2> /dev/null < "$program"
+    python=${python#'#!'}
+    python=${python%% *}
+    [[ -x $python ]] || python=/usr/bin/python3
+    [[ -x $python ]] || return 0
+    said=$(exec "$python" -I -S "$program" "$1" "$why" ${2:+"$2"})
+    status=$?
+}
+
+# Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long
+# enough. If the count cannot be kept, only the first five minutes of a boot wait.
+wait_a_second() { # reason
+    local seconds=0 up=''
+    [[ ! -r $waited ]] || read -r seconds < "$waited"
+    [[ $seconds == +([0-9]) ]] || seconds=0
+    seconds=$((10#$seconds))
+    ((seconds < waits)) || return
+    if ! { printf '%s\n' "$((seconds + 1))" > "$waited"; } 2> /dev/null; then
+        IFS=. read -r up _ < /proc/uptime
+        ((${up:-300} < 300)) || return
+    fi
+    [[ ${is_waiting-} ]] || print 4 "waiting up to $((waits - seconds)) s: $1"
+    is_waiting=yes
+    # Read from an empty pipe, to sleep without another program.
+    [[ ${never-} ]] || exec {never}<> <(:)
+    read -rt 1 -u "$never"
+    return 0
+}
+
+# Print lines: with a priority each for the journal, plain for a terminal.
+print() { # priority, lines
+    if [[ ${JOURNAL_STREAM-} ]]; then
+        printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
+    elif (($1 > 4)); then
+        printf '%s\n' "$2"
+    else
+        printf '%s\n' "$2" >&2
+    fi
+}
+
+# Print the verdict, and end. The journal gets it only if it differs from the last one, which `told`
+# names a file for: the timer of watch, and the starts of gates, would repeat it for ever.
+finish() { # exit status, priority, verdict
+    local last='' fact=$3
+    if [[ ! ${JOURNAL_STREAM-} ]]; then
+        print "$2" "$3"
+        exit "$1"
+    fi
+    [[ ! -r $told ]] || IFS= read -rd '' last < "$told"
+    if [[ $last != "$3" ]]; then
+        print "$2" "$3"
+        { printf %s "$3" > "$told"; } 2> /dev/null
+        exit "$1"
+    fi
+    # Each failure has a line, though: the first that has no list after it.
+    [[ ${fact%%$'\n'*} != *: ]] || fact=${fact#*:$'\n'  }
+    (($2 > 3)) || print 3 "as before, since $(date -r "$told" +%H:%M): ${fact%%$'\n'*}"
+    exit "$1"
+}
