@@ -9,7 +9,7 @@ import logging
 from contextlib import suppress
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -200,6 +200,13 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
         files.remove(opposite)
 
 
+class Look(NamedTuple):
+    """A proof, and the reason to wait and prove again: empty if that does not help."""
+
+    report: OverlapReport
+    reason: str
+
+
 def check_now(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
 ) -> OverlapReport:
@@ -208,15 +215,10 @@ def check_now(
     An awaited fabric fails it, too. A missing default route is an answer, so neither the end of the
     time nor that of `ctx` is an error; a cancelled context raises.
     """
-    section = config.route_overlap
     waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
     is_logged = False
     while True:
-        fabric = announced_fabric(waiting, section.fabric, host) if section.cidrs else Fabric()
-        # Before the proof: a unit may connect meanwhile.
-        late = unready_units(ctx, config, host)
-        report = prove_now(config, fabric, host, late)
-        reason = _reason_to_wait(report, fabric, host)
+        report, reason = look_once(ctx, config, host, waiting=waiting)
         if not reason or waiting.remaining() == 0:
             return report
         if not is_logged:
@@ -225,6 +227,18 @@ def check_now(
             is_logged = True
         with suppress(DeadlineExceededError):
             waiting.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def look_once(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, waiting: Context | None = None
+) -> Look:
+    """Prove the expected CIDRs once; pause for half-written files as long as `waiting` lasts."""
+    section = config.route_overlap
+    fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
+    # Before the proof: a unit may connect meanwhile.
+    late = unready_units(ctx, config, host)
+    report = prove_now(config, fabric, host, late)
+    return Look(report, _reason_to_wait(report, fabric, host))
 
 
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:

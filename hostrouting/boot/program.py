@@ -1,0 +1,228 @@
+r"""The program that travels with the boot scripts, and answers what is not plain: one zip file.
+
+    #!/usr/bin/python3.11 -IS                      the interpreter, which the scripts read
+    # hostrouting 0.1.0: ...                       for people
+    # a70d0d0a 1f2e3d4c 5a6b7c8d hostrouting ...   the tag
+    PK...                                          __main__.py, the sources, and their bytecode
+
+An apply makes it of the running installation: the modules that the program imports, wherever in
+them, and attrs. So the boot needs neither the installation nor its environment any more, only a
+Python: that of the apply runs the bytecode, and any other one compiles the sources. The same
+installation gives the same bytes.
+
+The tag has the magic number of the bytecode, a checksum of the sources, one of the bytes after it,
+and the modules. By it an apply finds out that the installed file is that of its installation,
+without making one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from functools import lru_cache
+from importlib.util import MAGIC_NUMBER, source_hash
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import hostrouting
+from hostrouting.boot.layout import SCRIPT_DIRECTORY
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator, Sequence
+    from importlib.abc import ResourceLoader
+    from types import CodeType
+
+PROGRAM_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.zip"
+#: The interpreter, if that of the apply is of no use for a boot.
+USUAL_INTERPRETER: Final = "/usr/bin/python3"
+#: A room above this one has the program; no import names it.
+_ENTRY = "hostrouting.node.at_boot"
+_PACKAGES = frozenset({"hostrouting", "phases", "attr", "attrs"})
+#: The first time that a zip file can express.
+_TIME = (1980, 1, 1, 0, 0, 0)
+#: The flags of bytecode that is never compared with its source: the zip file changes as a whole.
+_UNCHECKED = (1).to_bytes(4, "little")
+_ABOUT = (
+    f"# hostrouting {hostrouting.__version__}: the boot scripts run it where routing is not plain; "
+    "an apply writes it, a reset removes it.\n"
+).encode()
+#: Runs on any Python, before hostrouting can be imported: 12 is no answer.
+_MAIN = b"""\
+import sys
+
+if sys.version_info < (3, 10):
+    version = "%d.%d" % sys.version_info[:2]
+    sys.stderr.write("hostrouting needs Python 3.10 or newer, and this is %s\\n" % version)
+    sys.exit(12)
+from hostrouting.node.at_boot import main
+
+main()
+"""
+
+
+class _Source(NamedTuple):
+    """A module: its name in the zip file, and its text."""
+
+    file: str
+    text: bytes
+
+
+def program_for(installed: bytes | None, interpreter: str) -> bytes:
+    """Return the program for an interpreter: the installed one if it is as it should be."""
+    if installed is not None and _is_right(installed, interpreter):
+        return installed
+    return _built(interpreter)
+
+
+def interpreter_line(interpreter: str) -> bytes:
+    r"""Return the first line of the program.
+
+    >>> interpreter_line("/usr/bin/python3")
+    b'#!/usr/bin/python3 -IS\n'
+    """
+    return f"#!{interpreter} -IS\n".encode()
+
+
+def _is_right(program: bytes, interpreter: str) -> bool:
+    """Return True if the program is intact, and made of the sources of the running installation."""
+    head = interpreter_line(interpreter) + _ABOUT
+    if not program.startswith(head):
+        return False
+    line, _, body = program[len(head) :].partition(b"\n")
+    modules = line.decode(errors="replace").split()[4:]
+    try:
+        sources = [_source(module) for module in modules]
+    except (OSError, KeyError):
+        # The installation had another module.
+        return False
+    return line + b"\n" == _tag(modules, sources, body)
+
+
+def _tag(modules: Sequence[str], sources: Sequence[_Source], body: bytes) -> bytes:
+    """Return the line that identifies a program."""
+    checksum = 0
+    for source in sources:
+        checksum = zlib.crc32(source.text, zlib.crc32(source.file.encode(), checksum))
+    sums = f"{checksum:08x} {zlib.crc32(body):08x}"
+    return f"# {MAGIC_NUMBER.hex()} {sums} {' '.join(modules)}\n".encode()
+
+
+# Many runs of one process install it.
+@lru_cache(maxsize=4)
+def _built(interpreter: str) -> bytes:
+    return interpreter_line(interpreter) + _ABOUT + _without_interpreter()
+
+
+@lru_cache(maxsize=1)
+def _without_interpreter() -> bytes:
+    # Only an apply that changes the program needs it.
+    from io import BytesIO
+    from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+    found = _found_modules()
+    entries = {"__main__.py": _MAIN}
+    for source in found.values():
+        entries[source.file] = source.text
+    for source in [_Source("__main__.py", _MAIN), *found.values()]:
+        entries[f"{source.file}c"] = _compiled(source)
+    content = BytesIO()
+    with ZipFile(content, "w", ZIP_STORED) as archive:
+        for name in sorted(entries):
+            archive.writestr(ZipInfo(name, _TIME), entries[name])
+    body = content.getvalue()
+    modules = sorted(found)
+    return _tag(modules, [found[module] for module in modules], body) + body
+
+
+# --- the modules
+
+def _found_modules() -> dict[str, _Source]:
+    """Return the modules that the entry imports, directly or not, with the packages around them."""
+    found: dict[str, _Source] = {}
+    waiting = [_ENTRY]
+    while waiting:
+        module = waiting.pop()
+        if module in found or module.partition(".")[0] not in _PACKAGES:
+            continue
+        try:
+            found[module] = source = _source(module)
+        except OSError:
+            # A name in a module.
+            continue
+        waiting += _imports(module, source)
+    return found
+
+
+def _source(module: str) -> _Source:
+    """Return a module of the running installation; raise OSError without a file of this name."""
+    path = module.replace(".", "/")
+    package = sys.modules[module.partition(".")[0]]
+    loader = cast("ResourceLoader", package.__spec__.loader)
+    folder = os.path.dirname(os.path.dirname(package.__file__ or ""))
+    # In the single file the folder of a package has bytecode only, and the one above the sources.
+    for root in (folder, os.path.dirname(folder)):
+        for file in (f"{path}/__init__.py", f"{path}.py"):
+            try:
+                return _Source(file, loader.get_data(f"{root}/{file}"))
+            except OSError:
+                continue
+    raise FileNotFoundError(f"the installation has no source of the module {module}")
+
+
+def _imports(module: str, source: _Source) -> Iterator[str]:
+    """Yield what a module imports, but for annotations alone, and the packages around it."""
+    import ast
+
+    parts = module.split(".")
+    yield from (".".join(parts[:count]) for count in range(1, len(parts)))
+    package = parts if source.file.endswith("/__init__.py") else parts[:-1]
+    for node in _nodes(ast.parse(source.text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*around, *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes of a syntax tree but those below `if TYPE_CHECKING`."""
+    import ast
+
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        is_for_annotations = (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        )
+        waiting += node.orelse if is_for_annotations else ast.iter_child_nodes(node)
+
+
+def _compiled(source: _Source) -> bytes:
+    """Return the bytecode file of a module; the same text gives the same bytes."""
+    import marshal
+
+    code = compile(source.text, f"{PROGRAM_PATH}/{source.file}", "exec", dont_inherit=True)
+    # marshal notes which objects have several references. A second reference to each makes that
+    # the same whatever this process has in memory.
+    held = [*_held(code)]
+    content = marshal.dumps(code)
+    del held
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(source.text) + content
+
+
+def _held(code: CodeType) -> Iterator[object]:
+    """Yield the objects that code may share with other code of this process."""
+    yield code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    yield code.co_name, getattr(code, "co_qualname", None), code.co_filename
+    for constant in code.co_consts:
+        yield constant
+        if isinstance(constant, tuple | frozenset):
+            yield [*constant]
+        elif isinstance(constant, type(code)):
+            yield from _held(constant)

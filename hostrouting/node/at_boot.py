@@ -1,0 +1,160 @@
+"""The program that the boot scripts run where routing is not plain; see `hostrouting.boot.program`.
+
+    python3 -IS hostrouting.zip VERB WORD [wait]
+
+WORD is what the script could not answer: it explains a failure. With `wait` the script may wait a
+second, and ask again. The program ends with the status of its `Verdict`, which is printed as the
+scripts print theirs. Whatever else happens ends with another status, and the reason in a line.
+
+It has no options and no log of its own, so that it begins at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.base.commands import CHECK, printable
+from hostrouting.boot import WAIT_SECONDS, RecordedFiles, require_intent
+from hostrouting.config import OverlapMode
+from hostrouting.exceptions import HostFileError
+from hostrouting.host import Host
+from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED
+from hostrouting.route_overlap.task import leave_marker, look_once
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import NoReturn, TypeAlias
+
+    from hostrouting.route_overlap import OverlapReport
+
+    Verb: TypeAlias = Callable[[Context, Host, bool], "Verdict"]
+
+#: The exit statuses that are answers: right, wrong, and wrong now, but a second may help.
+RIGHT: Final = 10
+WRONG: Final = 11
+EARLY: Final = 14
+#: The program could not answer.
+FAILED: Final = 12
+#: The priorities of the journal.
+ERROR: Final = 3
+WARNING: Final = 4
+NOTICE: Final = 5
+#: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
+_MOST_LINES = 10
+_HELD = (
+    "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."
+)
+
+
+class Verdict(NamedTuple):
+    """An answer: its exit status, the priority of its text, and the file with the last text."""
+
+    status: int
+    text: str
+    priority: int = NOTICE
+    #: The journal gets a text only if it differs from that in this file.
+    told: str = ""
+
+
+def main() -> NoReturn:
+    """Run the verb of this process's arguments, and end the process with its status."""
+    # As in hostrouting.__main__: all garbage ends with this process.
+    gc.disable()
+    words = sys.argv[1:]
+    is_journal = bool(os.environ.get("JOURNAL_STREAM"))
+    try:
+        host = Host.live()
+        verdict = answer(words, host)
+        lines = told(verdict, host, is_journal=is_journal)
+        stream = sys.stdout if is_journal or verdict.priority > WARNING else sys.stderr
+        stream.write("".join(f"{line}\n" for line in lines))
+        stream.flush()
+        status = verdict.status
+    # Whatever it is must not end with the status of an answer.
+    except BaseException as error:  # noqa: BLE001
+        status = FAILED
+        reason = printable(f"{type(error).__name__}: {error}".partition("\n")[0])
+        os.write(2, f"the program cannot answer '{' '.join(words)}': {reason}\n".encode())
+    gc.freeze()
+    sys.exit(status)
+
+
+def answer(words: Sequence[str], host: Host) -> Verdict:
+    """Return the answer to the arguments of the program."""
+    verb, _word, *options = words
+    return VERBS[verb](Context(timeout=WAIT_SECONDS), host, options == ["wait"])
+
+
+def told(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
+    """Return the lines to print; note in the verdict's file what the journal has."""
+    text = printable(verdict.text, kept="\n")
+    lines = text.split("\n")
+    if not is_journal or not verdict.told:
+        return lines
+    if host.files.read(verdict.told) != text.encode():
+        with suppress(HostFileError):
+            host.files.write(verdict.told, text.encode(), mode=0o644)
+        return [f"<{verdict.priority}>{line}" for line in lines]
+    if verdict.priority > ERROR:
+        return []
+    since = time.strftime("%H:%M", time.localtime(host.files.modified(verdict.told)))
+    # Each failure has a line: the first that has no list after it.
+    fact = lines[1].strip() if lines[0].endswith(":") else lines[0]
+    return [f"<{ERROR}>as before, since {since}: {fact}"]
+
+
+# --- the verbs
+
+
+def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
+    """Prove the expected CIDRs, and write the marker."""
+    config = require_intent(host.files)
+    report, reason = look_once(ctx, config, host)
+    if reason and may_wait:
+        return Verdict(EARLY, reason)
+    text = _verdict_of(report)
+    try:
+        leave_marker(RecordedFiles(ctx, host), report)
+    except HostFileError as error:
+        # The answer is the same on a full disk.
+        text = f"{text}\nwarning: the marker of the check is out of date: {error}"
+    if report.ok:
+        is_late = any(note.kind == "late-unit" for note in report.notes)
+        return Verdict(RIGHT, text, WARNING if is_late else NOTICE, LOGGED)
+    if config.route_overlap.mode is not OverlapMode.STRICT:
+        return Verdict(WRONG, text, WARNING, LOGGED)
+    return Verdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED)
+
+
+def _verdict_of(report: OverlapReport) -> str:
+    """Return a few lines about a proof; the marker has all findings."""
+    lines = [report.headline]
+    if not report.is_proven:
+        findings = report.lines()
+        lines = [f"{report.headline}:", *(f"  {line}" for line in findings[:_MOST_LINES])]
+        if len(findings) > _MOST_LINES:
+            lines.append(f"  and {len(findings) - _MOST_LINES} more in {MARKER_DETECTED}")
+        lines += [note.text for note in report.explanations]
+        lines.append(f"for the routes that help: {CHECK}")
+    elif report.refusals:
+        lines = []
+    shown = {note.text for note in report.explanations}
+    warnings = [note for note in report.notes if note.severity == "warning"]
+    lines += report.refusals
+    lines += [f"warning: {note.text}" for note in warnings if note.text not in shown]
+    return "\n".join(lines)
+
+
+def _try(_ctx: Context, _host: Host, _may_wait: bool) -> Verdict:
+    """Show that this interpreter runs the program."""
+    return Verdict(RIGHT, "the program runs")
+
+
+#: The functions that answer, by the first argument of the program.
+VERBS: Final[Mapping[str, Verb]] = {"check": _check, "try": _try}
