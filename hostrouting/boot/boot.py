@@ -29,6 +29,7 @@ from hostrouting.boot.layout import (
     GATE_RUN_FILES,
     GATE_UNITS,
     GATING_PATH,
+    PROGRAM_PATH,
     READY_LINKS,
     READY_UNIT,
     READY_WANTS,
@@ -144,7 +145,7 @@ class Boot:
         units = units_in(parts)
         if not units:
             return ""
-        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, GATING_PATH]
+        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, GATING_PATH, PROGRAM_PATH]
         if self._host.is_live:
             # An answer in it opens gates.
             paths.append(ANSWER)
@@ -293,7 +294,7 @@ class Boot:
         return [name for name in names if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
-        return Steps(self._files, self._disk, self._gates).between(parts)
+        return Steps(self._host, self._disk, self._gates).between(parts)
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()

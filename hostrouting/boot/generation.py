@@ -1,11 +1,13 @@
-"""A generation: all scripts, their list and the intent, exchanged by the rename of one link.
+"""A generation: all scripts, their list, the program and the intent, exchanged by one rename.
 
     /etc/aks-flex-node/hostrouting.json        -> hostrouting/hostrouting.json
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
     /etc/aks-flex-node/hostrouting.units       -> hostrouting/hostrouting.units
+    /etc/aks-flex-node/hostrouting.zip         -> hostrouting/hostrouting.zip
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
-    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of units, and the intent
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of units, the program that
+                                               the scripts run, and the intent
 
 Under STRICT the routes of one config beside the check of another would hold every gate, and so
 would routes that are repaired from the intent of another. A generation has a script of each name,
@@ -26,6 +28,7 @@ from hostrouting.boot.layout import (
     GATING_PATH,
     INTENT_PATH,
     NETWORKD_FOLDER,
+    PROGRAM_PATH,
     READY_LINKS,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
@@ -52,7 +55,7 @@ SCRIPT_PATHS: Final = (
 )
 _PREFIX = "hostrouting-"
 #: All files that are exchanged together, by the same names.
-LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH)
+LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH, PROGRAM_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 10\n"
@@ -67,7 +70,7 @@ exit 12
 
 
 class Generation(NamedTuple):
-    """The contents of files by path: each of `SCRIPT_PATHS`, the list of units, and the intent.
+    """The contents of files by path: each of `SCRIPT_PATHS`, and the other `LINKED_PATHS`.
 
     >>> Generation.of(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-44b81585'

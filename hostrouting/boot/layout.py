@@ -20,6 +20,8 @@ SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: The list of the units whose scripts the gates run, whichever links there are.
 GATING_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
+#: The program that the scripts run where routing is not plain.
+PROGRAM_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.zip"
 #: Locked as long as an apply may undo what it has changed: gates wait for that.
 GATE_LOCK: Final = f"{SCRIPT_DIRECTORY}/hostrouting.lock"
 #: The folders in which systemd, and a script that it starts, looks for a program.

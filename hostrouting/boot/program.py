@@ -1,7 +1,7 @@
 r"""The program that travels with the boot scripts, and answers what is not plain: one zip file.
 
     #!/usr/bin/python3.11 -IS                      the interpreter, which the scripts read
-    # hostrouting 0.1.0: ...                       for people
+    # Installed by hostrouting; ...                for people
     # a70d0d0a 1f2e3d4c 5a6b7c8d hostrouting ...   the tag
     PK...                                          __main__.py, the sources, and their bytecode
 
@@ -24,8 +24,7 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-import hostrouting
-from hostrouting.boot.layout import SCRIPT_DIRECTORY
+from hostrouting.boot.layout import PROGRAM_PATH, is_program
 
 if TYPE_CHECKING:
     import ast
@@ -33,9 +32,12 @@ if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
     from types import CodeType
 
-PROGRAM_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.zip"
+    from hostrouting.host import Host
+
 #: The interpreter, if that of the apply is of no use for a boot.
 USUAL_INTERPRETER: Final = "/usr/bin/python3"
+_OPTIONS = b" -IS"
+_LONGEST_LINE = 4096
 #: A room above this one has the program; no import names it.
 _ENTRY = "hostrouting.node.at_boot"
 _PACKAGES = frozenset({"hostrouting", "phases", "attr", "attrs"})
@@ -43,10 +45,9 @@ _PACKAGES = frozenset({"hostrouting", "phases", "attr", "attrs"})
 _TIME = (1980, 1, 1, 0, 0, 0)
 #: The flags of bytecode that is never compared with its source: the zip file changes as a whole.
 _UNCHECKED = (1).to_bytes(4, "little")
-_ABOUT = (
-    f"# hostrouting {hostrouting.__version__}: the boot scripts run it where routing is not plain; "
-    "an apply writes it, a reset removes it.\n"
-).encode()
+_ABOUT = b"""\
+# Installed by hostrouting; `hostrouting reset` removes it. Boot scripts run it.
+"""
 #: Runs on any Python, before hostrouting can be imported: 12 is no answer.
 _MAIN = b"""\
 import sys
@@ -68,50 +69,92 @@ class _Source(NamedTuple):
     text: bytes
 
 
-def program_for(installed: bytes | None, interpreter: str) -> bytes:
-    """Return the program for an interpreter: the installed one if it is as it should be."""
-    if installed is not None and _is_right(installed, interpreter):
+def wanted_program(host: Host, installed: bytes | None) -> bytes:
+    """Return the program for a host: the installed one if it is as it should be.
+
+    An interpreter that it names may be another one than an apply would name now, if it can be used:
+    of two installations on a node neither finds fault with the program of the other.
+    """
+    own = interpreter_for(host)
+    named = interpreter_of(installed)
+    if named != own and named and is_usable(host, named):
+        return program_for(installed, named, is_own=False)
+    return program_for(installed, own)
+
+
+def interpreter_for(host: Host) -> str:
+    """Return the interpreter for the program of a host: that of this process, if it can be used."""
+    # Of a virtual environment the interpreter that it was made with: the environment may go.
+    own = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    return own if host.is_live and is_usable(host, own) else USUAL_INTERPRETER
+
+
+def is_usable(host: Host, interpreter: str) -> bool:
+    """Return True if a host has this program, and only root could change it."""
+    return is_program(host.files, interpreter) and not host.files.exposed(interpreter)
+
+
+def interpreter_of(program: bytes | None) -> str:
+    r"""Return the interpreter that a program names; empty for none.
+
+    >>> interpreter_of(b"#!/usr/bin/python3 -IS\n")
+    '/usr/bin/python3'
+    """
+    line = (program or b"")[:_LONGEST_LINE].partition(b"\n")[0]
+    is_line = line.startswith(b"#!/") and line.endswith(_OPTIONS)
+    return os.fsdecode(line[2 : -len(_OPTIONS)]) if is_line else ""
+
+
+# A run compares it several times.
+@lru_cache(maxsize=2)
+def program_for(installed: bytes | None, interpreter: str, *, is_own: bool = True) -> bytes:
+    """Return the program for an interpreter: the installed one if it is as it should be.
+
+    With `is_own` its bytecode must be for this process's version of Python.
+    """
+    if installed is not None and _is_right(installed, interpreter, is_own):
         return installed
     return _built(interpreter)
 
 
-def interpreter_line(interpreter: str) -> bytes:
-    r"""Return the first line of the program.
-
-    >>> interpreter_line("/usr/bin/python3")
-    b'#!/usr/bin/python3 -IS\n'
-    """
-    return f"#!{interpreter} -IS\n".encode()
+def _first_line(interpreter: str) -> bytes:
+    return b"#!%s%s\n" % (os.fsencode(interpreter), _OPTIONS)
 
 
-def _is_right(program: bytes, interpreter: str) -> bool:
+def _is_right(program: bytes, interpreter: str, is_own: bool) -> bool:
     """Return True if the program is intact, and made of the sources of the running installation."""
-    head = interpreter_line(interpreter) + _ABOUT
+    head = _first_line(interpreter) + _ABOUT
     if not program.startswith(head):
         return False
-    line, _, body = program[len(head) :].partition(b"\n")
-    modules = line.decode(errors="replace").split()[4:]
+    end = program.find(b"\n", len(head)) + 1
+    line = program[len(head) : end]
+    _, magic, _, _, *modules = [*line.decode(errors="replace").split(), "", "", "", ""]
+    modules = [module for module in modules if module]
     try:
         sources = [_source(module) for module in modules]
     except (OSError, KeyError):
-        # The installation had another module.
+        # The program was made of other modules.
         return False
-    return line + b"\n" == _tag(modules, sources, body)
+    own = MAGIC_NUMBER.hex()
+    body = memoryview(program)[end:]
+    return line == _tag(own if is_own else magic, modules, sources, body)
 
 
-def _tag(modules: Sequence[str], sources: Sequence[_Source], body: bytes) -> bytes:
+def _tag(
+    magic: str, modules: Sequence[str], sources: Sequence[_Source], body: bytes | memoryview
+) -> bytes:
     """Return the line that identifies a program."""
     checksum = 0
     for source in sources:
         checksum = zlib.crc32(source.text, zlib.crc32(source.file.encode(), checksum))
     sums = f"{checksum:08x} {zlib.crc32(body):08x}"
-    return f"# {MAGIC_NUMBER.hex()} {sums} {' '.join(modules)}\n".encode()
+    return f"# {magic} {sums} {' '.join(modules)}\n".encode()
 
 
 # Many runs of one process install it.
 @lru_cache(maxsize=4)
 def _built(interpreter: str) -> bytes:
-    return interpreter_line(interpreter) + _ABOUT + _without_interpreter()
+    return _first_line(interpreter) + _ABOUT + _without_interpreter()
 
 
 @lru_cache(maxsize=1)
@@ -132,10 +175,12 @@ def _without_interpreter() -> bytes:
             archive.writestr(ZipInfo(name, _TIME), entries[name])
     body = content.getvalue()
     modules = sorted(found)
-    return _tag(modules, [found[module] for module in modules], body) + body
+    sources = [found[module] for module in modules]
+    return _tag(MAGIC_NUMBER.hex(), modules, sources, body) + body
 
 
 # --- the modules
+
 
 def _found_modules() -> dict[str, _Source]:
     """Return the modules that the entry imports, directly or not, with the packages around them."""
@@ -158,10 +203,10 @@ def _source(module: str) -> _Source:
     """Return a module of the running installation; raise OSError without a file of this name."""
     path = module.replace(".", "/")
     package = sys.modules[module.partition(".")[0]]
-    loader = cast("ResourceLoader", package.__spec__.loader)
-    folder = os.path.dirname(os.path.dirname(package.__file__ or ""))
+    loader = cast("ResourceLoader", getattr(package.__spec__, "loader", None))
+    folder = (package.__file__ or "").rpartition("/")[0].rpartition("/")[0]
     # In the single file the folder of a package has bytecode only, and the one above the sources.
-    for root in (folder, os.path.dirname(folder)):
+    for root in (folder, folder.rpartition("/")[0]):
         for file in (f"{path}/__init__.py", f"{path}.py"):
             try:
                 return _Source(file, loader.get_data(f"{root}/{file}"))
@@ -195,19 +240,19 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        is_for_annotations = (
-            isinstance(node, ast.If)
-            and isinstance(node.test, ast.Name)
-            and node.test.id == "TYPE_CHECKING"
-        )
-        waiting += node.orelse if is_for_annotations else ast.iter_child_nodes(node)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _compiled(source: _Source) -> bytes:
     """Return the bytecode file of a module; the same text gives the same bytes."""
     import marshal
 
-    code = compile(source.text, f"{PROGRAM_PATH}/{source.file}", "exec", dont_inherit=True)
+    # Without docstrings, which nothing reads there.
+    name = f"{PROGRAM_PATH}/{source.file}"
+    code = compile(source.text, name, "exec", dont_inherit=True, optimize=2)
     # marshal notes which objects have several references. A second reference to each makes that
     # the same whatever this process has in memory.
     held = [*_held(code)]

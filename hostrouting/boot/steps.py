@@ -24,6 +24,7 @@ from hostrouting.boot.layout import (
     GATE_UNITS,
     GATING_PATH,
     INTENT_PATH,
+    PROGRAM_PATH,
     READY_UNIT,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
@@ -40,6 +41,7 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
+from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import FileState, change_of, state_of
 from hostrouting.config import OWN_UNITS, OverlapMode
 from hostrouting.exceptions import InvalidConfigError
@@ -49,7 +51,7 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
 
 #: Why a file is not installed, and the next step. A mask is a decision, and removing it here would
 #: undo that silently.
@@ -74,7 +76,7 @@ class Step(NamedTuple):
 
 @attrs.frozen(eq=False, repr=False)
 class Steps:
-    """Compares a `FileStore` with the wanted files; changes nothing itself.
+    """Compares the files of a host with the wanted ones; changes nothing itself.
 
     A machine may lose its power between any two steps, and must boot all the same. So new scripts
     are written before the units that run them, units before the link that exchanges all scripts at
@@ -84,9 +86,13 @@ class Steps:
     nothing repairs the rest, then come the gates, and then the links by which units start.
     """
 
-    _files: FileStore
+    _host: Host
     _disk: Survey
     _gates: Sequence[str]
+
+    @property
+    def _files(self) -> FileStore:
+        return self._host.files
 
     def between(self, parts: Sequence[Part]) -> list[Step]:
         """Return the steps that install the units and the intent, and remove the departures."""
@@ -104,7 +110,7 @@ class Steps:
         intent = self._intent(parts, present)
         files = [file for unit in units for file in unit.files]
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
-        wanted = scripts | self._gating(units, present) | intent
+        wanted = scripts | self._gating(units, present) | self._program() | intent
         written, switched, discarded = self._exchange(wanted, present)
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
@@ -112,7 +118,7 @@ class Steps:
         if not intent and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
         steps += [*strict, *written]
-        for path in (*intent, GATING_PATH):
+        for path in (*intent, GATING_PATH, PROGRAM_PATH):
             steps += self._put(BootFile(path, b""))
         for unit in units:
             steps += self._install(unit, is_optional=not unit.is_gating)
@@ -191,6 +197,12 @@ class Steps:
         entries |= {listed.get(name, name.removesuffix(".service")) for name in others}
         file = gating_list(entries)
         return {file.path: file.content}
+
+    def _program(self) -> dict[str, bytes]:
+        """Return the program that the scripts run, by its path."""
+        # That of the scripts in force, even if its link was lost or replaced.
+        installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
+        return {PROGRAM_PATH: wanted_program(self._host, installed)}
 
     def _exchange(
         self, wanted: dict[str, bytes], present: set[str]
@@ -289,6 +301,7 @@ class Steps:
             *reversed(ready_unit().paths),
             GATING_PATH,
             *(path for departure in departures for path in departure.paths),
+            PROGRAM_PATH,
         ]
         return [*self._remove(paths), *self._discard_folders()]
 

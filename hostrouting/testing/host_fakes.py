@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: Those that a boot needs.
-_PROGRAMS = ("bash", "ip", "flock", "nsenter", "setpriv", "nft")
+_PROGRAMS = ("bash", "ip", "flock", "nsenter", "setpriv", "python3", "nft")
 
 
 class MemoryMetadata(Faulty):
