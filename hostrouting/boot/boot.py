@@ -45,6 +45,7 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
+from hostrouting.boot.program import try_program
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Step, Steps
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS, HostRoutingConfig
@@ -210,6 +211,8 @@ class Boot:
                 mark_bound(ctx, self._services, self._gates)
             refused = unmarked(ctx, self._services, self._gates) if units and steps else []
             self._take(steps, files or self.recorded(ctx))
+            if any(PROGRAM_PATH in {change.subject for change in step.changes} for step in steps):
+                self._try_program(ctx)
             changed = bool(steps) or self._must_reload(ctx, units)
             if changed:
                 self._reload(ctx)
@@ -228,6 +231,11 @@ class Boot:
                     changed = True
                     self._stop(ctx, state.name)
             return changed
+
+    def _try_program(self, ctx: Context) -> None:
+        """Log a warning if a gate could not run the program that was just installed."""
+        if finding := try_program(ctx, self._host):
+            self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 
     def findings(self, ctx: Context) -> Iterator[NodeFinding]:
         """Yield a finding for each gate that is open, faulty, masked or missing; needs no root."""

@@ -37,6 +37,7 @@ from hostrouting.boot.layout import (
     drop_in_of,
     links_of,
 )
+from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import state_of
 from hostrouting.config import OWN_UNITS
 from hostrouting.host.units import MASK
@@ -44,7 +45,7 @@ from hostrouting.host.units import MASK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
 
 #: The link that leads to the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
@@ -116,6 +117,13 @@ def contents_in_force(files: FileStore) -> dict[str, bytes]:
     """Return the contents of the generation in force by path, {} without a generation."""
     linked = (path for path in LINKED_PATHS if files.read_link(path) == link_of(path))
     return {path: content for path in linked if (content := files.read(path)) is not None}
+
+
+def program_file(host: Host) -> BootFile:
+    """Return the program that the scripts run: the installed one if it is as it should be."""
+    # That of the scripts in force, even if its link was lost or replaced.
+    installed = host.files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
+    return BootFile(PROGRAM_PATH, wanted_program(host, installed))
 
 
 def generation_folders(files: FileStore) -> list[str]:

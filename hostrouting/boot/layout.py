@@ -101,6 +101,11 @@ class BootFile(NamedTuple):
         return 0o755 if self.path.endswith(".sh") else 0o644
 
     @property
+    def is_text(self) -> bool:
+        """False for the program, which no output shows."""
+        return self.path != PROGRAM_PATH
+
+    @property
     def state(self) -> tuple[bytes, int]:
         """The content and the mode: the state of the path if the file is right."""
         return self.content, self.mode

@@ -24,6 +24,7 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import PROGRAM_PATH, is_program
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from hostrouting.host import Host
+    from phases import Context
 
 #: The interpreter, if that of the apply is of no use for a boot.
 USUAL_INTERPRETER: Final = "/usr/bin/python3"
@@ -87,6 +89,42 @@ def interpreter_for(host: Host) -> str:
     # Of a virtual environment the interpreter that it was made with: the environment may go.
     own = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     return own if host.is_live and is_usable(host, own) else USUAL_INTERPRETER
+
+
+def interpreter_at_boot(host: Host) -> str:
+    """Return the interpreter with which the scripts of a host run, or would run, the program."""
+    named = interpreter_of(host.files.read(PROGRAM_PATH, limit=_LONGEST_LINE))
+    if not named:
+        return interpreter_for(host)
+    # As in common.sh.
+    return named if is_program(host.files, named) else USUAL_INTERPRETER
+
+
+def interpreter_finding(host: Host) -> NodeFinding | None:
+    """Return a finding if the scripts of a host have no interpreter that root may run."""
+    interpreter = interpreter_at_boot(host)
+    if not is_program(host.files, interpreter):
+        return no_program(f"the {'node' if host.is_live else 'image'} has no {interpreter}")
+    if exposed := host.files.exposed(interpreter):
+        return no_program(f"others than root can change {interpreter}: {exposed}")
+    return None
+
+
+def no_program(reason: str) -> NodeFinding:
+    """Return the finding that a boot cannot run the program."""
+    consequence = "so a boot can prove only what is plain, and holds other nodes under STRICT"
+    step = f"install Python 3.10 or newer as {USUAL_INTERPRETER}, and apply the config again"
+    return NodeFinding("no-program", "python3", f"{reason}, {consequence}", "warning", step)
+
+
+def try_program(ctx: Context, host: Host) -> NodeFinding | None:
+    """Run the installed program as a gate would; return a finding if it does not answer."""
+    if host.trial is None:
+        return None
+    interpreter = interpreter_at_boot(host)
+    argv = [interpreter, "-I", "-S", PROGRAM_PATH, "try", "apply"]
+    failure = host.trial.failure(ctx, argv)
+    return no_program(f"{' '.join(argv)} fails: {failure}") if failure else None
 
 
 def is_usable(host: Host, interpreter: str) -> bool:

@@ -18,6 +18,7 @@ from hostrouting.boot.generation import (
     contents_in_force,
     generation_folders,
     link_of,
+    program_file,
 )
 from hostrouting.boot.intent import UNCHANGED, Intent, Part, mode_of
 from hostrouting.boot.layout import (
@@ -41,7 +42,6 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
-from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import FileState, change_of, state_of
 from hostrouting.config import OWN_UNITS, OverlapMode
 from hostrouting.exceptions import InvalidConfigError
@@ -110,7 +110,8 @@ class Steps:
         intent = self._intent(parts, present)
         files = [file for unit in units for file in unit.files]
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
-        wanted = scripts | self._gating(units, present) | self._program() | intent
+        program = {PROGRAM_PATH: program_file(self._host).content}
+        wanted = scripts | self._gating(units, present) | program | intent
         written, switched, discarded = self._exchange(wanted, present)
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
@@ -197,12 +198,6 @@ class Steps:
         entries |= {listed.get(name, name.removesuffix(".service")) for name in others}
         file = gating_list(entries)
         return {file.path: file.content}
-
-    def _program(self) -> dict[str, bytes]:
-        """Return the program that the scripts run, by its path."""
-        # That of the scripts in force, even if its link was lost or replaced.
-        installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
-        return {PROGRAM_PATH: wanted_program(self._host, installed)}
 
     def _exchange(
         self, wanted: dict[str, bytes], present: set[str]

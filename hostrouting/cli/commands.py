@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
     from hostrouting.node.boot_files import RenderedFiles
     from hostrouting.node.capabilities import Run
@@ -105,13 +106,16 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
     """Yield the unified diff of each file that the changes write or remove."""
     from difflib import unified_diff
 
-    from hostrouting.boot.layout import GATE_LOCK
+    from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
     from hostrouting.node.boot_files import render_files
 
     wanted = {file.path: file.content for file in render_files(config, host=host).files}
     for path in dict.fromkeys(change.subject for change in changes):
         # It is empty, and only root can read it.
         if path == GATE_LOCK:
+            continue
+        if path == PROGRAM_PATH:
+            yield f"Binary files {path} and {path} differ"
             continue
         # Scripts are links, too; those that start a unit lack content.
         if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
@@ -336,14 +340,28 @@ def render(arguments: Namespace) -> int:
         written = _write_files(rendered, arguments.out)
         _answer(arguments, {"written": written}, written)
     else:
-        shown = [
-            {"path": file.path, "mode": f"{file.mode:04o}", "content": file.content.decode()}
-            for file in files
-        ]
         form = "==> {path} ({mode}) <==\n{content}\n" if name is None else "{content}"
-        texts = (form.format(**file).removesuffix("\n") for file in shown)
-        _answer(arguments, {"files": shown}, texts)
+        texts = (
+            form.format(path=file.path, mode=f"{file.mode:04o}", content=_text_of(file))
+            for file in files
+        )
+        shown = {"files": [_mapping_of(file) for file in files]}
+        _answer(arguments, shown, (text.removesuffix("\n") for text in texts))
     return FINE
+
+
+def _text_of(file: BootFile) -> str:
+    if file.is_text:
+        return file.content.decode()
+    return f"({len(file.content)} bytes; --out writes them)\n"
+
+
+def _mapping_of(file: BootFile) -> dict[str, object]:
+    """Return a file for JSON; the program has no text, but a size."""
+    shown = {"path": file.path, "mode": f"{file.mode:04o}"}
+    if file.is_text:
+        return {**shown, "content": file.content.decode()}
+    return {**shown, "content": None, "size": len(file.content)}
 
 
 def _write_files(rendered: RenderedFiles, folder: str) -> list[str]:

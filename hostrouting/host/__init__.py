@@ -32,6 +32,7 @@ from hostrouting.host.ports import (
     Listener,
     NetworkEvents,
     Nftables,
+    ProgramTrial,
     RouteBackend,
     RunLock,
     ServiceManager,
@@ -80,6 +81,7 @@ __all__ = [
     "NexthopEvent",
     "Nftables",
     "ObservedRoute",
+    "ProgramTrial",
     "Route",
     "RouteBackend",
     "RouteChange",
@@ -123,6 +125,8 @@ class Host:
     metadata: InstanceMetadata = absent("metadata")
     #: By default none: signals go nowhere.
     supervisor: Supervisor = NoSupervisor()
+    #: By default none: no program is tried.
+    trial: ProgramTrial | None = None
     is_live: bool = True
     #: The path of the command `hostrouting` for services; None for that of the installation in use.
     command: str | None = None
@@ -149,6 +153,7 @@ class Host:
             ebtables=late("packets.ebtables", "EbtablesCommand"),
             metadata=late("imds", "InstanceMetadataClient"),
             supervisor=supervisor_of(os.environ),
+            trial=late("trial", "GateTrial"),
         )
 
     @classmethod

@@ -546,6 +546,17 @@ class Supervisor(Protocol):
         """Signal that the process is about to end."""
 
 
+class ProgramTrial(Protocol):
+    """Runs programs as the gates of a machine do."""
+
+    def failure(self, ctx: Context, argv: Sequence[str]) -> str:
+        """Run a program, and return why it does not end with 10; empty if it does.
+
+        It has the environment of a unit, and no capability but CAP_NET_ADMIN. It may take ten
+        seconds.
+        """
+
+
 class RunLock(Protocol):
     """One run at a time. The kernel releases the lock when the holder's process ends.
 

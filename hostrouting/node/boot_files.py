@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
+from hostrouting.boot.generation import program_file
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
     gate_drop_in,
@@ -17,8 +18,10 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
+from hostrouting.boot.program import interpreter_finding
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import HostRoutingError
+from hostrouting.host import Host
 from hostrouting.node.capabilities import PROBE_UNIT, probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.boot import BootFile, BootUnit, Departure
-    from hostrouting.host import Host
 
 #: The programs that the units of the pair run, each with its package.
 _PACKAGES = {
@@ -82,7 +84,8 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         is_required = config.probe_snat.required
         consequence = _SHUT if is_required else "IPv6 load-balancer probes would not reach pods"
         needed["nft"] = "nftables", consequence, "error" if is_required else "warning"
-    return [
+    interpreter = interpreter_finding(host) if _needs_pair(config) else None
+    lacking = [
         NodeFinding(
             "no-program",
             name,
@@ -93,6 +96,7 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         for name, (package, consequence, severity) in needed.items()
         if not program_path(host.files, name)
     ]
+    return lacking if interpreter is None else [*lacking, interpreter]
 
 
 class RenderedFiles(NamedTuple):
@@ -132,6 +136,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     files = (
         intent,
         gating_list([gating_entry(unit) for unit in units if unit.is_gating]),
+        program_file(Host.given_or_live(host)),
         *(file for unit in units for file in unit.files),
         *(gate_drop_in(gate, mode) for gate in config.gates),
     )

@@ -102,6 +102,7 @@ def test_the_last_unit_takes_everything_along(host: FakeHost, ctx: Context) -> N
         "- /etc/aks-flex-node/hostrouting.lock",
         "- /etc/aks-flex-node/hostrouting.units",
         "- /etc/aks-flex-node/check-route-overlap.sh",
+        "- /etc/aks-flex-node/hostrouting.zip",
     ]
     assert install(host, departure_of(CHECK))
     assert host.files.tree.snapshot() == before

@@ -11,6 +11,7 @@ from support.filled import asset
 
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.generation import generation_folders
+from hostrouting.boot.program import program_for
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 
@@ -25,6 +26,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     unit = stand_in(STATIC)
     assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
     drop_in = asset("boot/10-hostrouting.conf").replace("@MODE@", "WARN")
+    program = program_for(None, "/usr/bin/python3")
     assert seen(host.files.tree) == before | {
         **{file.path: file.content.decode() for file in unit.files},
         READY: asset("boot/hostrouting-ready.service"),
@@ -35,6 +37,7 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
         **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
         "/etc/aks-flex-node/hostrouting.lock": "",
         "/etc/aks-flex-node/hostrouting.units": "static-routes\nend\n",
+        "/etc/aks-flex-node/hostrouting.zip": program.decode(errors="replace"),
         f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
         f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
         DROP_IN: drop_in,
@@ -108,8 +111,10 @@ def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> Non
     else:
         host.files.link(link, "hostrouting-00000000")
     changes = [change.subject for change in boot(host).plan_install(ctx, stand_in(STATIC))]
-    units = ["/etc/aks-flex-node/hostrouting.units"] if lost != "script" else []
-    assert changes == ["/etc/aks-flex-node/static-routes.sh", *units]
+    others = [f"/etc/aks-flex-node/hostrouting.{name}" for name in ("units", "zip")]
+    if lost == "script":
+        others = []
+    assert changes == ["/etc/aks-flex-node/static-routes.sh", *others]
     assert install(host, STATIC)
     assert (
         host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content

@@ -18,7 +18,7 @@ from support.needs import needs
 SCRIPT = """
 folder=$1 trouble=$2 said=$3; shift 3
 cp -a "$folder" "$said.copy"
-mount -t tmpfs -o size=256k,mode=755 none "$folder"
+mount -t tmpfs -o size=6m,mode=755 none "$folder"
 cp -a "$said.copy/." "$folder/"
 before=$(cd "$folder" && find . ! -type d | sort)
 case $trouble in

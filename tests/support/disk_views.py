@@ -15,6 +15,6 @@ def seen(tree: MemoryTree) -> dict[str, str]:
         if path != GENERATION_LINK and not path.startswith(folders or "\0")
     }
     return {
-        path: (tree.read(path) or b"").decode() if path in LINKED_PATHS else text
+        path: (tree.read(path) or b"").decode(errors="replace") if path in LINKED_PATHS else text
         for path, text in shown.items()
     }
