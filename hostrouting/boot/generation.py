@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -40,6 +41,7 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import state_of
 from hostrouting.config import OWN_UNITS
+from hostrouting.exceptions import HostFileError
 from hostrouting.host.units import MASK
 
 if TYPE_CHECKING:
@@ -121,8 +123,11 @@ def contents_in_force(files: FileStore) -> dict[str, bytes]:
 
 def program_file(host: Host) -> BootFile:
     """Return the program that the scripts run: the installed one if it is as it should be."""
-    # That of the scripts in force, even if its link was lost or replaced.
-    installed = host.files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
+    installed = None
+    # `render` needs no root.
+    with suppress(HostFileError):
+        # That of the scripts in force, even if its link was lost or replaced.
+        installed = host.files.read(f"{SCRIPT_DIRECTORY}/{link_of(PROGRAM_PATH)}")
     return BootFile(PROGRAM_PATH, wanted_program(host, installed))
 
 

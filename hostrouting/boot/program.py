@@ -20,12 +20,14 @@ from __future__ import annotations
 import os
 import sys
 import zlib
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import PROGRAM_PATH, is_program
+from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     import ast
@@ -93,7 +95,10 @@ def interpreter_for(host: Host) -> str:
 
 def interpreter_at_boot(host: Host) -> str:
     """Return the interpreter with which the scripts of a host run, or would run, the program."""
-    named = interpreter_of(host.files.read(PROGRAM_PATH, limit=_LONGEST_LINE))
+    named = ""
+    # A plan without root goes on.
+    with suppress(HostFileError):
+        named = interpreter_of(host.files.read(PROGRAM_PATH, limit=_LONGEST_LINE))
     if not named:
         return interpreter_for(host)
     # As in common.sh.

@@ -563,10 +563,10 @@ def test_a_plan_and_a_check_without_root_go_on(
 ) -> None:
     """Where a folder may not be read, they have the routes and the reason; a plan has status 3."""
 
-    def look(usual: Callable[..., object], path: str, *words: object) -> object:
+    def look(usual: Callable[..., object], path: str, **options: object) -> object:
         if closed in path:
             raise HostFileError(f"cannot look for {path}: Permission denied")
-        return usual(path, *words)
+        return usual(path, **options)
 
     for name in "exists", "exposed", "mode", "names", "read", "read_link":
         monkeypatch.setattr(host.files, name, partial(look, getattr(host.files, name)))

@@ -91,7 +91,7 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
 
 #: The files of a generation; the last two are scripts.
 GENERATION = [
-    *("/etc/aks-flex-node/hostrouting.json", "/etc/aks-flex-node/hostrouting.units"),
+    *(f"/etc/aks-flex-node/hostrouting.{ending}" for ending in ("json", "units", "zip")),
     *(SCRIPT, "/etc/aks-flex-node/check-route-overlap.sh"),
 ]
 READY = "/etc/systemd/system/hostrouting-ready.service"

@@ -411,7 +411,8 @@ def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
 def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) -> None:
     """The files of a config that leaves the device open are those of this node."""
     config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
-    files = {file.path: file.content.decode() for file in render_files(config, host=crowded).files}
+    rendered = render_files(config, host=crowded).files
+    files = {file.path: file.content.decode() for file in rendered if file.is_text}
     assert 'iifname "eth0"' in files["/etc/aks-flex-node/probe-snat.nft"]
     with pytest.raises(InvalidConfigError, match=r"hostRouting\.probeSnat\.dev"):
         render_files(config)

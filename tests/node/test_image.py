@@ -45,7 +45,7 @@ WRITTEN = (
 def image(tmp_path: Path) -> Path:
     """An image that has all programs, and the unit of the gate."""
     image = tmp_path / "image"
-    for path in PROGRAMS.values():
+    for path in (*PROGRAMS.values(), "usr/bin/python3"):
         program = image / path
         program.parent.mkdir(parents=True, exist_ok=True)
         program.touch(mode=0o755)

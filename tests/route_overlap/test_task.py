@@ -12,7 +12,7 @@ from support.kernel import connect
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig, RouteOverlapError
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import GATING_PATH
+from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.route_overlap.task import unready_units
@@ -258,8 +258,8 @@ def test_undo_leaves_nothing(host: FakeHost) -> None:
 def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
     """Intent, script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
-    assert task.plan(Context())[:4] == [
-        Change("+", path) for path in (INTENT_PATH, GATING_PATH, SCRIPT, UNIT)
+    assert task.plan(Context())[:5] == [
+        Change("+", path) for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, SCRIPT, UNIT)
     ]
     assert host.files.tree.snapshot() == {}
     task.do(Context())

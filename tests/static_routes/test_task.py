@@ -9,7 +9,7 @@ from support.static_route_worlds import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute
 from hostrouting.boot import INTENT_PATH, units_in
-from hostrouting.boot.layout import GATING_PATH
+from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
@@ -112,8 +112,8 @@ class TestPlan:
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
-        assert changes[4:8] == [
-            f"+ {path}" for path in (INTENT_PATH, GATING_PATH, SCRIPT_PATH, UNIT_PATH)
+        assert changes[4:9] == [
+            f"+ {path}" for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, SCRIPT_PATH, UNIT_PATH)
         ]
         assert state(host) == before
 

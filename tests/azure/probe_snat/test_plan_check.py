@@ -32,7 +32,7 @@ from hostrouting.azure.probe_snat.ruleset import (
 )
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import GATING_PATH
+from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -44,9 +44,10 @@ class TestPlan:
         """The table, then the files and links; nothing is changed."""
         before = state(host)
         changes = planned(host, ctx)
-        assert changes[:5] == [
+        files = (INTENT_PATH, GATING_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
+        assert changes[:6] == [
             f"+ {TABLE}",
-            *(f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)),
+            *(f"+ {path}" for path in files),
         ]
         assert state(host) == before
 

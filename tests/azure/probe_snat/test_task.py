@@ -39,7 +39,7 @@ from hostrouting import BackendError, ConfigureProbeSNAT, Host, ToolNotFoundErro
 from hostrouting.azure.probe_snat import boot_unit
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, render
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import GATING_PATH
+from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
@@ -268,8 +268,9 @@ class TestDo:
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         changes = [str(change) for change in task.plan(ctx)]
-        assert changes[:4] == [
-            f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)
+        assert changes[:5] == [
+            f"+ {path}"
+            for path in (INTENT_PATH, GATING_PATH, PROGRAM_PATH, RULESET_PATH, UNIT_PATH)
         ]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
