@@ -4,7 +4,9 @@
     BootUnit        a oneshot with all its files; a Departure is a unit to remove
     BootTemplate    the assets of a capability, from which it renders its BootUnit
     intent          the config in force, as a file
-    generation      all scripts and the intent, which are exchanged at once; a survey of the disk
+    generation      all scripts, the program and the intent, which are exchanged at once; a survey
+                    of the disk
+    program         the program that the scripts run where routing is not plain, as one zip file
     steps           from the disk as it is to the disk as it should be
     gates           unsuitable, open, held and failed gates
     deployment      the live changes and boot files of one run, committed or undone together
@@ -29,44 +31,50 @@ were about to start and require the gate: they start after it.
 No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """
 
-from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.deployment import SECONDS_TO_UNDO, WAITING, Deployment, Waiting, deploying
-from hostrouting.boot.gates import held_gates, held_since, is_refused_now
-from hostrouting.boot.intent import (
-    NOT_INSTALLED,
-    Intent,
-    Part,
-    config_over,
-    exits_evidence,
-    exits_under,
-    installed_checksum,
-    installed_over,
-    read_intent,
-    require_intent,
-)
-from hostrouting.boot.keeper import WATCH_TASK, ConfigInForce, Keeper, SiblingKeeper
-from hostrouting.boot.layout import (
-    BOOT_FOLDERS,
-    DROP_IN_NAME,
-    INTENT_PATH,
-    NETWORKD_FOLDER,
-    RUNTIME_DIRECTORY,
-    SCRIPT_DIRECTORY,
-    UNIT_DIRECTORY,
-    WAIT_SECONDS,
-    WAITED,
-    WATCH_UNITS,
-    BootFile,
-    BootTemplate,
-    BootUnit,
-    Departure,
-    is_program,
-    program_path,
-    read_asset,
-    units_in,
-)
-from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NamedTask, NodeTask, PairTask, SectionTask
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hostrouting.boot.boot import RELOAD, Boot
+    from hostrouting.boot.deployment import SECONDS_TO_UNDO, WAITING, Deployment, Waiting, deploying
+    from hostrouting.boot.gates import held_gates, held_since, is_refused_now
+    from hostrouting.boot.intent import (
+        NOT_INSTALLED,
+        Intent,
+        Part,
+        config_over,
+        exits_evidence,
+        exits_under,
+        installed_checksum,
+        installed_over,
+        read_intent,
+        require_intent,
+    )
+    from hostrouting.boot.keeper import WATCH_TASK, ConfigInForce, Keeper, SiblingKeeper
+    from hostrouting.boot.layout import (
+        BOOT_FOLDERS,
+        DROP_IN_NAME,
+        INTENT_PATH,
+        NETWORKD_FOLDER,
+        RUNTIME_DIRECTORY,
+        SCRIPT_DIRECTORY,
+        UNIT_DIRECTORY,
+        WAIT_SECONDS,
+        WAITED,
+        WATCH_UNITS,
+        BootFile,
+        BootTemplate,
+        BootUnit,
+        Departure,
+        is_program,
+        program_path,
+        read_asset,
+        units_in,
+    )
+    from hostrouting.boot.recorded import RecordedFiles
+    from hostrouting.boot.task import NamedTask, NodeTask, PairTask, SectionTask
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -117,3 +125,53 @@ __all__ = [
     "require_intent",
     "units_in",
 ]
+
+#: The names by their modules, which are imported late: the program of a boot needs few of them.
+_HOMES = {
+    "boot": ("Boot", "RELOAD"),
+    "deployment": ("Deployment", "SECONDS_TO_UNDO", "WAITING", "Waiting", "deploying"),
+    "gates": ("held_gates", "held_since", "is_refused_now"),
+    "intent": (
+        "Intent",
+        "NOT_INSTALLED",
+        "Part",
+        "config_over",
+        "exits_evidence",
+        "exits_under",
+        "installed_checksum",
+        "installed_over",
+        "read_intent",
+        "require_intent",
+    ),
+    "keeper": ("ConfigInForce", "Keeper", "SiblingKeeper", "WATCH_TASK"),
+    "layout": (
+        "BOOT_FOLDERS",
+        "BootFile",
+        "BootTemplate",
+        "BootUnit",
+        "DROP_IN_NAME",
+        "Departure",
+        "INTENT_PATH",
+        "NETWORKD_FOLDER",
+        "RUNTIME_DIRECTORY",
+        "SCRIPT_DIRECTORY",
+        "UNIT_DIRECTORY",
+        "WAITED",
+        "WAIT_SECONDS",
+        "WATCH_UNITS",
+        "is_program",
+        "program_path",
+        "read_asset",
+        "units_in",
+    ),
+    "recorded": ("RecordedFiles",),
+    "task": ("NamedTask", "NodeTask", "PairTask", "SectionTask"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name on first use."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ import os
 import sys
 import zlib
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -31,7 +31,7 @@ from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from importlib.abc import ResourceLoader
     from types import CodeType
 
@@ -272,7 +272,29 @@ def _imports(module: str, source: _Source) -> Iterator[str]:
             around = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*around, *filter(None, [node.module])])
             yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            homes = _homes(base)
+            for alias in node.names:
+                yield homes.get(alias.name, f"{base}.{alias.name}")
+
+
+@cache
+def _homes(package: str) -> Mapping[str, str]:
+    """Return the modules of the names that a package imports on first use.
+
+    It has an import of each for type checkers.
+    """
+    import ast
+
+    if package.partition(".")[0] != "hostrouting":
+        return {}
+    nodes = ast.parse(_source(package).text).body
+    blocks = [node for node in nodes if isinstance(node, ast.If) and _is_for_types(node)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def _is_for_types(node: ast.If) -> bool:
+    return getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -283,7 +305,7 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and _is_for_types(node):
             waiting += node.orelse
         else:
             waiting += ast.iter_child_nodes(node)

@@ -22,7 +22,7 @@ from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute, default_routes
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.lasting import evidence
-from hostrouting.route_overlap.task import announced_fabric
+from hostrouting.route_overlap.look import announced_fabric
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -14,7 +14,7 @@ from hostrouting.fib import UnknownDecisionError
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.check import NodeReport
 from hostrouting.route_overlap import OverlapReport
-from hostrouting.route_overlap.task import announced_fabric, prove_now
+from hostrouting.route_overlap.look import announced_fabric, prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
 from phases import Context

@@ -23,8 +23,12 @@ from hostrouting.boot import WAIT_SECONDS, RecordedFiles, require_intent
 from hostrouting.config import OverlapMode
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
+from hostrouting.host.files.lock import FileLock
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.offline import late
+from hostrouting.route_overlap.look import leave_marker, look_once
 from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED
-from hostrouting.route_overlap.task import leave_marker, look_once
 from phases import Context
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ def main() -> NoReturn:
     words = sys.argv[1:]
     is_journal = bool(os.environ.get("JOURNAL_STREAM"))
     try:
-        host = Host.live()
+        host = this_node()
         verdict = answer(words, host)
         lines = told(verdict, host, is_journal=is_journal)
         stream = sys.stdout if is_journal or verdict.priority > WARNING else sys.stderr
@@ -83,6 +87,17 @@ def main() -> NoReturn:
         os.write(2, f"the program cannot answer '{' '.join(words)}': {reason}\n".encode())
     gc.freeze()
     sys.exit(status)
+
+
+def this_node() -> Host:
+    """Return this machine, with the ports that the verbs need: Host.live() takes 5 ms more."""
+    return Host(
+        routes=NetlinkBackend(),
+        files=RootedFiles(),
+        lock=FileLock(),
+        # For units of `after` only. The module comes along, because Host.live() imports it.
+        services=late("systemd.systemctl", "Systemctl"),
+    )
 
 
 def answer(words: Sequence[str], host: Host) -> Verdict:

@@ -12,16 +12,22 @@ lasting    IPv6: the routes that decide, and those that end with an advertisemen
 suggest    the fewest routes that resolve the findings
 report     OverlapReport: the result of a proof, as value, JSON and text
 explain    the route and the device that decide each part of a range
-task       CheckRouteOverlap: install the check, prove the routing, write the marker
+look       one proof of a node with all that counts, the wait for what may heal, the marker
+task       CheckRouteOverlap: install the check, look, report
 script     the same proof at every boot, in bash with ip
 """
 
 from __future__ import annotations
 
-from hostrouting.route_overlap.proof import prove_egress, silent_routers
-from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
-from hostrouting.route_overlap.script import render_script
-from hostrouting.route_overlap.task import CheckRouteOverlap, check_now
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hostrouting.route_overlap.look import check_now
+    from hostrouting.route_overlap.proof import prove_egress, silent_routers
+    from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
+    from hostrouting.route_overlap.script import render_script
+    from hostrouting.route_overlap.task import CheckRouteOverlap
 
 __all__ = [
     "CheckRouteOverlap",
@@ -34,3 +40,20 @@ __all__ = [
     "render_script",
     "silent_routers",
 ]
+
+#: The names by their modules, which are imported late: the program of a boot needs no task.
+_HOMES = {
+    "look": ("check_now",),
+    "proof": ("prove_egress", "silent_routers"),
+    "report": ("CidrReport", "Finding", "OverlapReport", "SuggestedRoute"),
+    "script": ("render_script",),
+    "task": ("CheckRouteOverlap",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name on first use."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

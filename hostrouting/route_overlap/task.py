@@ -7,58 +7,34 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from functools import partial
-from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.base.commands import printable
-from hostrouting.base.findings import UNPROVEN, NodeFinding, Severity
+from hostrouting.base.findings import UNPROVEN
 from hostrouting.boot import (
     RUNTIME_DIRECTORY,
-    WAIT_SECONDS,
     WAITED,
     WAITING,
     PairTask,
     RecordedFiles,
     deploying,
-    exits_under,
     installed_over,
 )
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
+from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.rules import expected_cidr
-from hostrouting.exceptions import HostFileError, HostRoutingError, RouteOverlapError
-from hostrouting.net.addresses import FAMILY_NAMES, Prefix, outside
-from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
-from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.report import OverlapReport, described
-from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK, MARKERS, boot_part
-from phases import Change, Context, DeadlineExceededError
+from hostrouting.exceptions import RouteOverlapError
+from hostrouting.net.addresses import Prefix, outside
+from hostrouting.route_overlap.look import check_now, lasting_kinds, leave_marker
+from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKERS, boot_part
+from phases import Change, Context
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hostrouting.boot import Waiting
-    from hostrouting.host import Host
-    from hostrouting.host.ports import Routing
-    from hostrouting.net.exits import Exits
-    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.route_overlap.report import OverlapReport
 
 _logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_LOOKS: Final = 0.5
-#: A daemon writes the pool in less.
-_SECONDS_TO_WRITE = 0.1
-_SECONDS_TO_LOOK = 5
-#: The kinds of findings that a lease, a driver or a carrier resolves.
-_TRANSIENT = frozenset({"no-route", "dead-end"})
-#: The states in which a unit of `after` is not waited for.
-_SPARED = frozenset({"not-found", "masked", "skipped"})
-#: When a unit ended last, and when its conditions were tested; 0 if never in this boot.
-_ENDED, _TESTED = "InactiveEnterTimestampMonotonic", "ConditionTimestampMonotonic"
-#: The same time, unless another state followed.
-_CHANGED = "StateChangeTimestampMonotonic"
 #: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
 _MOST_LINES = 100
 
@@ -134,7 +110,7 @@ class CheckRouteOverlap(PairTask):
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
         elif self._config.route_overlap.mode is OverlapMode.STRICT:
-            raise RouteOverlapError(report, retryable=not _lasting(report))
+            raise RouteOverlapError(report, retryable=not lasting_kinds(report))
         else:
             log_findings(report, self._logger, task=self.name)
 
@@ -187,179 +163,6 @@ def log_findings(
         logger.log(level, "%s", report.advice, extra={**note, "advice": True})
 
 
-def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
-    """Write the marker of a report, and remove its opposite."""
-    lines = [report.verdict] if report.ok else [*report.lines(), *report.refusals]
-    content = "".join(f"{printable(line)}\n" for line in lines).encode()
-    marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
-    # Write first: a run that is killed in between leaves both, of which MARKER_DETECTED counts.
-    try:
-        files.write(marker, content, mode=0o644)
-    finally:
-        # Even on a full disk: a missing marker is better than a wrong one.
-        files.remove(opposite)
-
-
-class Look(NamedTuple):
-    """A proof, and the reason to wait and prove again: empty if that does not help."""
-
-    report: OverlapReport
-    reason: str
-
-
-def check_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
-) -> OverlapReport:
-    """Prove the expected CIDRs; wait and prove again while that may help, up to `seconds`.
-
-    An awaited fabric fails it, too. A missing default route is an answer, so neither the end of the
-    time nor that of `ctx` is an error; a cancelled context raises.
-    """
-    waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
-    is_logged = False
-    while True:
-        report, reason = look_once(ctx, config, host, waiting=waiting)
-        if not reason or waiting.remaining() == 0:
-            return report
-        if not is_logged:
-            seconds = ceil(waiting.remaining() or 0)
-            _logger.warning("waiting up to %.0f s: %s", seconds, reason, extra={"waits": True})
-            is_logged = True
-        with suppress(DeadlineExceededError):
-            waiting.sleep(SECONDS_BETWEEN_LOOKS)
-
-
-def look_once(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, waiting: Context | None = None
-) -> Look:
-    """Prove the expected CIDRs once; pause for half-written files as long as `waiting` lasts."""
-    section = config.route_overlap
-    fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
-    # Before the proof: a unit may connect meanwhile.
-    late = unready_units(ctx, config, host)
-    report = prove_now(config, fabric, host, late)
-    return Look(report, _reason_to_wait(report, fabric, host))
-
-
-def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
-    """Return the finding, or its cause, that may go by itself; else an empty text."""
-    for note in report.notes:
-        if note.kind == "late-unit":
-            return note.text
-    if report.ok:
-        if fabric.awaited and _has_infiniband(host):
-            return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
-        return ""
-    for family in report.without_exit:
-        if family in report.lacks_default:
-            return f"table main has no {FAMILY_NAMES[family]} default route"
-    kinds = _lasting(report)
-    if report.absent_devs and kinds <= {"overlap"}:
-        return f"there is no network device {described(report.absent_devs[0])}"
-    return "" if kinds else report.lines()[0]
-
-
-def unready_units(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return a finding for each unit of `after` that is not up, and has not ended with success."""
-    is_strict = config.route_overlap.mode is OverlapMode.STRICT
-    severity: Severity = "error" if is_strict else "warning"
-    notes = []
-    # As in the script: systemd may not answer. That is an answer, too.
-    ctx = ctx.child(timeout=_SECONDS_TO_LOOK).expiring()
-    for unit in config.after if config.route_overlap.cidrs else ():
-        step = f"see: systemctl status '{unit}'"
-        try:
-            word = _why_unready(ctx, unit, host)
-        except (HostRoutingError, DeadlineExceededError) as error:
-            word = f"unknown ({error})".partition("\n")[0]
-        if word in _SPARED:
-            reason = f"is {word}, so routing is proven without it"
-            notes.append(NodeFinding("spared-unit", unit, reason, "warning", step))
-        elif word:
-            reason = f"is {word}, neither active nor ended with success in this boot"
-            notes.append(NodeFinding("late-unit", unit, reason, severity, step))
-    return notes
-
-
-def _why_unready(ctx: Context, unit: str, host: Host) -> str:
-    """Return an empty text for a unit that is up or has ended with success, otherwise its state."""
-    # The state last: a unit that starts and fails meanwhile has ended by then.
-    times = host.services.settings(ctx, unit, _ENDED, _TESTED, _CHANGED, "ConditionResult")
-    state = host.services.state(ctx, unit)
-    is_down, is_failing = state.active_state == "inactive", state.result != "success"
-    has_ended = times[_ENDED] == times[_CHANGED] not in {"", "0"}
-    # One that has failed is inactive, too, if it is stopped before its restart, or after
-    # `systemctl reset-failed`.
-    if state.is_running or (is_down and not is_failing and has_ended):
-        return ""
-    is_untrue = times["ConditionResult"] == "no" and times[_TESTED] not in {"", "0"}
-    if is_down and (is_untrue or state.result == "exec-condition"):
-        return "skipped"
-    # A unit that is masked while it starts goes on.
-    if state.load_state in _SPARED and not state.active_state.endswith("activating"):
-        return state.load_state
-    return f"{state.active_state} ({state.result if is_failing else state.sub_state})"
-
-
-def _lasting(report: OverlapReport) -> frozenset[str]:
-    """Return the kinds of findings that do not go by themselves."""
-    return frozenset(finding.kind for _, finding in report.findings) - _TRANSIENT
-
-
-def prove_now(
-    config: HostRoutingConfig, fabric: Fabric, host: Host, late: Sequence[NodeFinding] = ()
-) -> OverlapReport:
-    """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units."""
-    report = prove_config(config, fabric, host.routes, late, exits_under(config, host.files))
-    severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
-    notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
-    learned: tuple[ObservedRoute, ...] = ()
-    if report.deciding:
-        # Imported late: most nodes expect no IPv6.
-        from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
-
-        learned = tuple(learned_by_kernel(host.files, report.deciding))
-        # Do not advise to keep a default route that must go.
-        kept = [route for route in learned if route.dev not in report.wrong_devs]
-        notes = [*vanishing(host.files, kept), *notes]
-    return attrs.evolve(report, learned=learned, notes=(*notes, *report.notes))
-
-
-def prove_config(
-    config: HostRoutingConfig,
-    fabric: Fabric,
-    routing: Routing,
-    late: Sequence[NodeFinding] = (),
-    pinned: Exits | None = None,
-) -> OverlapReport:
-    """Prove the expected CIDRs of a config, on a machine or a model."""
-    section = config.route_overlap
-    report = prove_egress(
-        routing,
-        list(section.cidrs),
-        allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
-        expected_devs=section.expected_devs or None,
-        fabric=fabric,
-        pinned=pinned,
-    ).under(config)
-    if report.suggested_routes:
-        # Imported late: a node without findings does not need it.
-        from hostrouting.route_overlap.suggest import is_whole
-
-        report = report.without_chosen(partial(is_whole, routing))
-    notes = [*late]
-    # Likely mistakes in the section.
-    for given in section.masked:
-        reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
-        notes.append(NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note"))
-    for pattern in section.allowed_devs:
-        if "*" in pattern and not pattern.strip("*?"):
-            advice = "name the devices that are meant"
-            reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
-            notes.append(NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning"))
-    return attrs.evolve(report, notes=(*notes, *report.notes))
-
-
 def left_unproven(
     earlier: HostRoutingConfig | None, config: HostRoutingConfig
 ) -> HostRoutingConfig | None:
@@ -380,24 +183,3 @@ def left_unproven(
         return None
     section = attrs.evolve(earlier.route_overlap, expected_cidrs=tuple(left), expected=())
     return attrs.evolve(config, route_overlap=section)
-
-
-def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
-    """Return the announced fabric."""
-    if setting != "auto":
-        networks = () if setting == "off" else tuple(setting)
-        return Fabric(networks=networks, source="routeOverlap.fabric")
-
-    def pause() -> None:
-        with suppress(DeadlineExceededError):
-            ctx.sleep(_SECONDS_TO_WRITE)
-
-    return read_fabric(host.files, pause=pause)
-
-
-def _has_infiniband(host: Host) -> bool:
-    """Return True if the node has InfiniBand hardware, or a device for IP over it."""
-    with suppress(HostFileError):
-        if host.files.names("/sys/class/infiniband"):
-            return True
-    return any(device.is_infiniband for device in host.routes.links())

@@ -21,13 +21,9 @@ from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute
 from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.look import announced_fabric, prove_config, unready_units
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
-from hostrouting.route_overlap.task import (
-    announced_fabric,
-    left_unproven,
-    prove_config,
-    unready_units,
-)
+from hostrouting.route_overlap.task import left_unproven
 from hostrouting.static_routes.account import RouteAccount
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from hostrouting.boot import Intent
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.offline import absent
-from hostrouting.route_overlap.task import announced_fabric, prove_now
+from hostrouting.route_overlap.look import announced_fabric, prove_now
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel

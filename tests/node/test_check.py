@@ -41,7 +41,7 @@ from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
 from hostrouting.node.fix import fixed, replaced
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
-from hostrouting.route_overlap.task import prove_config
+from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context, TaskFailedError, execute, plan, run, task

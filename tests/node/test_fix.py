@@ -27,7 +27,7 @@ from hostrouting.base.commands import FIX
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route, default_routes
 from hostrouting.node.fix import fixed
-from hostrouting.route_overlap.task import announced_fabric, prove_config
+from hostrouting.route_overlap.look import announced_fabric, prove_config
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import run

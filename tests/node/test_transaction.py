@@ -37,7 +37,7 @@ from hostrouting.fib import Fib
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange, Rule
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.task import prove_now
+from hostrouting.route_overlap.look import prove_now
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, route

@@ -22,7 +22,7 @@ from hostrouting.host import IPV4, IPV6, ObservedRoute, Route, RouteChange
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
-from hostrouting.route_overlap.task import prove_now
+from hostrouting.route_overlap.look import prove_now
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange

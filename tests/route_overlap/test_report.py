@@ -9,7 +9,7 @@ from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfi
 from hostrouting.host import IPV4, ObservedRoute, Rule
 from hostrouting.route_overlap import CidrReport, OverlapReport, SuggestedRoute, prove_egress
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.task import prove_config
+from hostrouting.route_overlap.look import prove_config
 from hostrouting.testing import MemoryBackend
 
 

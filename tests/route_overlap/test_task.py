@@ -15,7 +15,7 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host import IPV4, ObservedRoute, UnitState
 from hostrouting.route_overlap.fabric import POOL
-from hostrouting.route_overlap.task import unready_units
+from hostrouting.route_overlap.look import unready_units
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import CancelledError, Change, Context, run, task
 from phases.testing import ManualClock
