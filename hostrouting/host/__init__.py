@@ -24,20 +24,6 @@ import attrs
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
-from hostrouting.host.ports import (
-    Ebtables,
-    FileStore,
-    InstanceMetadata,
-    LinkLayer,
-    Listener,
-    NetworkEvents,
-    Nftables,
-    ProgramTrial,
-    RouteBackend,
-    RunLock,
-    ServiceManager,
-    Supervisor,
-)
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
@@ -46,6 +32,20 @@ from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.host.ports import (
+        Ebtables,
+        FileStore,
+        InstanceMetadata,
+        LinkLayer,
+        Listener,
+        NetworkEvents,
+        Nftables,
+        ProgramTrial,
+        RouteBackend,
+        RunLock,
+        ServiceManager,
+        Supervisor,
+    )
     from hostrouting.net.events import (
         AddressEvent,
         DeviceEvent,
@@ -98,10 +98,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what the ports of few tasks need."""
+    """Import the ports, which only name types, and what the ports of few tasks need."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "host.packets.ebtables_rules" if name.startswith("Ebtables") else "net.events"
+    room = "net.events" if name.endswith("Event") else "host.ports"
+    if name in {"EbtablesReading", "EbtablesRule"}:
+        room = "host.packets.ebtables_rules"
     return getattr(import_module(f"hostrouting.{room}"), name)
 
 
