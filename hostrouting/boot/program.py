@@ -52,13 +52,14 @@ _UNCHECKED = (1).to_bytes(4, "little")
 _ABOUT = b"""\
 # Installed by hostrouting; `hostrouting reset` removes it. Boot scripts run it.
 """
-#: Runs on any Python, before hostrouting can be imported: 12 is no answer.
+#: Runs on any Python, before hostrouting can be imported: 12 is no answer, and the
+#: reason is on stdout, as that of at_boot.py.
 _MAIN = b"""\
 import sys
 
 if sys.version_info < (3, 10):
     version = "%d.%d" % sys.version_info[:2]
-    sys.stderr.write("hostrouting needs Python 3.10 or newer, and this is %s\\n" % version)
+    sys.stdout.write("hostrouting needs Python 3.10 or newer, and this is %s\\n" % version)
     sys.exit(12)
 from hostrouting.node.at_boot import main
 

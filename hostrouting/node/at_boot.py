@@ -2,9 +2,10 @@
 
     python3 -IS hostrouting.zip VERB WORD [wait]
 
-WORD is what the script could not answer: it explains a failure. With `wait` the script may wait a
-second, and ask again. The program ends with the status of its `Verdict`, which is printed as the
-scripts print theirs. Whatever else happens ends with another status, and the reason in a line.
+WORD is what the script could not answer, for people who see the process. With `wait` the script may
+wait a second, and ask again. The program ends with the status of its `Verdict`, which it prints as
+the scripts print theirs. Whatever else happens ends with another status, and the reason in a line
+on stdout, for the script's own verdict.
 
 It has no options and no log of its own, so that it begins at once.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.base.commands import CHECK, printable
 from hostrouting.boot import WAIT_SECONDS, RecordedFiles, require_intent
 from hostrouting.config import OverlapMode
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.host import Host
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
@@ -83,10 +84,16 @@ def main() -> NoReturn:
     # Whatever it is must not end with the status of an answer.
     except BaseException as error:  # noqa: BLE001
         status = FAILED
-        reason = printable(f"{type(error).__name__}: {error}".partition("\n")[0])
-        os.write(2, f"the program cannot answer '{' '.join(words)}': {reason}\n".encode())
+        os.write(1, f"{reason_of(error)}\n".encode())
     gc.freeze()
     sys.exit(status)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason why the program cannot answer, as one line for the script's verdict."""
+    text = "; ".join(line.strip() for line in str(error).splitlines())
+    named = text if isinstance(error, HostRoutingError) else f"{type(error).__name__}: {text}"
+    return printable(named)
 
 
 def this_node() -> Host:

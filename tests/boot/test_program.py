@@ -1,0 +1,389 @@
+"""The program that travels with the boot scripts: what is in the zip file, and who can run it."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+
+import pytest
+from support.boot_units import stand_in
+from support.images import make_image
+from support.patience import in_time
+
+from hostrouting import Configure, Host
+from hostrouting.base.findings import NodeFinding
+from hostrouting.boot import Boot, program
+from hostrouting.boot.layout import PROGRAM_PATH
+from hostrouting.boot.program import (
+    interpreter_finding,
+    interpreter_for,
+    interpreter_of,
+    program_for,
+    wanted_program,
+)
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host.trial import GateTrial
+from hostrouting.testing import FakeHost
+from phases import Context
+
+#: The interpreter of this process, without a virtual environment.
+OWN = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
+USUAL = "/usr/bin/python3"
+#: The exit statuses that a script takes for an answer.
+ANSWERS = {10, 11, 14}
+STATIC = "static-routes.service"
+
+
+@pytest.fixture(scope="module")
+def made() -> bytes:
+    return program_for(None, OWN)
+
+
+@pytest.fixture(scope="module")
+def file(made: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "hostrouting.zip"
+    path.write_bytes(made)
+    return path
+
+
+def tried(
+    file: Path, *, python: str = OWN, cwd: str | Path = "/", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the verb `try`, as a script runs a verb."""
+    return subprocess.run(
+        [python, "-I", "-S", file, "try", "word"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+def other_pythons() -> list[Path]:
+    """Return the Pythons beside this one that can run the program."""
+    found = Path(sys.base_prefix).parent.glob("*/bin/python3.*")
+    return [path for path in found if re.fullmatch(r"python3\.1\d", path.name)]
+
+
+# --- the zip file
+
+
+def test_it_has_what_the_verbs_import(made: bytes) -> None:
+    """The proof, the runner and attrs; neither optional rooms, nor the rooms of an apply."""
+    names = zipfile.ZipFile(io.BytesIO(made)).namelist()
+    modules = {name.removesuffix(".py") for name in names if name.endswith(".py")}
+    assert modules >= {
+        "__main__",
+        "attr/_make",
+        "hostrouting/boot/intent",
+        "hostrouting/host/netlink/backend",
+        "hostrouting/host/systemd/systemctl",
+        "hostrouting/node/at_boot",
+        "hostrouting/route_overlap/lasting",
+        "hostrouting/route_overlap/proof",
+        "phases/context",
+    }
+    assert {module.split("/")[0] for module in modules} == {
+        *("__main__", "attr", "attrs", "hostrouting", "phases")
+    }
+    rooms = {module.split("/")[1] for module in modules if module.startswith("hostrouting/")}
+    assert rooms.isdisjoint({"__main__", "azure", "cli", "fleet", "testing", "watch"})
+    assert modules.isdisjoint(
+        f"hostrouting/{name}"
+        for name in ("boot/boot", "boot/steps", "host/pyroute", "host/imds", "node/configure")
+    )
+
+
+def test_it_is_stored_in_order_with_bytecode_that_is_never_compared(made: bytes) -> None:
+    """Each source has a pyc of PEP 552 that is unchecked, for this version of Python."""
+    archive = zipfile.ZipFile(io.BytesIO(made))
+    entries = archive.infolist()
+    assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
+    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    names = [entry.filename for entry in entries]
+    assert names == sorted(names)
+    sources = [name for name in names if name.endswith(".py")]
+    assert {*names} == {*sources, *(f"{name}c" for name in sources)}
+    heads = {archive.read(f"{name}c")[:8] for name in sources}
+    assert heads == {MAGIC_NUMBER + b"\1\0\0\0"}
+
+
+def test_it_is_the_same_bytes_in_each_process(made: bytes) -> None:
+    """Whatever the order of sets, and whatever else the process has in memory."""
+    code = "import sys, json, hostrouting, attrs, phases; from hostrouting.boot import program;"
+    code += f"sys.stdout.buffer.write(program.program_for(None, {OWN!r}))"
+    for seed in "1", "2":
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        words = [sys.executable, "-c", code]
+        assert subprocess.run(words, check=True, capture_output=True, env=env).stdout == made
+
+
+def test_its_head_is_for_scripts_and_people(made: bytes) -> None:
+    """The first line names the interpreter, the second one hostrouting, the third the content."""
+    first, second, third, _ = made.split(b"\n", 3)
+    assert first == f"#!{OWN} -IS".encode()
+    assert second.startswith(b"# Installed by hostrouting; `hostrouting reset` removes it.")
+    tag = rf"# {MAGIC_NUMBER.hex()} [0-9a-f]{{8}} [0-9a-f]{{8}} attr .* phases\.transaction"
+    assert re.fullmatch(tag.encode(), third)
+
+
+# --- an installed one
+
+
+def test_a_right_one_stays(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled for it."""
+    copy = bytes(bytearray(made))
+    monkeypatch.setattr(program, "_built", lambda _: b"")
+    program_for.cache_clear()
+    assert program_for(copy, OWN) is copy
+
+
+@pytest.mark.parametrize("place", [1, 60, 150, 200, 5000, -30, -1])
+def test_one_that_was_damaged_is_made_again(made: bytes, place: int) -> None:
+    """In the interpreter, in the tag, in a module, and at the end."""
+    damaged = bytearray(made)
+    damaged[place] ^= 1
+    assert program_for(bytes(damaged), OWN) == made
+    assert program_for(made[:place], OWN) == made
+
+
+def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another release of hostrouting, or of attrs."""
+    usual = program._source
+
+    def changed(module: str) -> object:
+        source = usual(module)
+        return source._replace(text=b"") if module == "attr._make" else source
+
+    monkeypatch.setattr(program, "_source", changed)
+    monkeypatch.setattr(program, "_built", lambda _: b"made again")
+    program_for.cache_clear()
+    assert program_for(made, OWN) == b"made again"
+    program_for.cache_clear()
+
+
+def test_one_of_another_version_of_python_is_made_again(made: bytes) -> None:
+    """Its bytecode would not be used, if its interpreter is that of this process."""
+    other = made.replace(MAGIC_NUMBER.hex().encode(), b"6f0d0d0a", 1)
+    assert program_for(other, OWN) == made
+    assert program_for(other, OWN, is_own=False) == other
+
+
+# --- who runs it
+
+
+@pytest.mark.slow
+def test_it_needs_only_a_python(file: Path) -> None:
+    """Any Python of 3.10 or newer: another version compiles the sources."""
+    assert [tried(file, python=str(python)).returncode for python in (OWN, *other_pythons())] == [
+        10,
+        *(10 for _ in other_pythons()),
+    ]
+
+
+def test_bytecode_of_another_version_is_not_needed(made: bytes, tmp_path: Path) -> None:
+    """The sources are compiled."""
+    other = tmp_path / "other.zip"
+    other.write_bytes(made.replace(MAGIC_NUMBER, b"\x6f\x0d\x0d\x0a"))
+    assert tried(other).returncode == 10
+
+
+def test_an_old_python_says_so(made: bytes) -> None:
+    """Its exit status is no answer."""
+    text = zipfile.ZipFile(io.BytesIO(made)).read("__main__.py").decode()
+    old = text.replace("sys.version_info", "(3, 9)")
+    ran = subprocess.run([OWN, "-IS", "-c", old], check=False, capture_output=True, text=True)
+    said = "hostrouting needs Python 3.10 or newer, and this is 3.9\n"
+    assert (ran.returncode, ran.stdout) == (12, said)
+
+
+def test_a_hostile_environment_changes_nothing(file: Path, tmp_path: Path) -> None:
+    """Neither variables of Python nor modules in the working directory are read."""
+    for name in "phases", "attr", "hostrouting":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(11)\n")
+    (tmp_path / "socket.py").write_text("raise SystemExit(11)\n")
+    ran = tried(
+        file,
+        cwd=tmp_path,
+        PYTHONPATH=str(tmp_path),
+        PYTHONHOME=str(tmp_path),
+        PYTHONSTARTUP=str(tmp_path / "socket.py"),
+        PYTHONOPTIMIZE="2",
+        PYTHONINSPECT="1",
+        PYTHONIOENCODING="ascii",
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (10, "the program runs\n", "")
+
+
+#: A cut in the head, in modules, in the list of entries and before the last byte.
+CUTS = [0, 1, 30, 50, 160, 4000, 6000, *range(100_000, 1_800_000, 190_000), -40_000, -22, -2, -1]
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        pytest.param(CUTS, marks=pytest.mark.slow),
+        pytest.param(range(0, 1_800_000, 7919), marks=pytest.mark.soak),
+    ],
+)
+def test_one_that_was_cut_gives_no_answer(
+    made: bytes, tmp_path: Path, cuts: list[int] | range
+) -> None:
+    """Wherever it was cut, the exit status is no answer; nor is it if zeros follow."""
+    path = tmp_path / "cut.zip"
+    for cut in cuts:
+        for rest in b"", bytes(len(made[cut:])):
+            path.write_bytes(made[:cut] + rest)
+            # Its last bytes are zeros.
+            if path.read_bytes() == made:
+                continue
+            assert tried(path).returncode not in ANSWERS, cut
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nothing", "word"], ["check"], ["try", "word", "now", "or"]]
+)
+def test_other_arguments_give_no_answer(file: Path, words: list[str]) -> None:
+    """A verb of another release, for example."""
+    ran = subprocess.run([OWN, "-IS", file, *words], check=False, capture_output=True, text=True)
+    assert (ran.returncode in ANSWERS) == (words[:1] == ["try"])
+    assert len(ran.stdout.splitlines()) == 1
+
+
+# --- the interpreter
+
+
+def test_the_interpreter_is_that_of_the_apply() -> None:
+    """If the node has it, and only root can change it; in an image it is the usual one."""
+    host = FakeHost()
+    assert interpreter_for(host) == USUAL
+    host.files.programs.add(OWN)
+    assert interpreter_for(host) == OWN
+    assert interpreter_of(wanted_program(host, None)) == OWN
+    image = FakeHost(is_live=False)
+    image.files.programs.add(OWN)
+    assert interpreter_for(image) == USUAL
+    host.files.write(OWN, b"", mode=0o777)
+    assert interpreter_for(host) == USUAL
+    assert interpreter_of(b"#!/bin/sh\n") == interpreter_of(None) == ""
+
+
+def test_one_of_another_installation_stays_while_its_interpreter_is_there() -> None:
+    """Two installations of one release on a node do not exchange each other's file."""
+    host = FakeHost()
+    host.files.programs.add("/opt/python")
+    other = program_for(None, "/opt/python")
+    assert wanted_program(host, other) == other
+    host.files.programs.remove("/opt/python")
+    assert wanted_program(host, other) == program_for(None, USUAL)
+
+
+LACKS = NodeFinding(
+    "no-program",
+    "python3",
+    "the node has no /usr/bin/python3, so a boot can prove only what is plain, and holds other "
+    "nodes under STRICT",
+    "warning",
+    "install Python 3.10 or newer as /usr/bin/python3, and apply the config again",
+)
+
+
+def test_a_node_without_an_interpreter_is_told() -> None:
+    """As one whose interpreter others than root can change."""
+    host = FakeHost()
+    assert interpreter_finding(host) is None
+    host.files.programs.remove(USUAL)
+    assert interpreter_finding(host) == LACKS
+    host.files.write(USUAL, b"", mode=0o777)
+    found = interpreter_finding(host)
+    assert found is not None
+    assert found.reason.startswith(
+        "others than root can change /usr/bin/python3: others than root may change /usr/bin/python3 "
+        "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, so a"
+    )
+
+
+def test_the_interpreter_of_an_installed_one_may_go() -> None:
+    """Then the scripts take the usual one, and the finding is about that."""
+    host = FakeHost()
+    host.files.write(PROGRAM_PATH, program_for(None, "/opt/python"), mode=0o644)
+    assert interpreter_finding(host) is None
+    host.files.programs.remove(USUAL)
+    assert interpreter_finding(host) == LACKS
+    host.files.programs.add("/opt/python")
+    assert interpreter_finding(host) is None
+
+
+# --- the trial
+
+
+class Trial:
+    """Counts the trials; each has the same result."""
+
+    def __init__(self, result: str) -> None:
+        self.result = result
+        self.tried: list[list[str]] = []
+
+    def failure(self, ctx: Context, argv: list[str]) -> str:
+        self.tried.append(argv)
+        return self.result
+
+
+def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A failure is a warning with the remedy; a second apply does not try again."""
+    trial = Trial("it ended with 1: no")
+    host = FakeHost()
+    host = Host(
+        routes=host.routes,
+        services=host.services,
+        files=host.files,
+        lock=host.lock,
+        trial=trial,
+    )
+    for _ in range(2):
+        Boot(host, gates=[]).install(in_time(), stand_in(STATIC))
+        assert trial.tried == [[USUAL, "-I", "-S", PROGRAM_PATH, "try", "apply"]]
+    said = (
+        "python3: /usr/bin/python3 -I -S /etc/aks-flex-node/hostrouting.zip try apply fails: it "
+        "ended with 1: no, so a boot can prove only what is plain, and holds other nodes under "
+        "STRICT; install Python 3.10 or newer as /usr/bin/python3, and apply the config again"
+    )
+    assert caplog.messages == [said]
+
+
+def test_a_trial_runs_as_a_gate_does(file: Path) -> None:
+    """Without the environment of the apply, and without privileges but those of a gate."""
+    trial, ctx = GateTrial(), Context(timeout=60)
+    assert trial.failure(ctx, [OWN, "-I", "-S", str(file), "try", "apply"]) == ""
+    shell = ["/bin/sh", "-c"]
+    assert trial.failure(ctx, [*shell, "env >&2; exit 10"]) == ""
+    assert trial.failure(ctx, [*shell, 'exit "${HOME:+11}0"']) == "it ended with 0"
+    assert trial.failure(ctx, [*shell, "echo a; echo b >&2; exit 3"]) == "it ended with 3: b"
+    assert trial.failure(ctx, ["/nothing"]).startswith("it ended with 127")
+
+
+# --- as a file of a generation
+
+
+def test_an_apply_without_change_makes_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It reads the sources, and writes nothing."""
+    image = make_image(tmp_path / "image")
+    section = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}
+    config = HostRoutingConfig.from_mapping(section)
+    Configure(config, host=Host.offline(image)).do(in_time())
+    path = image / PROGRAM_PATH.lstrip("/")
+    before = path.stat()
+    assert interpreter_of(path.read_bytes()) == USUAL
+    assert before.st_mode & 0o777 == 0o644
+    program_for.cache_clear()
+    monkeypatch.setattr(program, "_built", lambda _: b"")
+    Configure(config, host=Host.offline(image)).do(in_time())
+    assert path.stat() == before

@@ -1,0 +1,262 @@
+"""The verbs of the program that the boot scripts run: their answers, and what they leave."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.asking_nodes import run_on
+from support.boot_units import NSPAWN
+from support.documents import ROOT
+from support.images import make_image
+from support.kernel import uplink
+from support.needs import needs
+
+from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
+from hostrouting.boot import INTENT_PATH
+from hostrouting.node.at_boot import Verdict, answer, told
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+
+FOLDER = "/run/aks-flex-node"
+OK, DETECTED, TOLD = (f"{FOLDER}/route-overlap.{name}" for name in ("ok", "detected", "told"))
+FABRIC = {"ib0": "172.16.1.4/16"}
+FINE = "172.16.8.0/22 leaves by eth0"
+FACT = (
+    "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
+    "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
+)
+HEADLINE = "1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+BAD = f"{HEADLINE}\n  {FACT}\nfor the routes that help: hostrouting check"
+HELD = (
+    "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."
+)
+LEASE = "table main has no IPv4 default route"
+
+
+def installed(host: FakeHost, **section: object) -> None:
+    """Install the intent of a check."""
+    section = {"expectedCidrs": ["172.16.8.0/22"], **section}
+    text = json.dumps({"hostRouting": {"routeOverlap": section}})
+    host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+
+
+def asked(host: FakeHost, *options: str) -> Verdict:
+    return answer(["check", "rule", *options], host)
+
+
+def markers(host: FakeHost) -> dict[str, str]:
+    paths = (OK, DETECTED)
+    return {path: text.decode() for path in paths if (text := host.files.read(path)) is not None}
+
+
+# --- check
+
+
+@pytest.mark.parametrize("mode", ["WARN", "STRICT"])
+def test_a_right_node(mode: str) -> None:
+    """It is right in either mode; the marker is that of the task, and its opposite goes."""
+    host = FakeHost()
+    uplink(host.routes)
+    installed(host, mode=mode)
+    host.files.write(DETECTED, b"old\n", mode=0o644)
+    assert asked(host) == Verdict(10, FINE, 5, TOLD)
+    assert markers(host) == {OK: f"{FINE}\n"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "priority", "more"), [("WARN", 4, ""), ("STRICT", 3, f"\n{HELD}")]
+)
+def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
+    """It is wrong in either mode: the script's last step knows what the mode makes of that."""
+    host = FakeHost()
+    uplink(host.routes, **FABRIC)
+    installed(host, mode=mode)
+    host.files.write(OK, b"old\n", mode=0o644)
+    assert asked(host) == Verdict(11, f"{BAD}{more}", priority, TOLD)
+    # Nothing heals it.
+    assert asked(host, "wait").status == 11
+    assert markers(host) == {DETECTED: f"{FACT}\n"}
+
+
+def test_many_findings_are_in_the_marker() -> None:
+    """The journal has ten of them."""
+    host = FakeHost()
+    uplink(host.routes, **FABRIC)
+    installed(host, mode="WARN", expectedCidrs=[f"172.16.{number}.0/24" for number in range(8, 20)])
+    lines = asked(host).text.split("\n")
+    assert [len(lines), lines[11:]] == [
+        13,
+        [f"  and 2 more in {DETECTED}", "for the routes that help: hostrouting check"],
+    ]
+    assert len(markers(host)[DETECTED].splitlines()) == 12
+
+
+def test_what_may_heal_is_a_reason_to_wait() -> None:
+    """Then nothing is written; without `wait` it is wrong."""
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    installed(host, mode="WARN")
+    assert asked(host, "wait") == Verdict(14, LEASE)
+    assert markers(host) == {}
+    assert asked(host).status == 11
+    assert markers(host) == {DETECTED: "172.16.8.0/22: no-route 172.16.8.0-172.16.11.255\n"}
+
+
+def test_warnings_and_causes_are_told() -> None:
+    """As the task logs them."""
+    host = FakeHost()
+    uplink(host.routes, **FABRIC)
+    installed(host, mode="WARN", allowedDevs=["*"])
+    warning = "warning: routeOverlap.allowedDevs: '*' allows every device, so nothing is an overlap; name the devices that are meant"
+    assert asked(host).text.split("\n")[1:] == [warning]
+
+
+def test_late_units() -> None:
+    """Under STRICT they hold, under WARN they are a warning of a right node."""
+    host = FakeHost()
+    uplink(host.routes)
+    host.files.write("/etc/systemd/system/fabric.service", b"[Service]\n", mode=0o644)
+    late = "fabric.service: is inactive (dead), neither active nor ended with success in this boot; see: systemctl status 'fabric.service'"
+    text = json.dumps(
+        {
+            "hostRouting": {
+                "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+                "after": ["fabric.service"],
+            }
+        }
+    )
+    host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    assert asked(host, "wait") == Verdict(14, late)
+    assert asked(host) == Verdict(11, f"{late}\n{HELD}", 3, TOLD)
+    assert markers(host) == {DETECTED: f"{late}\n"}
+    host.files.write(INTENT_PATH, text.replace("STRICT", "WARN").encode(), mode=0o644)
+    assert asked(host) == Verdict(10, f"{FINE}\nwarning: {late}", 4, TOLD)
+
+
+def test_without_a_readable_intent_there_is_no_answer() -> None:
+    """Nor is a marker touched."""
+    host = FakeHost()
+    uplink(host.routes)
+    with pytest.raises(InvalidConfigError, match=r"no config is installed"):
+        asked(host)
+    for damage in b"", b"{", b"{}", bytes(60):
+        host.files.write(INTENT_PATH, damage, mode=0o644)
+        with pytest.raises(InvalidConfigError, match=r"hostrouting\.json"):
+            asked(host)
+    assert markers(host) == {}
+
+
+def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker that cannot be written is a warning; none is better than a wrong one."""
+    host = FakeHost()
+    uplink(host.routes)
+    installed(host)
+    host.files.write(DETECTED, b"old\n", mode=0o644)
+
+    def refuse(path: str, *_: object, **_options: object) -> bool:
+        raise HostFileError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(host.files, "write", refuse)
+    verdict = asked(host)
+    warning = f"warning: the marker of the check is out of date: cannot write {OK}: No space left on device"
+    assert verdict == Verdict(10, f"{FINE}\n{warning}", 5, TOLD)
+    assert markers(host) == {}
+    assert told(verdict, host, is_journal=True) == [f"<5>{FINE}", f"<5>{warning}"]
+
+
+# --- what is printed
+
+
+def test_the_journal_gets_each_verdict_once() -> None:
+    """A failure again in one line, with the time of the first; the terminal gets all of it."""
+    host = FakeHost()
+    strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD)
+    lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
+    assert told(strict, host, is_journal=True) == lines
+    [again] = told(strict, host, is_journal=True)
+    assert (again.partition("since ")[0], again.partition(": ")[2]) == ("<3>as before, ", FACT)
+    assert told(strict, host, is_journal=False) == f"{BAD}\n{HELD}".split("\n")
+    fine = Verdict(10, FINE, 5, TOLD)
+    assert told(fine, host, is_journal=True) == [f"<5>{FINE}"]
+    assert told(fine, host, is_journal=True) == []
+    assert host.files.read(TOLD) == FINE.encode()
+
+
+def test_a_reason_to_wait_is_one_plain_line() -> None:
+    """The script prints it with its own priority; no control character reaches a terminal."""
+    host = FakeHost()
+    early = Verdict(14, "there is no network device a\x1b[2J")
+    assert told(early, host, is_journal=True) == ["there is no network device a\\x1b[2J"]
+    assert not host.files.exists(FOLDER)
+
+
+# --- on the kernel
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        uplink(node)
+        yield node
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """An image with an installed check, for the interpreter of this process."""
+    image = make_image(tmp_path / "image")
+    section = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
+    config = HostRoutingConfig.from_mapping({"gates": [NSPAWN], "routeOverlap": section})
+    Configure(config, host=Host.offline(image)).do(Context(timeout=60))
+    return image
+
+
+OWN = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
+RUN = f"{OWN} -I -S /etc/aks-flex-node/hostrouting.zip"
+#: Prints the exit status and the marker.
+ASK = f"status=0; {RUN} check rule 2> /dev/null || status=$?; echo $status; cat {FOLDER}/route-overlap.[od]*"
+
+
+@needs("kernel")
+def test_the_kernel_is_asked(node: KernelNode, image: Path) -> None:
+    """A node is right, then wrong, then right again by a route."""
+    assert run_on(node, image, ASK) == [FINE, "10", FINE]
+    node.add_link("ib0")
+    node.add_address("ib0", FABRIC["ib0"])
+    assert run_on(node, image, ASK) == ["11", FACT]
+    node.ip("route add 172.16.8.0/22 via 10.224.0.1 dev eth0")
+    assert run_on(node, image, ASK) == [FINE, "10", FINE]
+
+
+@needs("kernel")
+def test_neither_the_installation_nor_its_environment_is_needed(
+    node: KernelNode, image: Path
+) -> None:
+    """Both are gone after the apply."""
+    gone = f"for folder in {sys.prefix} {ROOT}; do mount -t tmpfs none $folder; done; cd /; "
+    assert run_on(node, image, gone + ASK) == [FINE, "10", FINE]
+
+
+@needs("kernel")
+def test_it_answers_with_the_privileges_of_a_gate_and_of_its_unit(
+    node: KernelNode, image: Path
+) -> None:
+    """Without any capability, too."""
+    for kept in "-all,+net_admin", "-all":
+        bound = (
+            f"status=0; setpriv --bounding-set={kept} {RUN} check rule || status=$?; echo $status"
+        )
+        assert run_on(node, image, bound) == [FINE, "10"]
+
+
+@needs("kernel")
+def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> None:
+    """Its status is that of no answer, and no marker is written."""
+    damage = "echo '{' > /etc/aks-flex-node/hostrouting/hostrouting.json; "
+    lines = run_on(
+        node, image, f"{damage}status=0; {RUN} check rule || status=$?; echo $status; ls {FOLDER}"
+    )
+    assert (len(lines), lines[1]) == (2, "12")
+    assert lines[0].startswith("the installed config /etc/aks-flex-node/hostrouting.json")
