@@ -124,7 +124,7 @@ OF_THE_NODE: Final = (
     Kind(
         "no-program",
         "error; warning if optional",
-        "a node or image lacks a program of its boot",
+        "a node or image lacks a program of its boot, or its Python is of no use there",
         "install the package that it names",
     ),
     Kind(

@@ -8,6 +8,7 @@
     systemd/        systemctl and unit files, with UnitState
     files/          the files and the run lock of this machine or of an image
     imds            the cloud's description of the machine
+    trial           a program, run as the gates run theirs
     offline         stands for the kernel where there is none
 
 Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at

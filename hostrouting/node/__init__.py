@@ -2,6 +2,7 @@
 
 capabilities   the list of the optional ones: their tasks, units, findings and commands
 boot_files     the files of all capabilities
+at_boot        the program that the boot scripts run where routing is not plain
 configure      Configure and Reset: all tasks under one lock, with one commit
 check          all findings of a node
 status         the verdict in one sentence

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
@@ -330,20 +331,20 @@ class Trial:
         self.result = result
         self.tried: list[list[str]] = []
 
-    def failure(self, ctx: Context, argv: list[str]) -> str:
-        self.tried.append(argv)
+    def failure(self, ctx: Context, argv: Sequence[str]) -> str:
+        self.tried.append([*argv])
         return self.result
 
 
 def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None:
     """A failure is a warning with the remedy; a second apply does not try again."""
     trial = Trial("it ended with 1: no")
-    host = FakeHost()
+    fake = FakeHost()
     host = Host(
-        routes=host.routes,
-        services=host.services,
-        files=host.files,
-        lock=host.lock,
+        routes=fake.routes,
+        services=fake.services,
+        files=fake.files,
+        lock=fake.lock,
         trial=trial,
     )
     for _ in range(2):
