@@ -28,6 +28,7 @@ PLACES = [
     COMMAND,
     "/opt",
     f"{FOLDER}/hostrouting/hostrouting.units",
+    f"{FOLDER}/hostrouting/hostrouting.zip",
     "/run/aks-flex-node",
     "/run/aks-flex-node/hostrouting.answer",
 ]

@@ -11,13 +11,14 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import pytest
-from support.boot_units import stand_in
+from support.boot_units import departure_of, stand_in
 from support.images import make_image
 from support.patience import in_time
 
 from hostrouting import Configure, Host
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import Boot, program
+from hostrouting.boot.generation import GENERATION_LINK, Generation, contents_in_force
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import (
     interpreter_finding,
@@ -388,3 +389,37 @@ def test_an_apply_without_change_makes_none(
     monkeypatch.setattr(program, "_built", lambda _: b"")
     Configure(config, host=Host.offline(image)).do(in_time())
     assert path.stat() == before
+
+
+@pytest.mark.parametrize("keeps_link", [False, True])
+def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
+    """An upgrade; and after a downgrade, which leaves the link, but not what it leads to."""
+    host, ctx = FakeHost(), in_time()
+    before = host.files.tree.snapshot()
+    boot = Boot(host, gates=[])
+    boot.install(ctx, stand_in(STATIC))
+    contents = contents_in_force(host.files)
+    right = host.files.tree.snapshot()
+    del contents[PROGRAM_PATH]
+    older = Generation.of(contents)
+    for file in older.files:
+        host.files.write(file.path, file.content, mode=file.mode)
+    host.files.link(GENERATION_LINK, older.name)
+    if not keeps_link:
+        host.files.remove(PROGRAM_PATH)
+    assert [str(change) for change in boot.drift(ctx, stand_in(STATIC))] == [f"+ {PROGRAM_PATH}"]
+    boot.install(ctx, stand_in(STATIC))
+    assert host.files.tree.snapshot() == right
+    host.files.link(GENERATION_LINK, older.name)
+    boot.install(ctx, departure_of(STATIC))
+    assert host.files.tree.snapshot() == before
+
+
+def test_room_for_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any change."""
+    host, ctx = FakeHost(), in_time()
+    boot = Boot(host, gates=[])
+    asked: list[int] = []
+    monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: asked.append(size))
+    boot.refuse_unwritable(boot.refuse_gates(ctx, stand_in(STATIC)))
+    assert min(asked) > len(program_for(None, USUAL))

@@ -48,8 +48,8 @@ def files_below(root: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_path: Path) -> None:
-    """The answer is the paths; JSON and one file by the end of its path have the same texts. A
-    folder that cannot be made is an error that names it.
+    """The answer is the paths; JSON and one file by the end of its path have the same texts; of the
+    program they have the size. A folder that cannot be made is an error that names it.
     """
     folder = tmp_path / "new" / "folder"
     told = run_here("render", config, "--out", folder)
@@ -59,7 +59,14 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     assert json.loads(again.stdout) == {"version": 1, "written": told.stdout.splitlines()}
     answer = json.loads(run_here("render", config, "--json").stdout)
     texts = {f"{folder}{file['path']}": file["content"] for file in answer["files"]}
-    paths = map(Path, told.stdout.splitlines())
+    program = folder / "etc/aks-flex-node/hostrouting.zip"
+    assert texts.pop(str(program)) is None
+    size = program.stat().st_size
+    assert [file["size"] for file in answer["files"] if "size" in file] == [size]
+    shown = run_here("render", config, "hostrouting.zip").stdout
+    assert shown == f"({size} bytes; --out writes them)\n"
+    assert f"hostrouting.zip (0644) <==\n{shown}\n==> " in run_here("render", config).stdout
+    paths = {Path(line) for line in told.stdout.splitlines()} - {program}
     assert texts == {str(path): path.read_text() for path in paths if not path.is_symlink()}
     single = run_here("render", config, "static-routes.service")
     assert single.stdout == texts[f"{folder}/etc/systemd/system/static-routes.service"]

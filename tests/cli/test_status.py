@@ -24,6 +24,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import BackendError, Host, HostFileError, UnitError
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
+from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
@@ -547,6 +548,7 @@ def test_a_plan_shows_the_files_that_differ() -> None:
     """
     new = on_mended("plan", "--diff").stdout
     assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new
+    assert f"Binary files {PROGRAM_PATH} and {PROGRAM_PATH} differ\n" in new
     on_mended("apply")
     assert "@@" not in on_mended("plan", "--diff").stdout
     changed = on_stdin(gated(MENDED, watch={"enabled": True}), "plan", "--diff").stdout
