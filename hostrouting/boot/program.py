@@ -8,7 +8,7 @@ r"""The program that travels with the boot scripts, and answers what is not plai
 An apply makes it of the running installation: the modules that the program imports, wherever in
 them, and attrs. So the boot needs neither the installation nor its environment any more, only a
 Python: that of the apply runs the bytecode, and any other one compiles the sources. The same
-installation gives the same bytes.
+installation gives the same bytes, from Python 3.11 on: before, marshal depends on the process.
 
 The tag has the magic number of the bytecode, a checksum of the sources, one of the bytes after it,
 and the modules. By it an apply finds out that the installed file is that of its installation,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.abc import ResourceLoader
-    from types import CodeType
 
     from hostrouting.host import Host
     from phases import Context
@@ -313,27 +312,10 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _compiled(source: _Source) -> bytes:
-    """Return the bytecode file of a module; the same text gives the same bytes."""
+    """Return the bytecode file of a module; with Python 3.10 it differs between processes."""
     import marshal
 
     # Without docstrings, which nothing reads there.
     name = f"{PROGRAM_PATH}/{source.file}"
     code = compile(source.text, name, "exec", dont_inherit=True, optimize=2)
-    # marshal notes which objects have several references. A second reference to each makes that
-    # the same whatever this process has in memory.
-    held = [*_held(code)]
-    content = marshal.dumps(code)
-    del held
-    return MAGIC_NUMBER + _UNCHECKED + source_hash(source.text) + content
-
-
-def _held(code: CodeType) -> Iterator[object]:
-    """Yield the objects that code may share with other code of this process."""
-    yield code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-    yield code.co_name, getattr(code, "co_qualname", None), code.co_filename
-    for constant in code.co_consts:
-        yield constant
-        if isinstance(constant, tuple | frozenset):
-            yield [*constant]
-        elif isinstance(constant, type(code)):
-            yield from _held(constant)
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(source.text) + marshal.dumps(code)
