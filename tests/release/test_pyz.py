@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 
 import pytest
 from support.documents import ROOT
+from support.images import make_image
 
 from hostrouting import __version__
 
@@ -80,6 +81,17 @@ def test_the_file_needs_no_package(pyz: Path) -> None:
     assert (
         f"import 'hostrouting.cli' # <zipimporter object \"{pyz}/{VERSION}/hostrouting/\">" in used
     )
+
+
+def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) -> None:
+    """The sources of the file are beside its compiled modules; a second apply writes nothing."""
+    image = make_image(tmp_path / "image")
+    config = tmp_path / "config.json"
+    config.write_text('{"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}')
+    assert run(pyz, "apply", "--root", image, config).returncode == 0
+    program = image / "etc/aks-flex-node/hostrouting.zip"
+    assert run(program, "try", "word").returncode == 10
+    assert run(pyz, "plan", "--exit-code", "--root", image, config).returncode == 0
 
 
 def test_a_python_without_compiled_modules_reads_the_sources(tmp_path: Path) -> None:
