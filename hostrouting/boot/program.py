@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 USUAL_INTERPRETER: Final = "/usr/bin/python3"
 _OPTIONS = b" -IS"
 _LONGEST_LINE = 4096
+#: The fields of a statement with statements in them, or with handlers or cases that have some.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 #: A room above this one has the program; no import names it.
 _ENTRY = "hostrouting.node.at_boot"
 _PACKAGES = frozenset({"hostrouting", "phases", "attr", "attrs"})
@@ -228,17 +230,16 @@ def _without_interpreter() -> bytes:
 def _found_modules() -> dict[str, _Source]:
     """Return the modules that the entry imports, directly or not, with the packages around them."""
     found: dict[str, _Source] = {}
+    seen = {_ENTRY}
     waiting = [_ENTRY]
     while waiting:
         module = waiting.pop()
-        if module in found or module.partition(".")[0] not in _PACKAGES:
-            continue
-        try:
-            found[module] = source = _source(module)
-        except OSError:
-            # A name in a module.
-            continue
-        waiting += _imports(module, source)
+        # It may be a name in a module.
+        with suppress(OSError):
+            found[module] = _source(module)
+            names = {*_imports(module, found[module])} - seen
+            seen |= names
+            waiting += [name for name in names if name.partition(".")[0] in _PACKAGES]
     return found
 
 
@@ -265,7 +266,7 @@ def _imports(module: str, source: _Source) -> Iterator[str]:
     parts = module.split(".")
     yield from (".".join(parts[:count]) for count in range(1, len(parts)))
     package = parts if source.file.endswith("/__init__.py") else parts[:-1]
-    for node in _nodes(ast.parse(source.text)):
+    for node in _statements(ast.parse(source.text).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -297,18 +298,18 @@ def _is_for_types(node: ast.If) -> bool:
     return getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes of a syntax tree but those below `if TYPE_CHECKING`."""
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield all statements but those below `if TYPE_CHECKING`; an import is in no expression."""
     import ast
 
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if isinstance(node, ast.If) and _is_for_types(node):
-            waiting += node.orelse
-        else:
-            waiting += ast.iter_child_nodes(node)
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If) and _is_for_types(statement):
+            yield from _statements(statement.orelse)
+            continue
+        for field in _BLOCKS:
+            for block in getattr(statement, field, ()):
+                yield from _statements([block] if isinstance(block, ast.stmt) else block.body)
 
 
 def _compiled(source: _Source) -> bytes:
