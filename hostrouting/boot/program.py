@@ -288,7 +288,10 @@ def _homes(package: str) -> Mapping[str, str]:
 
     if package.partition(".")[0] != "hostrouting":
         return {}
-    nodes = ast.parse(_source(package).text).body
+    source = _source(package)
+    if not source.file.endswith("/__init__.py"):
+        return {}
+    nodes = ast.parse(source.text).body
     blocks = [node for node in nodes if isinstance(node, ast.If) and _is_for_types(node)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}
