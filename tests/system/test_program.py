@@ -1,0 +1,46 @@
+"""The program of a boot, run by systemd in the sandbox of the units whose scripts run it."""
+
+from pathlib import Path
+
+import pytest
+from support.gated_machine import GatedMachine, applied
+
+from hostrouting.boot.layout import PROGRAM_PATH
+from hostrouting.boot.program import interpreter_of
+
+LINKS = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up
+ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
+ip route add default via 10.224.0.1 dev eth0
+"""
+UNIT = "check-route-overlap.service"
+#: In place of the script.
+DROP_IN = """\
+[Service]
+ExecStart=
+ExecStart=/bin/bash -pc '{python} -I -S {program} check rule; [[ $$? == 10 ]]'
+"""
+
+
+@pytest.mark.slow
+def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
+    """It asks the kernel, writes the marker, and the journal has its verdict once."""
+    section = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
+    arrange = applied(routeOverlap=section)
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+        python = interpreter_of(machine.files.read(PROGRAM_PATH))
+        text = DROP_IN.format(python=python, program=PROGRAM_PATH)
+        path = f"/run/systemd/system/{UNIT}.d/program.conf"
+        machine.files.write(path, text.encode(), mode=0o644)
+        machine.run("systemctl", "daemon-reload")
+        assert machine.systemctl("start", UNIT) == 1
+        machine.run("ip", "route", "add", "172.16.8.0/22", "via", "10.224.0.1", "dev", "eth0")
+        assert machine.systemctl("start", UNIT) == 0
+        fine = "172.16.8.0/22 leaves by eth0"
+        assert machine.files.read("/run/aks-flex-node/route-overlap.ok") == f"{fine}\n".encode()
+        said = machine.journal(f"--unit={UNIT}")
+        # In its own words: the retry runs the unit, too.
+        wrong = "for the routes that help: hostrouting check"
+        assert (said.count(wrong), said.count(fine)) == (1, 1)
