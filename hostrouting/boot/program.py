@@ -150,8 +150,6 @@ def interpreter_of(program: bytes | None) -> str:
     return os.fsdecode(line[2 : -len(_OPTIONS)]) if is_line else ""
 
 
-# A run compares it several times.
-@lru_cache(maxsize=2)
 def program_for(installed: bytes | None, interpreter: str, *, is_own: bool = True) -> bytes:
     """Return the program for an interpreter: the installed one if it is as it should be.
 
@@ -174,26 +172,30 @@ def _is_right(program: bytes, interpreter: str, is_own: bool) -> bool:
     end = program.find(b"\n", len(head)) + 1
     line = program[len(head) : end]
     _, magic, _, _, *modules = [*line.decode(errors="replace").split(), "", "", "", ""]
-    modules = [module for module in modules if module]
+    named = tuple(filter(None, modules))
     try:
-        sources = [_source(module) for module in modules]
+        tag = _tag(MAGIC_NUMBER.hex() if is_own else magic, named, memoryview(program)[end:])
     except (OSError, KeyError):
         # The program was made of other modules.
         return False
-    own = MAGIC_NUMBER.hex()
-    body = memoryview(program)[end:]
-    return line == _tag(own if is_own else magic, modules, sources, body)
+    return line == tag
 
 
-def _tag(
-    magic: str, modules: Sequence[str], sources: Sequence[_Source], body: bytes | memoryview
-) -> bytes:
+def _tag(magic: str, modules: tuple[str, ...], body: bytes | memoryview) -> bytes:
     """Return the line that identifies a program."""
-    checksum = 0
-    for source in sources:
-        checksum = zlib.crc32(source.text, zlib.crc32(source.file.encode(), checksum))
-    sums = f"{checksum:08x} {zlib.crc32(body):08x}"
+    sums = f"{_checksum(modules):08x} {zlib.crc32(body):08x}"
     return f"# {magic} {sums} {' '.join(modules)}\n".encode()
+
+
+# A run compares the program several times.
+@lru_cache(maxsize=2)
+def _checksum(modules: tuple[str, ...]) -> int:
+    """Return the checksum of the sources of these modules in the running installation."""
+    checksum = zlib.crc32(_MAIN)
+    for module in modules:
+        source = _source(module)
+        checksum = zlib.crc32(source.text, zlib.crc32(source.file.encode(), checksum))
+    return checksum
 
 
 # Many runs of one process install it.
@@ -219,9 +221,7 @@ def _without_interpreter() -> bytes:
         for name in sorted(entries):
             archive.writestr(ZipInfo(name, _TIME), entries[name])
     body = content.getvalue()
-    modules = sorted(found)
-    sources = [found[module] for module in modules]
-    return _tag(MAGIC_NUMBER.hex(), modules, sources, body) + body
+    return _tag(MAGIC_NUMBER.hex(), tuple(sorted(found)), body) + body
 
 
 # --- the modules

@@ -150,7 +150,7 @@ def test_a_right_one_stays(made: bytes, monkeypatch: pytest.MonkeyPatch) -> None
     """Nothing is compiled for it."""
     copy = bytes(bytearray(made))
     monkeypatch.setattr(program, "_built", lambda _: b"")
-    program_for.cache_clear()
+    program._checksum.cache_clear()
     assert program_for(copy, OWN) is copy
 
 
@@ -173,9 +173,9 @@ def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(program, "_source", changed)
     monkeypatch.setattr(program, "_built", lambda _: b"made again")
-    program_for.cache_clear()
+    program._checksum.cache_clear()
     assert program_for(made, OWN) == b"made again"
-    program_for.cache_clear()
+    program._checksum.cache_clear()
 
 
 def test_one_of_another_version_of_python_is_made_again(made: bytes) -> None:
@@ -394,7 +394,7 @@ def test_an_apply_without_change_makes_none(
     before = path.stat()
     assert interpreter_of(path.read_bytes()) == USUAL
     assert before.st_mode & 0o777 == 0o644
-    program_for.cache_clear()
+    program._checksum.cache_clear()
     monkeypatch.setattr(program, "_built", lambda _: b"")
     Configure(config, host=Host.offline(image)).do(in_time())
     assert path.stat() == before
