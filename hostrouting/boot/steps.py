@@ -110,8 +110,7 @@ class Steps:
         intent = self._intent(parts, present)
         files = [file for unit in units for file in unit.files]
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
-        program = {PROGRAM_PATH: program_file(self._host).content}
-        wanted = scripts | self._gating(units, present) | program | intent
+        wanted = scripts | self._gating(units, present) | intent
         written, switched, discarded = self._exchange(wanted, present)
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
@@ -206,6 +205,8 @@ class Steps:
         files = self._files
         now = files.read_link(GENERATION_LINK)
         in_force = contents_in_force(files)
+        program = program_file(self._host, in_force.get(PROGRAM_PATH))
+        wanted = {**wanted, PROGRAM_PATH: program.content}
         idle = dict.fromkeys(SCRIPT_PATHS, IDLE)
         paths = [path for path in SCRIPT_PATHS if files.read_link(path) is None]
         upstream = {path: content for path in paths if (content := files.read(path)) is not None}
@@ -228,10 +229,12 @@ class Steps:
         }
         # Files that are not in force yet are reported with the link that puts them in force.
         reported = changes if now == generation.name else {}
+        # Those that are right were read through their links: the program is large.
+        right = linked & wanted.keys() - changes.keys() if now == generation.name else set()
         written = [
             Step((reported[path],) if path in reported else (), {file.path: file.state})
             for path, file in zip(generation.contents, generation.files, strict=True)
-            if self._disk.differs(file)
+            if path not in right and self._disk.differs(file)
         ]
         # Upstream's scripts, without a generation or in the middle of this, become one at once.
         plain = Generation.of(idle | upstream) if upstream else None
