@@ -211,7 +211,8 @@ class Boot:
                 mark_bound(ctx, self._services, self._gates)
             refused = unmarked(ctx, self._services, self._gates) if units and steps else []
             self._take(steps, files or self.recorded(ctx))
-            if any(PROGRAM_PATH in {change.subject for change in step.changes} for step in steps):
+            written = {change.subject for change in _changes(steps) if change.action != "-"}
+            if PROGRAM_PATH in written:
                 self._try_program(ctx)
             changed = bool(steps) or self._must_reload(ctx, units)
             if changed:

@@ -322,4 +322,8 @@ def _compiled(source: _Source) -> bytes:
     # Without docstrings, which nothing reads there.
     name = f"{PROGRAM_PATH}/{source.file}"
     code = compile(source.text, name, "exec", dont_inherit=True, optimize=2)
+    # marshal notes which strings are interned. Those of one character are shared by all code of a
+    # process, and of a few of them that depends on what else it has run.
+    for number in range(128):
+        sys.intern(chr(number))
     return MAGIC_NUMBER + _UNCHECKED + source_hash(source.text) + marshal.dumps(code)

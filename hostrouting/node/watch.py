@@ -38,6 +38,7 @@ _LATE = (
     "hostrouting.host.packets.ebtables",
     "hostrouting.host.packets.nft",
     "hostrouting.host.systemd.notify",
+    "hostrouting.host.trial",
     "hostrouting.route_overlap.announced",
     "hostrouting.route_overlap.exits",
     "hostrouting.route_overlap.lasting",
