@@ -317,7 +317,7 @@ def _is_in(network: Prefix, networks: Sequence[Prefix]) -> bool:
 
 
 #: ip reads a whole table for each root, and each row outside of the networks costs a script time.
-_MOST = {IPV4: 8, IPV6: 2}
+_MOST = {IPV4: 8, IPV6: 8}
 
 
 def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:

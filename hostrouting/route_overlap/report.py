@@ -31,7 +31,7 @@ from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.route_overlap.exits import MovedExit
@@ -418,7 +418,7 @@ class OverlapReport(LightValue, NoTruth):
             return
         if self.is_proven:
             by = ", ".join(self.carriers or self.expected_devs)
-            yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}", ()
+            yield f"{departure_of(cidrs)} {by}", ()
             return
         aimed = [report for report in self.cidrs if report.family not in self.without_exit]
         bad = [report for report in aimed if not report.ok]
@@ -481,6 +481,15 @@ def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapRep
         if name not in {"cidrs", "config"}
     }
     return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **merged)
+
+
+def departure_of(cidrs: Collection[str]) -> str:
+    """Return the verdict that CIDRs leave right, but for the devices at its end.
+
+    >>> departure_of(["10.0.0.0/8"]), departure_of(["10.0.0.0/8", "fd00::/8"])
+    ('10.0.0.0/8 leaves by', '10.0.0.0/8, fd00::/8 leave by')
+    """
+    return f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by"
 
 
 def described(dev: str) -> str:

@@ -1,14 +1,14 @@
-"""The boot script, which repeats the proof of the task with only bash and ip, and its unit."""
+"""The boot script, which recognises routing that is plainly right, and its unit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
-from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, is_network, roots_of
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
+from hostrouting.route_overlap.report import departure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,38 +29,27 @@ def render_script(config: HostRoutingConfig) -> bytes:
     overlap = config.route_overlap
     prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
-    lists = {
-        "CIDRS": overlap.cidrs,
-        "FIRSTS": [_word(prefix.family, prefix.network) for prefix in prefixes],
-        "NEXTS": [_word(prefix.family, prefix.last + 1) for prefix in prefixes],
-        "EDGES": [f"[{edge}]=1" for edge in _edges(prefixes, IPV4)],
-        "EDGES6": _edges(prefixes, IPV6),
-        "ROOTS": roots_of(prefixes, IPV4),
+    ipv4 = _points(prefixes, IPV4)
+    ranges = [Prefix.parse(point).masked for point in ipv4]
+    words = {
+        "ROOTS4": roots_of(prefixes, IPV4),
         "ROOTS6": roots_of(prefixes, IPV6),
+        "POINTS4": ipv4,
+        "POINTS6": _points(prefixes, IPV6),
+        "FIRSTS": [str(prefix.network) for prefix in ranges],
+        "LASTS": [str(prefix.last) for prefix in ranges],
         # A pattern is free of quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
-        "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
-        "AFTER": [f"'{unit}'" for unit in config.after],
-        "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
+        "MODE": [overlap.mode],
+        "FABRIC": ["auto" if overlap.fabric == "auto" else "off"],
+        "BEYOND": [_beyond(config)],
+        "VERDICT": [departure_of(overlap.cidrs)],
     }
-    fabric = (
-        overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
-    )
-    # The fabric is of IPv4.
-    template = _TEMPLATE.read_script(
-        fabric if lists["ROOTS"] else "off",
-        "ipv6" if lists["ROOTS6"] else "",
-        "after" if config.after else "",
-        "networks" if any(map(is_network, overlap.expected_devs)) else "",
-    )
-    # Also for CIDRs of IPv6 alone: they should leave by the device of the IPv4 default route.
-    template = template.replace("@FAMILIES@", "4 6" if lists["ROOTS6"] else "4")
-    for name, words in lists.items():
-        text = "".join(f"\n  {word}" for word in words)
-        template = template.replace(f"(@{name}@)", f"({text}\n)" if words else "()")
-    template = template.replace("# @AGENT@\n", read_asset(__file__, "fabric.sh").decode())
-    return template.replace("@MODE@", overlap.mode).encode()
+    text = _TEMPLATE.read_script()
+    for name, values in words.items():
+        text = text.replace(f"@{name}@", " ".join(values))
+    return text.encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
@@ -68,20 +57,19 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 
-def _word(family: int, address: int) -> str:
-    """Return an address as the script has it: a number, or 32 hex digits (`g` after the last)."""
-    if family == IPV4:
-        return str(address)
-    return f"{address:032x}" if address < 1 << 128 else "g"
+def _beyond(config: HostRoutingConfig) -> str:
+    """Return what the config has that the script does not judge; an empty text for nothing."""
+    if config.after:
+        return "after"
+    fabric = config.route_overlap.fabric
+    return "fabric" if fabric and not isinstance(fabric, str) else ""
 
 
-def _edges(prefixes: Iterable[Prefix], family: int) -> list[str]:
-    """Return the addresses of a family where answers can change, whichever routes there are."""
-    edges = {
-        edge
-        for prefix in prefixes
-        if prefix.family == family
-        for edge in (prefix.network, *SPECIAL_EDGES[family], prefix.last + 1)
-        if prefix.network <= edge <= prefix.last + 1
-    }
-    return [_word(family, edge) for edge in sorted(edges)]
+def _points(prefixes: Iterable[Prefix], family: int) -> list[str]:
+    """Return addresses with the length of their CIDR: the first of each, and special ones in it."""
+    return [
+        f"{format_address(family, point)}/{prefix.length}"
+        for prefix in sorted(prefix for prefix in prefixes if prefix.family == family)
+        for point in (prefix.network, *SPECIAL_EDGES[family])
+        if point == prefix.network or prefix.network < point <= prefix.last
+    ]

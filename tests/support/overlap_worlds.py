@@ -212,11 +212,18 @@ def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str,
 
 
 class ScriptRun(NamedTuple):
-    """The exit status of the boot script, its output, and the content of its marker."""
+    """The exit status of the boot script, its output, and the content of its files."""
 
     status: int
     output: str
     markers: dict[str, str]
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the script itself has answered. Without the program it answers nothing else."""
+        assert self.status in {10, 12}, self.output
+        assert (self.status == 12) == ("cannot be proven here: " in self.output), self.output
+        return self.status == 10
 
 
 def run_script(
@@ -226,7 +233,6 @@ def run_script(
     *,
     mode: str = "STRICT",
     allowed: Sequence[str] = (),
-    routes: Sequence[dict[str, str]] = (),
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     waits: int = 0,
@@ -235,12 +241,14 @@ def run_script(
     options: Mapping[str, object] | None = None,
     files: Path | None = None,
     after: Sequence[str] = (),
+    program: Path | None = None,
 ) -> ScriptRun:
-    """Run the rendered script, but with another folder for the markers, and less patience.
+    """Run the rendered script, but with another folder for its files, and less patience.
 
     `through` is a command that runs the command which follows it. `options` are further keys of
-    routeOverlap. The files of the cloud's agent are read below `files`. Each second that it waits
-    is so long.
+    routeOverlap. The files of the cloud's agent and of devices are read below `files`. Each second
+    that it waits is so long. `program` is a script of bash in the place of the program; without it,
+    there is none, and no Python.
     """
     section = {
         "expectedCidrs": list(cidrs),
@@ -248,25 +256,26 @@ def run_script(
         "allowedDevs": list(allowed),
         **(options or {}),
     }
-    document = {
-        "routeOverlap": section,
-        "staticRoutes": {"enabled": bool(routes), "routes": list(routes)},
-        "after": list(after),
-    }
+    document = {"routeOverlap": section, "after": list(after)}
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
-    assert "waits=30 " in text
-    assert "  pause_for 1\n" in text
-    text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
-    text = text.replace("  pause_for 1\n", f"  pause_for {second}\n")
-    for path in ("/etc/waagent.conf", "/var/lib/hyperv/"):
-        text = text.replace(path, f"{files}{path}") if files else text
-    # Found by the PATH of the tests, which may have another bash, and not by that of the script;
-    # that one may need its wrapper, which the script does not know.
+    places = {
+        "/run/aks-flex-node": str(folder),
+        "waits=30\n": f"waits={waits}\n",
+        "read -rt 1 ": f"read -rt {second} ",
+        "/etc/aks-flex-node/hostrouting.zip": str(program or "/nonexistent/hostrouting.zip"),
+        "python=/usr/bin/python3": "python=/nonexistent/python3",
+    }
+    if program:
+        places['"$python" -I -S "$program"'] = '"$program"'
+    if files:
+        found = ("/etc/waagent.conf", "/var/lib/hyperv/", "/sys/class/net/", "/sys/class/infini")
+        places |= {path: f"{files}{path}" for path in found}
+    for place, value in places.items():
+        assert place in text, place
+        text = text.replace(place, value)
+    # Found by the PATH of the tests, which may have another bash, and not by that of the script.
     bash = shutil.which("bash") or ""
-    assert 'exec "$BASH" ' in text
-    text = text.replace('exec "$BASH" ', f'exec "{bash}" ')
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-    # Not from standard input: after a wait the script executes its file again.
     with NamedTemporaryFile("w", dir=folder.parent) as script:
         script.write(text)
         script.flush()
@@ -279,6 +288,7 @@ def run_script(
                 "env",
                 *variables,
                 bash,
+                "-p",
                 script.name,
                 *arguments,
             ],
