@@ -34,6 +34,7 @@ split() {
 # the answers is a doubt: a table may have changed meanwhile, or a module may be absent.
 look() { # family, questions
     local said questions IFS=$'\36'
+    local complaint='(Error|RTNETLINK|Command|Dump|Cannot)[^'$'\n'']*'
     printf -v questions '%s\n\36\n' "${@:2}"
     # By a pipe: for a here-string, bash may need room in /tmp.
     said=$(exec ip "-$1" -o -force -batch - 2>&1 < <(printf %s "$questions"))
@@ -50,7 +51,7 @@ look() { # family, questions
     parts=("${parts[@]#'" is unknown, try "ip help".'$'\nCommand failed -:'+([0-9])$'\n'}")
     # For a file in /run/netns that is not a namespace, ip complains, and goes on.
     parts=("${parts[@]//$'Error: Peer netns reference is invalid.\n'}")
-    [[ ! ${parts[*]} =~ (Error|RTNETLINK|Command|Dump|Cannot) ]] || doubt ip "${parts[*]}"
+    [[ ! ${parts[*]} =~ $complaint ]] || doubt ip "${BASH_REMATCH[0]}"
 }
 
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
