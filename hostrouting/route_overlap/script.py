@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, roots_of
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, is_network, roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
 from hostrouting.route_overlap.report import departure_of
 
@@ -38,9 +38,10 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "POINTS6": _points(prefixes, IPV6),
         "FIRSTS": [str(prefix.network) for prefix in ranges],
         "LASTS": [str(prefix.last) for prefix in ranges],
-        # A pattern is free of quotes: see hostrouting.config.rules.
-        "ALLOWED": [f"'{pattern}'" for pattern in patterns],
-        "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
+        # Patterns and devices are free of quotes and bars: see hostrouting.config.rules.
+        "ALLOWED": ["|".join(patterns)],
+        "DEVICES": [f"'{dev}'" for dev in overlap.expected_devs if not is_network(dev)],
+        "NETWORKS": [*filter(is_network, overlap.expected_devs)],
         "MODE": [overlap.mode],
         "FABRIC": ["auto" if overlap.fabric == "auto" else "off"],
         "BEYOND": [_beyond(config)],

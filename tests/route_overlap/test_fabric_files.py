@@ -1,11 +1,11 @@
-"""The files of the fabric that are odd, or change while they are read, to both readers."""
+"""The files of the fabric that are odd, or change while they are read, to the reader."""
 
 import os
 from pathlib import Path
 
 import pytest
 from support.fabric_answers import HOST, NOTHING, Answer, of_pool
-from support.fabric_files import DATA, SWITCHED_ON, Files, answers_of_bash, record
+from support.fabric_files import DATA, SWITCHED_ON, Files, record
 
 from hostrouting import HostFileError
 from hostrouting.route_overlap import fabric
@@ -53,20 +53,9 @@ class TestOddFiles:
         )
         assert (len(answer.addresses), answer.notes) == (2, [])
 
-    def test_a_pool_that_is_being_written_is_read_again(self, folder: Path) -> None:
+    def test_a_pool_that_is_being_written_is_read_again(self) -> None:
         """Up to three times, with a pause before; the last reading counts."""
-        path = Files().write(folder) / ".kvp_pool_0"
-        whole = path.read_bytes()
-        path.write_bytes(whole[:-1])
-        grow = """
-        calls=0
-        read() {
-          [[ $1 == -rt ]] && ((++calls == 2)) && printf '\\0' >>"$fabric_pool"
-          builtin read "$@"
-        }"""
-        assert "note" not in answers_of_bash([folder], before=grow)[0]
-        assert path.read_bytes() == whole
-
+        whole = HOST + record(b"IPoIB_Data", DATA)
         pauses: list[int] = []
         files = MemoryFiles()
         for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: whole[:-1]}.items():
@@ -79,19 +68,9 @@ class TestOddFiles:
         assert len(fabric.read_fabric(files, pause=pause).addresses) == 2
         assert len(pauses) == 2
 
-    def test_an_emptied_pool_is_read_again(self, folder: Path) -> None:
+    def test_an_emptied_pool_is_read_again(self) -> None:
         """The daemon empties the pool before it writes it anew, so an empty one is no answer yet."""
-        path = Files(pool=b"").write(folder) / ".kvp_pool_0"
         whole = record(b"IPoIB_Data", DATA)
-        fill = f"""
-        read() {{
-          [[ $1 == -rt ]] && cat {folder}/whole >"$fabric_pool"
-          builtin read "$@"
-        }}"""
-        (folder / "whole").write_bytes(whole)
-        assert "note" not in answers_of_bash([folder], before=fill)[0]
-        assert path.read_bytes() == whole
-
         files = MemoryFiles()
         for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: b""}.items():
             files.tree.write(name, content, mode=0o644)
@@ -100,12 +79,6 @@ class TestOddFiles:
             files.tree.write(fabric.POOL, whole, mode=0o644)
 
         assert len(fabric.read_fabric(files, pause=pause).addresses) == 2
-
-    def test_a_pool_may_vanish_while_it_is_read(self, folder: Path) -> None:
-        """The boot script says no more than that it has no addresses."""
-        Files().write(folder)
-        vanish = 'is_readable() { [[ $1 != "$fabric_pool" ]] || rm -f "$1"; }'
-        assert "note no fabric is announced" in answers_of_bash([folder], before=vanish)[0]
 
     @pytest.mark.parametrize("number", range(1, 9))
     def test_any_operation_may_fail(self, number: int) -> None:

@@ -1,7 +1,6 @@
-"""The parsers of the fabric's files, and both readers of damaged ones: any input has one answer."""
+"""The parsers of the fabric's files, and the reader of damaged ones: any input has an answer."""
 
 import random
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,14 +12,10 @@ from support.fabric_files import (
     SWITCHED_ON,
     Files,
     answer_of_python,
-    answers_of_bash,
-    damaged,
     damaged_pool,
     record,
-    run_reader,
 )
 
-from hostrouting.boot import layout
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.net.addresses import format_ipv4
 from hostrouting.route_overlap import fabric
@@ -108,75 +103,24 @@ DEVICES = [
 
 
 def test_devices_have_the_form_of_the_pool() -> None:
-    """Of an IPoIB address, which has 20 octets, both halves of the last eight; of others all six;
-    in both languages.
-    """
+    """Of an IPoIB address, which has 20 octets, both halves of the last eight; of others all six."""
     assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [
         form for *_, form in DEVICES
     ]
-    calls = "".join(
-        f"REPLY=''; agent_mac '{name}' '{mac}'\nprintf '%s\\n' \"$REPLY\"\n"
-        for name, mac, _ in DEVICES
-    )
-    assert run_reader(calls).splitlines() == [form for *_, form in DEVICES]
 
 
-# --- both readers
-
-
-def differences(folders: list[Path]) -> list[tuple[str, str]]:
-    """Return the answers that differ."""
-    answers = zip(
-        map(answer_of_python, folders), answers_of_bash(folders, with_stat=False), strict=True
-    )
-    return [(one, other) for one, other in answers if one != other]
-
-
-@pytest.mark.slow
-def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
-    """Of the reader in bash, apart from results that a program may leave unused, and what that
-    sets.
-    """
-    program = [
-        layout.read_asset(layout.__file__, "shared.sh"),
-        layout.read_asset(fabric.__file__, "fabric.sh"),
-    ]
-    (tmp_path / "script.sh").write_bytes(b"".join(program))
-    subprocess.run(
-        ["shellcheck", "--shell=bash", "--exclude=SC2034,SC2154", tmp_path / "script.sh"],
-        check=True,
-    )
+# --- damage
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"),
-    [
-        (99, 60),
-        pytest.param(0, 2000, marks=pytest.mark.slow),
-        *(pytest.param(seed, 2000, marks=pytest.mark.soak) for seed in range(1, 5)),
-    ],
+    ("seed", "count"), [(99, 60), pytest.param(0, 2000, marks=pytest.mark.slow)]
 )
-def test_damaged_pools_have_one_answer(tmp_path: Path, seed: int, count: int) -> None:
-    """No reader fails, and both say the same to the letter."""
+def test_damaged_pools_have_an_answer(tmp_path: Path, seed: int, count: int) -> None:
+    """The reader does not fail."""
     source = random.Random(seed)
-    folders = [
-        Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(count)
-    ]
-    assert differences(folders) == []
-
-
-@pytest.mark.slow
-def test_damaged_configurations_have_one_answer(tmp_path: Path) -> None:
-    """1,000 of them."""
-    source = random.Random(0)
-    whole = SWITCHED_ON + b' OS.CheckRdmaDriver = "Y" # on\nLib.Dir=None\nOS.EnableRDMA=n\n'
-    texts = [
-        Files(configuration=damaged(source, whole, source.choice((1, 2, 5)))) for _ in range(1000)
-    ]
-    assert (
-        differences([files.write(tmp_path / str(number)) for number, files in enumerate(texts)])
-        == []
-    )
+    for number in range(count):
+        files = Files(pool=damaged_pool(source))
+        assert answer_of_python(files.write(tmp_path / str(number)))
 
 
 def test_the_files_of_an_image_are_read_below_its_root(tmp_path: Path) -> None:

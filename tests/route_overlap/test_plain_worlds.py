@@ -8,13 +8,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.announced_worlds import Announced, announced_worlds, announcements, write_files
-from support.asked_worlds import arrange, asked_world, sent, wrong
-from support.draws import pick
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
@@ -51,7 +48,6 @@ def test_ipv4(world: World, expected: list[str], more, has_debris: bool) -> None
         report = prove_egress(
             kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
         )
-    import os
 
     with open("/tmp/count4", "a") as f:
         f.write(f"{int(ran.is_plain)} {int(report.ok)}\n")

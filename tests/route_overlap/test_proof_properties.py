@@ -1,20 +1,16 @@
-"""The proof and the boot script against lookups of every single address in the kernel."""
+"""The proof against lookups of every single address in the kernel."""
 
-import re
-import shutil
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from pathlib import Path
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.beyond_script import is_beyond_script
 from support.carriers import add_pod
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import AMONG_DEBRIS, World, claimed, run_script, worlds
+from support.overlap_worlds import World, claimed, worlds
 from support.small_world import selecting_rules
 
 from hostrouting import OverlapReport, prove_egress
@@ -23,10 +19,6 @@ from hostrouting.host import Route, Rule
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import KernelNode, MemoryBackend
-
-_LINE = re.compile(
-    r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?"
-)
 
 
 def check_against_every_address(
@@ -94,50 +86,14 @@ def test_suggested_routes_repair_the_findings(world: World) -> None:
 
 
 @needs_kernel
-@settings(
-    max_examples=FEW,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(world=worlds(rare=True), has_debris=st.booleans())
-def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(
-    world: World, has_debris: bool, tmp_path: Path
-) -> None:
-    """The kernel, the proof over it and the boot script give one answer, finding by finding.
-
-    The script waits only where each finding may heal.
-    """
+@settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
+@given(world=worlds(rare=True))
+def test_in_the_kernel_the_proof_equals_asking_about_every_address(world: World) -> None:
+    """The kernel and the proof over it give one answer, finding by finding."""
     with KernelNode.made() as node, KernelNode.made() as pods:
         world.arrange(node)
-        # Default routes in turns: the script names one of them.
-        assume(not is_beyond_script(node))
         add_pod(node, pods)
-        report = check_against_every_address(kernel_of(node), KernelOracle(node), world)
-        folder = tmp_path / "markers"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        # Default patterns match none of e0 to e2.
-        through = AMONG_DEBRIS if has_debris else ()
-        ran = run_script(
-            node, folder, world.cidrs, allowed=world.allowed, waits=1, second=0.01, through=through
-        )
-    kinds = {finding.kind for _, finding in report.findings}
-    has_waited = ran.markers.pop("waited", None) is not None
-    assert has_waited == (
-        not report.expected_devs or (not report.ok and kinds <= {"no-route", "dead-end"})
-    ), ran.output
-    assert ran.status == (10 if report.ok else 11), ran.output
-    if report.ok:
-        assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
-        return
-    assert list(ran.markers) == ["route-overlap.detected"]
-    by_script = [
-        _LINE.fullmatch(line) for line in ran.markers["route-overlap.detected"].splitlines()
-    ]
-    by_python = [_LINE.fullmatch(line) for line in report.lines()]
-    assert [found and found.groups() for found in by_script] == [
-        found and found.groups() for found in by_python
-    ]
-    assert "line " not in ran.output, ran.output
+        check_against_every_address(kernel_of(node), KernelOracle(node), world)
 
 
 @needs_kernel

@@ -2,7 +2,6 @@
 the boot script.
 """
 
-import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,10 +21,6 @@ from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr, parse_ipv
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
 from hostrouting.testing import KernelNode, MemoryBackend
 
-#: A finding in the marker of the boot script.
-LINE = re.compile(
-    r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?"
-)
 _ABSENT = "00155D33FF1D"
 #: A name that a shell and the batches of `ip` would split, expand or cut.
 _ODD = "*o'd\"d#0"
@@ -198,11 +193,10 @@ def both_answers(
     *,
     allowed: Sequence[str] = (),
     expected: Sequence[str] | None = None,
-    routes: Sequence[dict[str, str]] = (),
     through: Sequence[str] = (),
 ) -> tuple[OverlapReport, ScriptRun]:
     """Let the proof and the boot script answer under an announced fabric; the script reads its
-    files below `folder`.
+    files below `folder`. A yes of the script is one of the proof.
     """
     write_files(folder, fabric)
     kernel = kernel_of(node)
@@ -219,9 +213,9 @@ def both_answers(
         markers,
         cidrs,
         allowed=allowed,
-        routes=routes,
         files=folder,
         options=options,
         through=through,
     )
+    ran.must_follow(report)
     return report, ran

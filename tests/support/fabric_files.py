@@ -1,14 +1,11 @@
-"""The files from which the fabric is read, whole and damaged, and both readers of them."""
+"""The files from which the fabric is read, whole and damaged, and the reader of them."""
 
 import os
 import random
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from hostrouting.boot import layout
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap import fabric
 
@@ -41,10 +38,6 @@ class Files(NamedTuple):
         return folder
 
 
-# --- the two readers
-# -------------------------------------------------------------------------------------------------
-
-
 def answer_of_python(folder: Path) -> str:
     """Return the answer for the files of a folder, as text."""
     with (
@@ -61,61 +54,6 @@ def answer_of_python(folder: Path) -> str:
         f"awaited {awaited}",
     ]
     return "\n".join([*lines, *(f"note {note}" for note in found.notes), ""])
-
-
-_PROGRAM = r"""
-fabric_pause=0
-[[ $1 ]] && stat() { echo "$status"; }
-while read -r folder status; do
-  fabric_configuration=$folder/waagent.conf fabric_pool=$folder/.kvp_pool_0
-  read_fabric
-  date_fabric_source
-  IFS=,
-  printf '%s\n' "macs ${fabric_macs[*]}" "addresses ${fabric_addresses[*]}" "source $fabric_source" \
-    "awaited $fabric_awaited" "${fabric_notes[@]/#/note }"
-  printf '\0'
-  IFS=$' \t\n'
-done
-"""
-
-
-def answers_of_bash(
-    folders: Sequence[Path], *, with_stat: bool = True, before: str = ""
-) -> list[str]:
-    """Return the answer for each folder, from one process that prints nothing else; it runs
-    `before` first.
-
-    Without `stat` it starts no other process; every folder has a pool then.
-    """
-    rows = [f"{folder}{'' if with_stat else _status(folder)}\n" for folder in folders]
-    said = run_reader(f"{before}\n{_PROGRAM}", "" if with_stat else "told", text="".join(rows))
-    answers = said.split("\0")[:-1]
-    assert len(answers) == len(folders)
-    return answers
-
-
-def run_reader(program: str, *words: str, text: str = "") -> str:
-    """Return the output of a program in bash that has the functions of the reader; it prints no
-    error.
-    """
-    assets = [
-        layout.read_asset(layout.__file__, "shared.sh"),
-        layout.read_asset(fabric.__file__, "fabric.sh"),
-    ]
-    command = b"set -fu\nexport LC_ALL=C\n%b%b%b" % (*assets, program.encode())
-    done = subprocess.run(
-        ["bash", "-pc", command, "bash", *words],
-        input=text.encode(),
-        capture_output=True,
-        check=True,
-    )
-    assert done.stderr == b""
-    return done.stdout.decode("latin-1")
-
-
-def _status(folder: Path) -> str:
-    status = (folder / ".kvp_pool_0").stat()
-    return f" {int(status.st_mtime)}"
 
 
 # --- damage

@@ -225,6 +225,12 @@ class ScriptRun(NamedTuple):
         assert (self.status == 12) == ("cannot be proven here: " in self.output), self.output
         return self.status == 10
 
+    def must_follow(self, report: OverlapReport) -> None:
+        """Assert that a yes is one of the proof, too, in its words."""
+        if self.is_plain:
+            assert report.ok, (self.output, report.lines())
+            assert self.markers["route-overlap.ok"] == f"{report.verdict}\n"
+
 
 def run_script(
     node: KernelNode,

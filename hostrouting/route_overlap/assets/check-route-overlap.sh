@@ -27,11 +27,11 @@ firsts=(@FIRSTS@)
 lasts=(@LASTS@)
 # The verdict, but for the devices at its end.
 verdict='@VERDICT@'
-# Patterns of device names.
-allowed=(@ALLOWED@)
-# Devices by which the CIDRs must leave, or networks that stand for them; without any, it is the
-# device of the default route.
-given=(@EXPECTED@)
+# Patterns of the devices that may carry, beside those by which the CIDRs must leave: these devices,
+# and the one that each network stands for. Without any, it is that of the default route.
+allowed='@ALLOWED@'
+given=(@DEVICES@)
+networks=(@NETWORKS@)
 # `auto`: a fabric that the cloud's agent announces counts.
 fabric=@FABRIC@
 # What only the program judges: units of `after`, a `fabric` of the config, or nothing.
@@ -47,7 +47,6 @@ wrong=$folder/route-overlap.detected
 
 # --- the forms that are plain
 
-is_name='^[A-Za-z0-9_.-]+$'
 is_local='^[0-9]+:.from all lookup local( proto [a-z0-9]+)? *$'
 is_main='^[0-9]+:.from all lookup main( proto [a-z0-9]+)? *$'
 is_of_vrf='^[0-9]+:.from all lookup \[l3mdev-table\]( proto [a-z0-9]+)? *$'
@@ -55,70 +54,51 @@ is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z]'
 is_lookup='^[0-9]+:.(not )?from [0-9a-f.:/l]+( [a-z].*)? lookup ([A-Za-z0-9_.-]+)( .*)?$'
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
-# Split a row, as `ip -o route` prints it, into its destination, table and metric, and the next hops:
-# their devices (devs), and each with its gateway (hops).
+# Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices of
+# its next hops (devs).
 parse() { # row
     local words i
-    local gateway='' is_own=''
+    local gateway='' kind='@(local|broadcast|anycast)'
     # Next hops follow a backslash and a tab.
     # shellcheck disable=SC2206 # Split at blanks.
     words=(${1//\\$'\t'/ })
     table=main
     metric=0
     devs=()
-    hops=()
-    if [[ ${words[0]-} == @(local|broadcast|anycast) ]]; then
-        is_own=yes
-        words=("${words[@]:1}")
-    fi
+    # shellcheck disable=SC2053 # A pattern.
+    [[ ${words[0]-} != $kind ]] || words=("${words[@]:1}")
     destination=${words[0]-}
     for ((i = 1; i < ${#words[@]}; i++)); do
         case ${words[i]} in
-            onlink | linkdown) ;;
-            proto | scope | src | weight | pref | mtu | advmss | hoplimit | expires) i=$((i + 1)) ;;
-            metric) metric=${words[++i]-} ;;
-            table) table=${words[++i]-} ;;
-            nexthop) gateway='' ;;
-            via) gateway=${words[++i]-} ;;
+            onlink | linkdown | nexthop) continue ;;
+            proto | scope | src | weight | pref | mtu | advmss | hoplimit | expires) ;;
+            metric) metric=${words[i + 1]-} ;;
+            table) table=${words[i + 1]-} ;;
+            via) gateway=${words[i + 1]-} ;;
             dev)
-                i=$((i + 1))
-                [[ ${words[i]-} =~ $is_name ]] || doubt row "$1" || return
-                devs+=("${words[i]}")
-                hops+=("$gateway dev ${words[i]}")
+                devs+=("${words[i + 1]-}")
+                # A host passes over it, for now.
+                [[ ! ${failed["$gateway ${words[i + 1]-}"]-} ]] || doubt neighbour "$1" || return
                 ;;
-            *)
-                doubt row "$1"
-                return
-                ;;
+            *) destination='?' ;;
         esac
+        i=$((i + 1))
     done
-    # A kind of route is no destination. An own address elsewhere than in table local, and a row that
-    # has expired, are rare.
+    # An expired row is listed for a while, and a row for an own address may be in another table.
     [[ $destination == default || $destination != *[!0-9a-f.:/]* ]] || doubt row "$1" || return
-    [[ ${devs[*]-} && (! $is_own || $table == local) && $1 != *' expires -'* ]] || doubt row "$1"
+    # shellcheck disable=SC2053 # A pattern.
+    [[ $1 != *' expires -'* && ($1 != $kind' '* || $table == local) ]] || doubt row "$1" || return
+    [[ ${devs[*]-} && ${devs[*]} != *[!A-Za-z0-9_.\ -]* ]] || doubt row "$1"
 }
 
-# Succeed if the row that was parsed leads by devices that may carry, and by no gateway that a host
-# passes over.
+# Succeed if the row that was parsed leads by devices that may carry.
 judge() {
-    local dev hop
+    local dev
     for dev in "${devs[@]}"; do
-        may_carry "$dev" || return
+        # shellcheck disable=SC2053 # A pattern.
+        [[ ${fine[$dev]-} || $dev == @($allowed) ]] || doubt device "$dev" || return
         carriers[$dev]=yes
     done
-    for hop in "${hops[@]}"; do
-        [[ ! ${failed[$hop]-} ]] || doubt neighbour "$hop" || return
-    done
-}
-
-may_carry() { # device
-    local pattern
-    [[ ! ${fine[$1]-} ]] || return 0
-    for pattern in "${allowed[@]}"; do
-        # shellcheck disable=SC2053 # A pattern.
-        [[ $1 != $pattern ]] || fine[$1]=yes
-    done
-    [[ ${fine[$1]-} ]] || doubt device "$1"
 }
 
 # --- the rules
@@ -154,8 +134,9 @@ read_rules() { # rules, links
 # Succeed if a device is up, with a carrier.
 has_carrier() { # device, links
     local form=$'\n'"[0-9]+: $1(@[^ ]+)?: <([A-Z_,0-9-]+)>"
-    [[ $1 =~ $is_name && $'\n'$2 =~ $form ]] || doubt device "$1" || return
-    [[ ,${BASH_REMATCH[2]}, == *,UP,* && ,${BASH_REMATCH[2]}, == *,LOWER_UP,* ]] || doubt carrier "$1"
+    [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
+    form=,${BASH_REMATCH[2]},
+    [[ $form == *,UP,* && $form == *,LOWER_UP,* ]] || doubt carrier "$1"
 }
 
 # -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it, and
@@ -190,22 +171,16 @@ is_of_exit() { # addresses in the network
     [[ $type == 1 ]] || doubt network "$exit_dev"
 }
 
-# -> expected: the devices by which the CIDRs must leave, of the config or of a default route. IPv6
-# has those of IPv4, if there are any.
-find_expected() { # default routes of table main, addresses in each network of the config
-    local i
-    ((${#given[@]} == 0 || family == 4)) || return 0
-    if [[ ! $exit_dev && (${#given[@]} == 0 || ${given[*]} == */*) ]]; then
-        find_exit "$1" || return
-    fi
+# -> expected: the devices by which the CIDRs must leave. IPv6 has those of IPv4, if there are any.
+find_expected() { # default routes of table main, addresses in each network
+    local addresses
     expected=("${given[@]}")
-    ((${#given[@]})) || expected=(${exit_dev:+"$exit_dev"})
-    for i in "${!expected[@]}"; do
-        [[ ${expected[i]} == */* ]] || continue
-        shift
-        is_of_exit "$1" || return
-        expected[i]=$exit_dev
+    ((${#given[@]} == 0 || ${#networks[@]})) || return 0
+    [[ $exit_dev ]] || find_exit "$1" || return
+    for addresses in "${@:2}"; do
+        is_of_exit "$addresses" || return
     done
+    expected=(${exit_dev:+"$exit_dev"} "${given[@]}")
 }
 
 # --- the routes
@@ -215,8 +190,8 @@ read_failed() { # neighbours
     local line
     split "$1"
     for line in "${lines[@]}"; do
-        [[ $line =~ ^([0-9a-f.:]+' dev '[^ ]+)' ' ]] || doubt neighbour "$line" || return
-        failed[${BASH_REMATCH[1]}]=yes
+        [[ $line =~ ^([0-9a-f:]+)' dev '([^ ]+)' ' ]] || doubt neighbour "$line" || return
+        failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]=yes
     done
 }
 
@@ -268,22 +243,23 @@ judge_turns() { # rows around
     local line
     split "$1"
     for line in "${lines[@]}"; do
-        # A row may begin with a word for its kind.
-        [[ ${decides[${line%% *}]-} || ${line%% *} != @(default|*[.:]*) ]] || continue
         parse "$line" || return
-        ((metric > ${decides[$destination]-0})) || judge || return
+        ((metric > ${decides[$destination]--1})) || judge || return
     done
 }
 
-# Judge each row of some tables.
+# Judge each row around CIDRs in some tables. Main must have one for each.
 judge_all() { # questions
-    local line rows
+    local rows line
     look "$family" "$@" || return
-    printf -v rows %s "${parts[@]}"
-    split "$rows"
-    for line in "${lines[@]}"; do
-        parse "$line" || return
-        judge || return
+    for rows in "${parts[@]}"; do
+        [[ $rows || $1 != *' table main '* ]] || doubt around "$1" || return
+        shift
+        split "$rows"
+        for line in "${lines[@]}"; do
+            parse "$line" || return
+            judge || return
+        done
     done
 }
 
@@ -310,7 +286,7 @@ read_fabric() {
     fi
     if [[ " $content" != *' IPoIB_Data '* ]]; then
         # They may come any moment, where there is InfiniBand.
-        ! compgen -G '/sys/class/infiniband/*' > /dev/null || doubt awaited
+        ! compgen -G '/sys/class/infiniband/*' > /dev/null || doubt awaited "$pool"
         return
     fi
     for word in $content; do
@@ -318,52 +294,42 @@ read_fabric() {
     done
 }
 
-# Network or address -> first, last
-bounds() {
-    local mask IFS=./
+# Succeed if no CIDR has an address of a network, but for CIDRs whose deciding routes are longer.
+is_apart() { # network or address
+    local i mask first last IFS=./
     # shellcheck disable=SC2086 # Split into octets and length.
     set -- $1 32
     mask=$((0xffffffff << 32 - $5 & 0xffffffff))
     first=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & mask))
     last=$((first | (mask ^ 0xffffffff)))
-}
-
-# Succeed if no CIDR has one of these addresses, but for CIDRs whose deciding routes are longer.
-is_apart() { # first and last address, length
-    local i
     for i in "${!firsts[@]}"; do
-        (($2 < firsts[i] || lasts[i] < $1 || covers[i] > $3)) || doubt fabric "${list[i]}" || return
+        ((last < firsts[i] || lasts[i] < first || covers[i] > $5)) || doubt fabric "$*" || return
     done
 }
 
 # Succeed if the fabric takes nothing from the CIDRs.
 judge_fabric() { # rules
-    local own first last line links
+    local own word line links network broadcast
+    local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)( brd ([0-9.]+))? '
     # A rule may select by what comes, and table local precedes it.
     [[ $1 == $'0:\tfrom all lookup local'* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
     ((${#tables[@]} == 2)) || doubt fabric "$1" || return
     for own in "${announced[@]}"; do
-        bounds "$own/16"
-        is_apart "$first" "$last" 16 || return
-        is_apart "$first" "$first" 32 || return
-        is_apart "$last" "$last" 32 || return
-        bounds "$own"
-        is_apart "$first" "$last" 32 || return
+        for word in "$own" "${own%.*.*}".{0.0/16,0.0,255.255}; do
+            is_apart "$word" || return
+        done
     done
     # The agent sets devices up, and the kernel connects their networks.
     look 4 'link show' 'addr show' || return
     links=${parts[0]}
     split "${parts[1]}"
     for line in "${lines[@]}"; do
-        [[ $line =~ ^[0-9]+:' '([^ ]+)' '+inet' '([0-9.]+' peer ')?([0-9./]+)' '(brd' '([0-9.]+))? ]] \
-            || doubt address "$line" || return
-        set -- "${BASH_REMATCH[@]:3:3}"
+        [[ $line =~ $form ]] || doubt address "$line" || return
+        network=${BASH_REMATCH[3]}
+        broadcast=${BASH_REMATCH[5]:-$network}
         ! has_carrier "${BASH_REMATCH[1]}" "$links" || continue
-        bounds "$1"
-        is_apart "$first" "$last" 32 || return
-        [[ $3 ]] || continue
-        bounds "$3"
-        is_apart "$first" "$last" 32 || return
+        is_apart "$network" || return
+        is_apart "$broadcast" || return
     done
 }
 
@@ -372,47 +338,44 @@ judge_fabric() { # rules
 # Succeed if a family is plainly right.
 is_plain_in() { # family
     local family=$1
-    local n dev cidr destination table metric defaults inside links rules around
-    local -a ask list questions answers others devs hops covers=() further=()
+    local n m dev destination table metric inside around=''
+    local -a ask list answers devs covers=() further=() others=()
     local -A fine=() failed=() tables=() decides=()
     # shellcheck disable=SC2206 # Split at blanks.
     ask=(${roots[$family]})
     # shellcheck disable=SC2206 # Split at blanks.
     list=(${points[$family]})
+    n=${#ask[@]}
+    m=${#list[@]}
     # IPv4 names the device for IPv6, too.
-    ((family == 4 || ${#list[@]})) || return 0
-    questions=('rule show' 'route show table main exact default' 'link show up')
-    for cidr in "${list[@]}"; do
-        questions+=("route get fibmatch ${cidr%/*} uid 0")
-    done
-    questions+=("${ask[@]/#/route show table all root }")
-    if ((family == 6)); then
-        questions+=("${ask[@]/#/route show table main match }" 'neigh show nud failed')
+    ((family == 4 || m)) || return 0
+    answers=("${list[@]%/*}")
+    if ((family == 4)); then
+        others=("${networks[@]/#/addr show to }")
+    else
+        others=("${ask[@]/#/route show table main match }" 'neigh show nud failed')
     fi
-    for dev in "${given[@]}"; do
-        [[ $family$dev != 4*/* ]] || questions+=("addr show to $dev")
-    done
-    look "$family" "${questions[@]}" || return
-    rules=${parts[0]}
-    defaults=${parts[1]}
-    links=${parts[2]}
-    answers=("${parts[@]:3:${#list[@]}}")
-    n=$((3 + ${#list[@]}))
-    printf -v inside %s "${parts[@]:n:${#ask[@]}}"
-    others=("${parts[@]:n + ${#ask[@]}}")
-    around=$defaults
+    look "$family" 'rule show' 'link show up' 'route show table main exact default' \
+        "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
+        "${others[@]}" || return
+    printf -v inside %s "${parts[@]:3:n}"
+    answers=("${parts[@]:3 + n:m}")
+    others=("${parts[@]:3 + n + m}")
+    set -- "${parts[@]:0:3}"
+    around=$3
     if ((family == 6)); then
-        printf -v around %s "${others[@]::${#ask[@]}}"
-        read_failed "${others[-1]}" || return
+        printf -v around %s "${others[@]:0:n}"
+        read_failed "${others[n]}" || return
+        others=()
     fi
-    find_expected "$defaults" "${others[@]}" || return
-    ((${#list[@]})) || return 0
-    [[ ${expected[*]-} ]] || doubt default || return
+    find_expected "$3" "${others[@]}" || return
+    ((m)) || return 0
+    [[ ${expected[*]-} ]] || doubt default "IPv$family" || return
     for dev in "${expected[@]}"; do
-        has_carrier "$dev" "$links" || return
+        has_carrier "$dev" "$2" || return
         fine[$dev]=yes
     done
-    read_rules "$rules" "$links" || return
+    read_rules "$1" "$2" || return
     judge_inside "$inside" || return
     judge_answers "${answers[@]}" || return
     judge_turns "$around" || return
@@ -420,7 +383,7 @@ is_plain_in() { # family
         [[ $table == @(main|local) ]] || further+=("${ask[@]/#/route show table $table match }")
     done
     ((${#further[@]} == 0)) || judge_all "${further[@]}" || return
-    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$rules"
+    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$1"
 }
 
 # Succeed if all is plainly right.

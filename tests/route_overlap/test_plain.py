@@ -1,0 +1,249 @@
+"""What the boot script takes for plain: each of its conditions, with a node that needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.carriers import unplug
+from support.counted_ip import IP, another_ip
+from support.fabric_files import record
+from support.kernel import kernel_of, needs_kernel
+from support.overlap_worlds import ScriptRun, run_script
+from support.routers import ROUTER, SECOND_ROUTER, WiredNode
+
+from hostrouting import prove_egress
+
+pytestmark = needs_kernel
+
+V4, V6 = "10.96.0.0/16", "fd09::/64"
+OF_E0 = {"expectedDevs": ["e0"]}
+OF_E1 = {"expectedDevs": ["e1"]}
+#: The routes of a node that expects both families by e0.
+DEFAULTS = (
+    "route add default via 10.224.0.1 dev e0",
+    f"-6 route add default via {ROUTER} dev e0 proto ra metric 1024",
+)
+
+
+@pytest.fixture
+def node() -> Iterator[WiredNode]:
+    """A node with the devices e0, e1 and a CNI's; routes are for the case."""
+    with WiredNode.made() as made:
+        made.add_links("e0", "e1", "cali1")
+        made.hold("e0", "fd00:1::1/64")
+        made.ip("address add 10.224.0.4/16 dev e0")
+        made.ip("address add 10.225.0.4/16 dev e1")
+        yield made
+
+
+class Case(NamedTuple):
+    """Commands of `ip` after the default routes, what is expected, and what is not plain."""
+
+    commands: str
+    word: str = ""
+    cidrs: Sequence[str] = (V4,)
+    options: Mapping[str, object] = {}
+    #: The verdict of the proof.
+    is_right: bool = False
+    has_defaults: bool = True
+
+
+RIGHT: dict[str, Case] = {
+    "the default route": Case(""),
+    "both families": Case("", cidrs=[V4, V6]),
+    "IPv6 alone, by the device of IPv4": Case("", cidrs=[V6]),
+    "IPv6, by its own default route": Case("route del default", cidrs=[V6]),
+    "a bridge's route for pods at the first address": Case("route add 10.96.0.0/24 dev cali1"),
+    "a pod of IPv6 at the first address": Case("-6 route add fd09:: dev cali1", cidrs=[V6]),
+    "a worse route to a part of it": Case(
+        "route add 10.96.3.0/24 dev e0; route add 10.96.3.0/24 dev e1 metric 9"
+    ),
+    "another default route with a worse metric": Case(
+        "route add default via 10.225.0.1 dev e1 metric 9"
+    ),
+    "of IPv6, too": Case(
+        f"-6 route add default via {SECOND_ROUTER} dev e1 metric 2048", cidrs=[V6]
+    ),
+    "a default route by two gateways of one device": Case(
+        "route append default via 10.224.0.2 dev e0"
+    ),
+    "a route by two gateways of one device": Case(
+        "route add 10.96.0.0/17 nexthop via 10.224.0.1 dev e0 nexthop via 10.224.0.2 dev e0"
+    ),
+    "no route of a table that a mark selects": Case(
+        "rule add pref 9 fwmark 0x200/0xf00 lookup 100; route add default dev e1 table 100"
+    ),
+    "a table that is fine": Case(
+        "rule add pref 9 to 10.96.0.9 lookup 100; route add default dev e0 table 100"
+    ),
+    "a later rule": Case(
+        "rule add pref 32767 lookup 100; route add default dev e1 table 100"
+    ),
+    "table local after rules by mark": Case(
+        "rule add pref 9 fwmark 0x200/0xf00 lookup 100; rule add pref 100 lookup local; rule del pref 0"
+    ),
+    "rules of another program": Case(
+        "rule add pref 1 lookup local proto static; rule del pref 0; "
+        "rule add pref 2 lookup main proto static"
+    ),
+    "the rule of VRFs": Case("rule add pref 1000 l3mdev"),
+    "several expected devices, one without a route": Case("", options={"expectedDevs": ["e1", "e0"]}),
+    "the parts of an advertised route": Case(
+        f"-6 route add fd09::/48 via {ROUTER} dev e0 proto ra metric 100 expires 1800 mtu 1400 "
+        "hoplimit 64 pref high",
+        cidrs=[V6],
+    ),
+}
+
+
+def run(node: WiredNode, folder: Path, case: Case, **options: object) -> ScriptRun:
+    """Make the node so, and run the script without the program."""
+    commands = [*(DEFAULTS if case.has_defaults else ()), *filter(None, case.commands.split("; "))]
+    for command in commands:
+        node.ip(command)
+    ran = run_script(node, folder, case.cidrs, options={"fabric": "off", **case.options}, **options)
+    expected = case.options.get("expectedDevs")
+    report = prove_egress(kernel_of(node), case.cidrs, expected_devs=expected)
+    ran.must_follow(report)
+    assert report.ok == (case in RIGHT.values() or case.is_right), report.lines()
+    return ran
+
+
+@pytest.mark.parametrize("case", RIGHT.values(), ids=RIGHT)
+def test_it_is_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
+    """The script answers by itself, in the words of the proof."""
+    ran = run(node, tmp_path / "run", case)
+    assert ran.is_plain, ran.output
+
+
+#: Each needs a condition of the script: without it, a wrong node passes.
+NOT_PLAIN: dict[str, Case] = {
+    # Rows.
+    "a row with a header": Case(
+        "route add 10.96.3.0/24 encap ip id 5 dst 10.224.0.9 via 10.224.0.1 dev e0", "row"
+    ),
+    "a row that refuses": Case("route add unreachable 10.96.3.0/24", "row"),
+    "a row that refuses, and has a device": Case(
+        "-6 nexthop add id 7 blackhole; -6 route add fd09:0:0:0:1::/80 nhid 7", "row", [V6]
+    ),
+    "a row for a type of service": Case(
+        "route add 10.96.3.0/24 dev e0 tos 8; route add 10.96.3.0/24 dev e1", "row"
+    ),
+    "a row of IPv6 for one source": Case(
+        "-6 route add fd09::/80 from fd00:1::/64 dev e1; -6 route add fd09::/80 dev e0", "row", [V6]
+    ),
+    # Devices.
+    "a part by another device": Case("route add 10.96.3.0/24 dev e1", "device"),
+    "one of two next hops by another device": Case(
+        "route add 10.96.3.0/24 nexthop via 10.224.0.1 dev e0 nexthop via 10.225.0.1 dev e1",
+        "device",
+    ),
+    "an address of another device": Case("address add 10.96.3.1/32 dev e1", "device"),
+    "no carrier": Case("link set e0 alias x,LOWER_UP,y", "carrier"),
+    "no device": Case("", "device", options={"expectedDevs": ["e7", "e0"]}, is_right=True),
+    # Default routes.
+    "no default route": Case("", "ip", has_defaults=False),
+    "no default route, and a route to all of it": Case(
+        "route add 10.0.0.0/8 dev e0", "default", has_defaults=False
+    ),
+    "default routes in turns": Case(
+        "route append default via 10.225.0.1 dev e1; route add 10.96.0.0/16 dev e1", "default"
+    ),
+    "default routes in turns, with an expected device": Case(
+        "route append default via 10.225.0.1 dev e1", "device", options=OF_E0
+    ),
+    "a default route of hostrouting": Case(
+        "route del default; route add default via 10.224.0.1 dev e0 metric 9; "
+        "route add default via 10.225.0.1 dev e1 proto 142",
+        "device",
+    ),
+    "two devices of IPv6 default routes, none of IPv4": Case(
+        f"route del default; -6 route add default via {SECOND_ROUTER} dev e1 metric 2048",
+        "default",
+        [V6],
+    ),
+    # Routes that decide.
+    "another device around, and a longer route at the first address": Case(
+        "route add 10.96.0.0/24 dev e0; route add 10.0.0.0/8 dev e1", "device"
+    ),
+    "no route around, and one at the first address": Case(
+        "route del default; route add 10.96.0.0/24 dev e0", "around", options=OF_E0
+    ),
+    "a route to all of it by another device": Case("route add 10.0.0.0/8 dev e1", "device"),
+    "an equal route of IPv6": Case(
+        f"-6 route append default via {SECOND_ROUTER} dev e1 proto ra metric 1024", "device", [V6]
+    ),
+    "an equal route of IPv6 to a part": Case(
+        "-6 route add fd09::/80 dev e0; -6 route append fd09::/80 dev e1", "device", [V6]
+    ),
+    "a gateway that a host passes over": Case(
+        f"-6 route add fd09::/48 via {SECOND_ROUTER} dev e1; "
+        f"-6 neigh replace {SECOND_ROUTER} dev e1 nud failed",
+        "neighbour",
+        [V6],
+    ),
+    # Rules.
+    "a table by source": Case(
+        "rule add pref 9 from 10.224.0.4 lookup 100; route add 10.0.0.0/8 dev e1 table 100",
+        "device",
+    ),
+    "a part in a table by source": Case(
+        "rule add pref 9 from 10.224.0.4 lookup 100; route add 10.96.3.0/24 dev e1 table 100",
+        "device",
+    ),
+    "a table by protocol": Case(
+        "rule add pref 9 ipproto tcp lookup 100; route add 10.0.0.0/8 dev e1 table 100", "device"
+    ),
+    "a table for packets without a mark": Case(
+        "rule add pref 9 fwmark 0/0xff lookup 100; route add 10.96.3.0/24 dev e1 table 100", "device"
+    ),
+    "a table that decides in the first half": Case(
+        "rule add pref 9 to 10.96.0.0/17 lookup 100; route add 10.96.0.0/16 dev e0 table 100; "
+        "route add 10.0.0.0/8 dev e1",
+        "answer",
+        options=OF_E0,
+    ),
+    "a rule that goes on elsewhere": Case(
+        "rule add pref 9 goto 40000; rule add pref 40000 lookup 100; "
+        "route add 10.0.0.0/8 dev e1 table 100",
+        "rule",
+    ),
+    "a rule that refuses": Case("rule add pref 9 to 10.96.3.0/24 prohibit", "rule"),
+    "main without its default route": Case(
+        "rule del pref 32766; rule add pref 32766 lookup main suppress_prefixlength 0; "
+        "rule add pref 32767 lookup 100; route add default dev e1 table 100",
+        "rule",
+    ),
+    "no lookup of main": Case("rule add pref 9 to 192.0.2.1 lookup 9; rule del pref 32766", "ip"),
+    "a rule before table local": Case(
+        "rule add pref 1 lookup local; rule add pref 0 to 10.0.0.0/8 lookup main; "
+        "rule del pref 0 lookup local",
+        "rule",
+        is_right=True,
+    ),
+    "the rule of VRFs, and a device with a master": Case(
+        "rule add pref 1000 l3mdev; link add b0 type bridge; link set cali1 master b0; link set b0 up",
+        "rule",
+        is_right=True,
+    ),
+    "multicast addresses": Case("", "row", ["192.0.0.0/2"], is_right=True),
+    "a nexthop object": Case(
+        "nexthop add id 7 via 10.224.0.1 dev e0; route add 10.96.3.0/24 nhid 7", "row", is_right=True
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_it_is_not_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
+    """The program answers: most of these nodes are wrong."""
+    if case.word == "carrier":
+        for command in DEFAULTS:
+            node.ip(command)
+        unplug(node, "e0")
+        case = case._replace(has_defaults=False)
+    ran = run(node, tmp_path / "run", case)
+    assert not ran.is_plain
+    assert ran.output.startswith(f"cannot be proven here: {case.word} ("), ran.output
