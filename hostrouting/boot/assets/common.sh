@@ -73,16 +73,18 @@ run_program() { # verb, `wait` if this script may wait
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long
 # enough. If the count cannot be kept, only the first five minutes of a boot wait.
 wait_a_second() { # reason
-    local seconds=0 up=''
+    local left seconds=0 up=''
     [[ ! -r $waited ]] || read -r seconds < "$waited"
     [[ $seconds == +([0-9]) ]] || seconds=0
     seconds=$((10#$seconds))
-    ((seconds < waits)) || return
+    left=$((waits - seconds))
+    ((left > 0)) || return
     if ! { printf '%s\n' "$((seconds + 1))" > "$waited"; } 2> /dev/null; then
         IFS=. read -r up _ < /proc/uptime
         ((${up:-300} < 300)) || return
+        waits=$((waits - 1))
     fi
-    [[ ${is_waiting-} ]] || print 4 "waiting up to $((waits - seconds)) s: $1"
+    [[ ${is_waiting-} ]] || print 4 "waiting up to $left s: $1"
     is_waiting=yes
     # Read from an empty pipe, to sleep without another program.
     [[ ${never-} ]] || exec {never}<> <(:)
