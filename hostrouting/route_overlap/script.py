@@ -43,7 +43,8 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "DEVICES": [f"'{dev}'" for dev in overlap.expected_devs if not is_network(dev)],
         "NETWORKS": [*filter(is_network, overlap.expected_devs)],
         "MODE": [overlap.mode],
-        "FABRIC": ["auto" if overlap.fabric == "auto" else "off"],
+        # The fabric is of IPv4.
+        "FABRIC": ["auto" if overlap.fabric == "auto" and ipv4 else "off"],
         "BEYOND": [_beyond(config)],
         "VERDICT": [departure_of(overlap.cidrs)],
     }

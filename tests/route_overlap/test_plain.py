@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import pytest
 from support.carriers import unplug
-from support.counted_ip import IP, another_ip
-from support.fabric_files import record
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
 from support.routers import ROUTER, SECOND_ROUTER, WiredNode
@@ -79,9 +77,7 @@ RIGHT: dict[str, Case] = {
     "a table that is fine": Case(
         "rule add pref 9 to 10.96.0.9 lookup 100; route add default dev e0 table 100"
     ),
-    "a later rule": Case(
-        "rule add pref 32767 lookup 100; route add default dev e1 table 100"
-    ),
+    "a later rule": Case("rule add pref 32767 lookup 100; route add default dev e1 table 100"),
     "table local after rules by mark": Case(
         "rule add pref 9 fwmark 0x200/0xf00 lookup 100; rule add pref 100 lookup local; rule del pref 0"
     ),
@@ -90,7 +86,9 @@ RIGHT: dict[str, Case] = {
         "rule add pref 2 lookup main proto static"
     ),
     "the rule of VRFs": Case("rule add pref 1000 l3mdev"),
-    "several expected devices, one without a route": Case("", options={"expectedDevs": ["e1", "e0"]}),
+    "several expected devices, one without a route": Case(
+        "", options={"expectedDevs": ["e1", "e0"]}
+    ),
     "the parts of an advertised route": Case(
         f"-6 route add fd09::/48 via {ROUTER} dev e0 proto ra metric 100 expires 1800 mtu 1400 "
         "hoplimit 64 pref high",
@@ -198,7 +196,8 @@ NOT_PLAIN: dict[str, Case] = {
         "rule add pref 9 ipproto tcp lookup 100; route add 10.0.0.0/8 dev e1 table 100", "device"
     ),
     "a table for packets without a mark": Case(
-        "rule add pref 9 fwmark 0/0xff lookup 100; route add 10.96.3.0/24 dev e1 table 100", "device"
+        "rule add pref 9 fwmark 0/0xff lookup 100; route add 10.96.3.0/24 dev e1 table 100",
+        "device",
     ),
     "a table that decides in the first half": Case(
         "rule add pref 9 to 10.96.0.0/17 lookup 100; route add 10.96.0.0/16 dev e0 table 100; "
@@ -231,7 +230,9 @@ NOT_PLAIN: dict[str, Case] = {
     ),
     "multicast addresses": Case("", "row", ["192.0.0.0/2"], is_right=True),
     "a nexthop object": Case(
-        "nexthop add id 7 via 10.224.0.1 dev e0; route add 10.96.3.0/24 nhid 7", "row", is_right=True
+        "nexthop add id 7 via 10.224.0.1 dev e0; route add 10.96.3.0/24 nhid 7",
+        "row",
+        is_right=True,
     ),
 }
 

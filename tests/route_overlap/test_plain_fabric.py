@@ -93,13 +93,13 @@ def test_it_is_plain(node: KernelNode, tmp_path: Path, case: Case) -> None:
 
 NOT_PLAIN: dict[str, Case] = {
     "no route in front": Case("", "fabric"),
-    "by another switch": Case("", "fabric", configuration=b"OS.EnableRDMA=n\nOS.CheckRdmaDriver=y\n"),
+    "by another switch": Case(
+        "", "fabric", configuration=b"OS.EnableRDMA=n\nOS.CheckRdmaDriver=y\n"
+    ),
     "an equal route, with a metric": Case(
         "route add 172.16.0.0/16 via 10.224.0.1 dev e0 metric 9", "fabric"
     ),
-    "a route to a part": Case(
-        "route add 172.16.8.0/24 via 10.224.0.1 dev e0", "fabric"
-    ),
+    "a route to a part": Case("route add 172.16.8.0/24 via 10.224.0.1 dev e0", "fabric"),
     "the address itself": Case("route add 172.16.1.0/24 dev e0", "fabric", "172.16.1.0/24"),
     "its broadcast address": Case("route add 172.16.255.0/24 dev e0", "fabric", "172.16.255.0/24"),
     "the second pair": Case("", "fabric", "172.17.8.0/22"),
@@ -114,9 +114,9 @@ NOT_PLAIN: dict[str, Case] = {
         f"{ROUTE}; {TABLE}; rule add pref 9 to 172.16.8.0/24 lookup 100", "fabric"
     ),
     "a network of a device that is down": Case(
-        "link set e1 down; address add 172.18.1.4/24 dev e1; route add 172.18.0.0/16 dev e0",
+        "link set e1 down; address add 172.18.1.4/24 dev e1; route add 172.18.1.0/24 dev e0 metric 9",
         "fabric",
-        "172.18.0.0/16",
+        "172.18.1.64/26",
     ),
     "a peer of a device that is down": Case(
         "link set e1 down; address add 10.9.0.1 peer 172.18.1.9/24 dev e1; route add 172.18.0.0/16 dev e0",
@@ -173,7 +173,8 @@ def test_what_is_no_file(node: KernelNode, tmp_path: Path, path: str, kind: str)
 
 
 @pytest.mark.parametrize(
-    ("word", "options"), [("fabric", {"options": {"fabric": ["10.9.0.0/16"]}}), ("after", {"after": ["a.service"]})]
+    ("word", "options"),
+    [("fabric", {"options": {"fabric": ["10.9.0.0/16"]}}), ("after", {"after": ["a.service"]})],
 )
 def test_what_only_the_program_judges(
     node: KernelNode, tmp_path: Path, word: str, options: dict[str, object]
@@ -217,10 +218,24 @@ class TestNetworks:
             ("", 1, "10.225.0.0/16", False),
             ("", 1, "10.9.0.0/16", False),
         ],
-        ids=["virtual", "InfiniBand", "another device", "of another", "of two", "of no default", "of none"],
+        ids=[
+            "virtual",
+            "InfiniBand",
+            "another device",
+            "of another",
+            "of two",
+            "of no default",
+            "of none",
+        ],
     )
     def test_it_is_not_plain(
-        self, node: KernelNode, tmp_path: Path, commands: str, kind: int, network: str, is_right: bool
+        self,
+        node: KernelNode,
+        tmp_path: Path,
+        commands: str,
+        kind: int,
+        network: str,
+        is_right: bool,
     ) -> None:
         """The program finds the device: in a namespace each is a veth, which is fine for it."""
         for dev in ("e0", "e1") if kind else ():

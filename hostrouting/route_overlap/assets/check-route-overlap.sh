@@ -54,8 +54,8 @@ is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z]'
 is_lookup='^[0-9]+:.(not )?from [0-9a-f.:/l]+( [a-z].*)? lookup ([A-Za-z0-9_.-]+)( .*)?$'
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
-# Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices of
-# its next hops (devs).
+# Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices
+# of its next hops (devs).
 parse() { # row
     local words i
     local gateway='' kind='@(local|broadcast|anycast)'
@@ -103,8 +103,8 @@ judge() {
 
 # --- the rules
 
-# -> tables: those that may decide. Each CIDR has a route in table main, so no rule decides that comes
-# after it. A packet of the node has no mark, and without a VRF its device has no table.
+# -> tables: those that may decide. Each CIDR has a route in table main, so no rule decides that
+# comes after it. A packet of the node has no mark, and without a VRF its device has no table.
 read_rules() { # rules, links
     local line is_first=yes
     tables=([main]=yes [local]=yes)
@@ -139,8 +139,8 @@ has_carrier() { # device, links
     [[ $form == *,UP,* && $form == *,LOWER_UP,* ]] || doubt carrier "$1"
 }
 
-# -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it, and
-# where the exit is not that of IPv4, all must name one device.
+# -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it,
+# and where the exit is not that of IPv4, all must name one device.
 find_exit() { # default routes of table main
     local line dev lowest=''
     split "$1"
@@ -195,7 +195,8 @@ read_failed() { # neighbours
     done
 }
 
-# Judge the rows inside of the roots. Of IPv4 the first to its destination decides, of IPv6 each may.
+# Judge the rows inside of the roots. Of IPv4 the first to its destination decides, of IPv6 each
+# may.
 judge_inside() { # rows
     local line
     local -A seen=() known=()
@@ -275,7 +276,7 @@ read_fabric() {
     [[ -f /etc/waagent.conf ]] || doubt fabric || return
     # Bash complains of a NUL.
     { content=$'\n'$(< /etc/waagent.conf) || doubt fabric; } 2> /dev/null || return
-    [[ $content =~ $'\n'[[:space:]]*$is_switch[[:space:]]*=[^$'\n']*[yY] ]] || return 0
+    [[ $content =~ $'\n'[[:space:]]*${is_switch}[[:space:]]*=[^$'\n']*[yY] ]] || return 0
     content=' '
     if [[ -e $pool ]]; then
         [[ -f $pool ]] || doubt fabric || return
@@ -299,11 +300,11 @@ is_apart() { # network or address
     local i mask first last IFS=./
     # shellcheck disable=SC2086 # Split into octets and length.
     set -- $1 32
-    mask=$((0xffffffff << 32 - $5 & 0xffffffff))
-    first=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & mask))
+    mask=$((0xffffffff << 32 - 10#$5 & 0xffffffff))
+    first=$(((10#$1 << 24 | 10#$2 << 16 | 10#$3 << 8 | 10#$4) & mask))
     last=$((first | (mask ^ 0xffffffff)))
     for i in "${!firsts[@]}"; do
-        ((last < firsts[i] || lasts[i] < first || covers[i] > $5)) || doubt fabric "$*" || return
+        ((last < firsts[i] || lasts[i] < first || covers[i] > 10#$5)) || doubt fabric "$*" || return
     done
 }
 
@@ -446,10 +447,15 @@ ask_program() {
     wait_a_second "not plain ($why), and no answer of $program" || give_up
 }
 
-declare -A carriers=()
-patience=wait
-((waits)) || patience=''
-until is_plain; do
-    ask_program
-done
-pass
+check() {
+    local patience=wait
+    local -A carriers=()
+    ((waits)) || patience=''
+    until is_plain; do
+        ask_program
+    done
+    pass
+}
+
+# One command: of a line that bash cannot evaluate it goes on with the next command.
+check
