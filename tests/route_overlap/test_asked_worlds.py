@@ -2,9 +2,13 @@
 gateways in several states.
 """
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from support.asked_worlds import AskedWorld, arrange, asked_world, sent, wrong
 from support.kernel import kernel_of, needs_kernel
+from support.overlap_worlds import ScriptRun, run_script
 from support.patience import in_time
 
 from hostrouting import OverlapReport, prove_egress
@@ -17,12 +21,15 @@ pytestmark = needs_kernel
 
 
 def _judge(seed: int, family: int) -> None:
-    """Assert that a right verdict is right for each packet, and that a record has the findings."""
+    """Assert that a right verdict, also of the boot script, is right for each packet, and that a
+    record has the findings.
+    """
     world = asked_world(seed, family)
     with KernelNode.made() as node:
         arrange(node, world)
         kernel = kernel_of(node)
         live = _proof(kernel, world)
+        _run_script(node, world).must_follow(live)
         recorded = NodeRecord.parse(take_record(in_time(), FakeHost(kernel)).to_line()).host
         try:
             assert _proof(recorded.routes, world).lines() == live.lines()
@@ -34,6 +41,13 @@ def _judge(seed: int, family: int) -> None:
         fine = {*live.expected_devs, *world.allowed}
         astray = [packet for packet, answer in sent(node, world, seed) if wrong(answer, fine)]
     assert astray == []
+
+
+def _run_script(node: KernelNode, world: AskedWorld) -> ScriptRun:
+    options = {"expectedDevs": world.expected or [], "fabric": "off"}
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        return run_script(node, run, world.cidrs, allowed=world.allowed, options=options)
 
 
 def _proof(routing: Routing, world: AskedWorld) -> OverlapReport:

@@ -1,6 +1,10 @@
 """Fabrics that are half there: nothing that the kernel loses once they are connected is missed."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
+from support.announced_worlds import both_answers
 from support.connected_fabrics import (
     FabricWorld,
     arrange,
@@ -10,10 +14,10 @@ from support.connected_fabrics import (
     lost,
     macs,
 )
-from support.kernel import kernel_of, needs_kernel
+from support.kernel import needs_kernel
 from support.patience import wait_until
 
-from hostrouting import OverlapReport, prove_egress
+from hostrouting import OverlapReport
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import KernelNode
@@ -100,13 +104,13 @@ def _world(commands: tuple[str, ...], unplugged: str, cidr: str) -> FabricWorld:
 
 
 def _proof(node: KernelNode, world: FabricWorld) -> OverlapReport:
+    """Return the proof; a yes of the boot script is one of it."""
     of = macs(node)
     addresses = tuple(FabricAddress(of[dev], parse_ipv4(own)) for dev, own in world.pairs)
     fabric = Fabric(addresses=addresses, source=POOL)
-    expected = ["eth0"]
-    return prove_egress(
-        kernel_of(node), world.cidrs, allowed_devs=(), expected_devs=expected, fabric=fabric
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        report, _ = both_answers(node, fabric, Path(folder), world.cidrs, expected=["eth0"])
+    return report
 
 
 def _missed(seed: int, world: FabricWorld) -> set[int]:

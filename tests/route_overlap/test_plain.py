@@ -115,6 +115,9 @@ def test_it_is_plain(node: WiredNode, tmp_path: Path, case: Case) -> None:
     """The script answers by itself, in the words of the proof."""
     ran = run(node, tmp_path / "run", case)
     assert ran.is_plain, ran.output
+    expected = case.options.get("expectedDevs")
+    report = prove_egress(kernel_of(node), case.cidrs, expected_devs=expected)
+    assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
 
 
 #: Each needs a condition of the script: without it, a wrong node passes.

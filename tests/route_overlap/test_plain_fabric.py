@@ -190,6 +190,30 @@ def hardware(folder: Path, dev: str, kind: int) -> None:
     (folder / f"sys/class/net/{dev}/type").write_text(f"{kind}\n")
 
 
+class NoNetwork(NamedTuple):
+    """A network in `expectedDevs`, and commands of `ip`."""
+
+    network: str
+    commands: str = ""
+    #: Of hardware; 0 for virtual devices.
+    kind: int = 1
+    is_right: bool = False
+
+
+_SECOND = "route add default via 10.225.0.1 dev e1 metric 9"
+NO_NETWORKS = {
+    "virtual": NoNetwork("10.224.0.0/16", kind=0, is_right=True),
+    "InfiniBand": NoNetwork("10.224.0.0/16", kind=32, is_right=True),
+    "an address of another device": NoNetwork(
+        "10.224.0.0/16", "address add 10.224.9.9/32 dev e1", is_right=True
+    ),
+    "of another default route": NoNetwork("10.225.0.0/16", _SECOND),
+    "of two default routes": NoNetwork("10.0.0.0/8", _SECOND),
+    "of no default route": NoNetwork("10.225.0.0/16"),
+    "of no device": NoNetwork("10.9.0.0/16"),
+}
+
+
 class TestNetworks:
     """A network in `expectedDevs` stands for the device of the default route."""
 
@@ -207,39 +231,11 @@ class TestNetworks:
         options = {"expectedDevs": ["10.224.0.0/16"]}
         assert not run(node, tmp_path, Case("", cidr="fd09::/64", pool=None), options).is_plain
 
-    @pytest.mark.parametrize(
-        ("commands", "kind", "network", "is_right"),
-        [
-            ("", 0, "10.224.0.0/16", True),
-            ("", 32, "10.224.0.0/16", True),
-            ("address add 10.224.9.9/32 dev e1", 1, "10.224.0.0/16", True),
-            ("route add default via 10.225.0.1 dev e1 metric 9", 1, "10.225.0.0/16", False),
-            ("route add default via 10.225.0.1 dev e1 metric 9", 1, "10.0.0.0/8", False),
-            ("", 1, "10.225.0.0/16", False),
-            ("", 1, "10.9.0.0/16", False),
-        ],
-        ids=[
-            "virtual",
-            "InfiniBand",
-            "another device",
-            "of another",
-            "of two",
-            "of no default",
-            "of none",
-        ],
-    )
-    def test_it_is_not_plain(
-        self,
-        node: KernelNode,
-        tmp_path: Path,
-        commands: str,
-        kind: int,
-        network: str,
-        is_right: bool,
-    ) -> None:
+    @pytest.mark.parametrize("case", NO_NETWORKS.values(), ids=NO_NETWORKS)
+    def test_it_is_not_plain(self, node: KernelNode, tmp_path: Path, case: NoNetwork) -> None:
         """The program finds the device: in a namespace each is a veth, which is fine for it."""
-        for dev in ("e0", "e1") if kind else ():
-            hardware(tmp_path, dev, kind)
-        case = Case(commands, cidr="10.96.0.0/16", pool=None, is_right=is_right)
-        ran = run(node, tmp_path, case, {"expectedDevs": [network]})
+        for dev in ("e0", "e1") if case.kind else ():
+            hardware(tmp_path, dev, case.kind)
+        of_node = Case(case.commands, cidr="10.96.0.0/16", pool=None, is_right=case.is_right)
+        ran = run(node, tmp_path, of_node, {"expectedDevs": [case.network]})
         assert ran.output.startswith("cannot be proven here: network ("), ran.output

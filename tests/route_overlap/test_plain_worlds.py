@@ -1,29 +1,59 @@
-"""Random nodes: where the boot script says yes, the proof says yes.
+"""Random nodes: where the boot script says yes, the proof says yes, in the same words.
 
-A node that is right, and not plain, is left to the program; the soak counts these.
+A right node that is not plain is left to the program; `--hypothesis-show-statistics` counts these.
+More worlds are in test_asked_worlds.py and test_connected_fabrics.py, where the kernel judges.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_worlds import Announced, announced_worlds, announcements, write_files
+from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import AMONG_DEBRIS, World, run_script, worlds
+from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, World, run_script, worlds
 
-from hostrouting import prove_egress
+from hostrouting import OverlapReport, prove_egress
+from hostrouting.host import Rule
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
 
-#: Of the config: none, a device, and two.
 _EXPECTED = st.sampled_from([[], ["e0"], ["e1", "e0"]])
+
+
+def _judge(
+    node: KernelNode,
+    world: World | IPv6World,
+    expected: Sequence[str],
+    through: Sequence[str] = (),
+) -> None:
+    """Compare the script and the proof."""
+    with tempfile.TemporaryDirectory() as folder:
+        ran = run_script(
+            node,
+            Path(folder) / "run",
+            world.cidrs,
+            allowed=world.allowed,
+            options={"expectedDevs": expected, "fabric": "off"},
+            through=through,
+        )
+    report = prove_egress(
+        kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
+    )
+    _count(report, ran)
+    ran.must_follow(report)
+
+
+def _count(report: OverlapReport, ran: ScriptRun) -> None:
+    if report.ok:
+        event("right and plain" if ran.is_plain else "right, and not plain")
 
 
 @settings(max_examples=2 * FEW)
@@ -33,77 +63,30 @@ _EXPECTED = st.sampled_from([[], ["e0"], ["e1", "e0"]])
     more=st.lists(small_world.selecting_rules(), max_size=1),
     has_debris=st.booleans(),
 )
-def test_ipv4(world: World, expected: list[str], more, has_debris: bool) -> None:
+def test_ipv4(world: World, expected: list[str], more: list[Rule], has_debris: bool) -> None:
     """With rules and routes of all kinds, devices without carrier, and default routes in turns."""
-    with KernelNode.made() as node, tempfile.TemporaryDirectory() as folder:
+    with KernelNode.made() as node:
         world._replace(rules=[*world.rules, *more]).arrange(node)
-        ran = run_script(
-            node,
-            Path(folder) / "run",
-            world.cidrs,
-            allowed=world.allowed,
-            options={"expectedDevs": expected, "fabric": "off"},
-            through=AMONG_DEBRIS if has_debris else (),
-        )
-        report = prove_egress(
-            kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
-        )
-
-    with open("/tmp/count4", "a") as f:
-        f.write(f"{int(ran.is_plain)} {int(report.ok)}\n")
-    if ran.is_plain:
-        assert report.ok
-        assert ran.markers["route-overlap.ok"] == f"{report.verdict}\n"
+        _judge(node, world, expected, AMONG_DEBRIS if has_debris else ())
 
 
 @settings(max_examples=2 * FEW)
 @given(world=mixed_worlds(rare=True), expected=_EXPECTED)
 def test_both_families(world: IPv6World, expected: list[str]) -> None:
-    """Both families, with silent gateways, and nexthop objects."""
-    with arranged(world) as node, tempfile.TemporaryDirectory() as folder:
-        ran = run_script(
-            node,
-            Path(folder) / "run",
-            world.cidrs,
-            allowed=world.allowed,
-            options={"expectedDevs": expected, "fabric": "off"},
-        )
-        report = prove_egress(
-            kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
-        )
-    with open("/tmp/count6", "a") as f:
-        f.write(f"{int(ran.is_plain)} {int(report.ok)}\n")
-    if ran.is_plain:
-        assert report.ok
-        assert ran.markers["route-overlap.ok"] == f"{report.verdict}\n"
+    """With advertisements, silent gateways, and nexthop objects."""
+    with arranged(world) as node:
+        _judge(node, world, expected)
 
 
 @settings(max_examples=2 * FEW)
 @given(world=announced_worlds(rare=True), announced=announcements)
 def test_announced(world: World, announced: Announced) -> None:
-    """Under an announced fabric."""
+    """With a fabric of the agent."""
     with KernelNode.made() as node, tempfile.TemporaryDirectory() as folder:
         announced.prepare(node)
         world.arrange(node)
         fabric = announced._replace(networks=()).as_fabric(kernel_of(node))
-        write_files(Path(folder), fabric)
-        ran = run_script(
-            node,
-            Path(folder) / "run",
-            world.cidrs,
-            allowed=world.allowed,
-            options={"expectedDevs": ["e0"]},
-            files=Path(folder),
+        report, ran = both_answers(
+            node, fabric, Path(folder), world.cidrs, allowed=world.allowed, expected=["e0"]
         )
-        report = prove_egress(
-            kernel_of(node),
-            world.cidrs,
-            allowed_devs=world.allowed,
-            expected_devs=["e0"],
-            fabric=fabric,
-        )
-    with open("/tmp/countf", "a") as f:
-        f.write(f"{int(ran.is_plain)} {int(report.ok)}\n")
-    if ran.is_plain:
-        assert report.ok
-        assert ran.markers["route-overlap.ok"] == f"{report.verdict}\n"
+    _count(report, ran)
