@@ -14,7 +14,7 @@ report     OverlapReport: the result of a proof, as value, JSON and text
 explain    the route and the device that decide each part of a range
 look       one proof of a node with all that counts, the wait for what may heal, the marker
 task       CheckRouteOverlap: install the check, look, report
-script     the same proof at every boot, in bash with ip
+script     the check at every boot: bash, where routing is plainly right
 """
 
 from __future__ import annotations

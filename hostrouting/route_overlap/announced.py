@@ -6,7 +6,7 @@ So an address in an announced network is safe if its route in main is longer tha
 equal and without a metric, because the new route is added after it; and if it is not one of the
 addresses that table local lacks. Any other address of the network counts as lost. So nothing is
 missed, and on a node with unusual rules too much may be found: docs/decisions/fabric.md names these
-rules. `assets/check-route-overlap.sh` has the same rule.
+rules.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 On Azure, WALinuxAgent gives the InfiniBand devices their addresses, each with a connected /16
 route, and may do so minutes after the boot check. It takes them from the key-value pool of Hyper-V
 if its configuration switches RDMA on. The readers take the files of the agent and answer as it
-would act. `assets/fabric.sh` is the same in bash.
+would act.
 
 A file may hold anything: no text of it goes into a result, except for addresses.
 """
