@@ -31,7 +31,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     ipv4 = _points(prefixes, IPV4)
     ranges = [Prefix.parse(point).masked for point in ipv4]
-    words = {
+    words: dict[str, Iterable[str]] = {
         "ROOTS4": roots_of(prefixes, IPV4),
         "ROOTS6": roots_of(prefixes, IPV6),
         "POINTS4": ipv4,

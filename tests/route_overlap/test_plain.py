@@ -43,7 +43,7 @@ class Case(NamedTuple):
     commands: str
     word: str = ""
     cidrs: Sequence[str] = (V4,)
-    options: Mapping[str, object] = {}
+    options: Mapping[str, Sequence[str]] = {}
     #: The verdict of the proof.
     is_right: bool = False
     has_defaults: bool = True
@@ -97,12 +97,12 @@ RIGHT: dict[str, Case] = {
 }
 
 
-def run(node: WiredNode, folder: Path, case: Case, **options: object) -> ScriptRun:
+def run(node: WiredNode, folder: Path, case: Case) -> ScriptRun:
     """Make the node so, and run the script without the program."""
     commands = [*(DEFAULTS if case.has_defaults else ()), *filter(None, case.commands.split("; "))]
     for command in commands:
         node.ip(command)
-    ran = run_script(node, folder, case.cidrs, options={"fabric": "off", **case.options}, **options)
+    ran = run_script(node, folder, case.cidrs, options={"fabric": "off", **case.options})
     expected = case.options.get("expectedDevs")
     report = prove_egress(kernel_of(node), case.cidrs, expected_devs=expected)
     ran.must_follow(report)
@@ -199,7 +199,7 @@ NOT_PLAIN: dict[str, Case] = {
         "rule add pref 9 ipproto tcp lookup 100; route add 10.0.0.0/8 dev e1 table 100", "device"
     ),
     "a table for packets without a mark": Case(
-        "rule add pref 9 fwmark 0/0xff lookup 100; route add 10.96.3.0/24 dev e1 table 100",
+        "rule add pref 9 fwmark 0x100/0xff lookup 100; route add 10.96.3.0/24 dev e1 table 100",
         "device",
     ),
     "a table that decides in the first half": Case(

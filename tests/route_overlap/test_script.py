@@ -408,10 +408,36 @@ class TestProgram:
             f"--net=/run/netns/{node.name}",
             "bash",
             "-p",
-            tmp_path / "script",
+            str(tmp_path / "script"),
             "now",
         ]
         for line, status in (f"#!{named} -IS\n", 10), ("#!/nonexistent -IS\n", 11), ("", 11):
             zipped.write_bytes(line.encode() + b"PK\3\4\n")
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
             assert (done.returncode, done.stdout) == (status, f"-I -S {zipped} check ip\n")
+
+    @pytest.mark.parametrize("step", [397, pytest.param(7, marks=pytest.mark.soak)])
+    def test_a_script_that_is_cut_anywhere(
+        self, node: KernelNode, program: Path, tmp_path: Path, step: int
+    ) -> None:
+        """On a wrong node it never ends with 10 under STRICT, and leaves no marker of a right one."""
+        connect(node, ib0="10.96.1.4/16")
+        program.with_name("status").write_text("11")
+        section = {"expectedCidrs": ["10.96.0.0/16"], "expectedDevs": ["eth0"], "mode": "STRICT"}
+        script = render_script(HostRoutingConfig.from_mapping({"routeOverlap": section}))
+        for place, value in {
+            "/run/aks-flex-node": tmp_path / "run",
+            "/etc/aks-flex-node/hostrouting.zip": program,
+            '"$python" -I -S "$program"': '"$program"',
+        }.items():
+            script = script.replace(place.encode(), str(value).encode())
+        path = tmp_path / "script"
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p", str(path), "now"]
+        statuses = set()
+        for end in (*range(0, len(script), step), *range(len(script) - 40, len(script) + 1)):
+            path.write_bytes(script[:end])
+            done = subprocess.run(argv, capture_output=True, check=False)
+            statuses.add(done.returncode)
+            assert not (tmp_path / "run/route-overlap.ok").exists()
+        assert 10 not in statuses
+        assert 11 in statuses
