@@ -22,7 +22,7 @@ pytestmark = needs_kernel
 
 CIDR = "172.16.8.0/22"
 ROUTE = "route add 172.16.8.0/22 via 10.224.0.1 dev e0"
-TABLE = "route add 172.16.8.0/24 via 10.224.0.1 dev e0 table 100"
+TABLE = "route add 172.16.9.0/24 via 10.224.0.1 dev e0 table 100"
 #: 172.16.1.4 and 172.17.1.4, whose devices come later.
 POOLED = record(b"HostName", b"a host") + record(b"IPoIB_Data", DATA)
 
@@ -111,10 +111,11 @@ NOT_PLAIN: dict[str, Case] = {
         "fabric",
     ),
     "another table": Case(
-        f"{ROUTE}; {TABLE}; rule add pref 9 to 172.16.8.0/24 lookup 100", "fabric"
+        f"{ROUTE}; {TABLE}; rule add pref 9 to 172.16.9.0/24 lookup 100", "fabric"
     ),
     "a network of a device that is down": Case(
-        "link set e1 down; address add 172.18.1.4/24 dev e1; route add 172.18.1.0/24 dev e0 metric 9",
+        "link set e1 down; address add 172.18.1.4/24 brd + dev e1; "
+        "route add 172.18.1.0/24 dev e0 metric 9",
         "fabric",
         "172.18.1.64/26",
     ),

@@ -309,8 +309,8 @@ is_apart() { # network or address
 }
 
 # Succeed if the fabric takes nothing from the CIDRs.
-judge_fabric() { # rules
-    local own word line links network broadcast
+judge_fabric() { # rules, links, addresses
+    local own word line network broadcast
     local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)( brd ([0-9.]+))? '
     # A rule may select by what comes, and table local precedes it.
     [[ $1 == $'0:\tfrom all lookup local'* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
@@ -321,14 +321,12 @@ judge_fabric() { # rules
         done
     done
     # The agent sets devices up, and the kernel connects their networks.
-    look 4 'link show' 'addr show' || return
-    links=${parts[0]}
-    split "${parts[1]}"
+    split "$3"
     for line in "${lines[@]}"; do
         [[ $line =~ $form ]] || doubt address "$line" || return
         network=${BASH_REMATCH[3]}
         broadcast=${BASH_REMATCH[5]:-$network}
-        ! has_carrier "${BASH_REMATCH[1]}" "$links" || continue
+        ! has_carrier "${BASH_REMATCH[1]}" "$2" || continue
         is_apart "$network" || return
         is_apart "$broadcast" || return
     done
@@ -352,11 +350,11 @@ is_plain_in() { # family
     ((family == 4 || m)) || return 0
     answers=("${list[@]%/*}")
     if ((family == 4)); then
-        others=("${networks[@]/#/addr show to }")
+        others=("${networks[@]/#/addr show to }" ${announced[*]:+'addr show'})
     else
         others=("${ask[@]/#/route show table main match }" 'neigh show nud failed')
     fi
-    look "$family" 'rule show' 'link show up' 'route show table main exact default' \
+    look "$family" 'rule show' 'link show' 'route show table main exact default' \
         "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
         "${others[@]}" || return
     printf -v inside %s "${parts[@]:3:n}"
@@ -369,7 +367,7 @@ is_plain_in() { # family
         read_failed "${others[n]}" || return
         others=()
     fi
-    find_expected "$3" "${others[@]}" || return
+    find_expected "$3" "${others[@]:0:${#networks[@]}}" || return
     ((m)) || return 0
     [[ ${expected[*]-} ]] || doubt default "IPv$family" || return
     for dev in "${expected[@]}"; do
@@ -384,7 +382,7 @@ is_plain_in() { # family
         [[ $table == @(main|local) ]] || further+=("${ask[@]/#/route show table $table match }")
     done
     ((${#further[@]} == 0)) || judge_all "${further[@]}" || return
-    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$1"
+    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$1" "$2" "${others[-1]}"
 }
 
 # Succeed if all is plainly right.
