@@ -20,6 +20,7 @@ from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, World, run_script, worlds
 
 from hostrouting import OverlapReport, prove_egress
+from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.host import Rule
 from hostrouting.testing import KernelNode
 
@@ -44,9 +45,13 @@ def _judge(
             options={"expectedDevs": expected, "fabric": "off"},
             through=through,
         )
-    report = prove_egress(
-        kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
-    )
+    try:
+        report = prove_egress(
+            kernel_of(node), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
+        )
+    except UnknownDecisionError:
+        # The model cannot follow a rule that comes with one by protocol.
+        return
     _count(report, ran)
     ran.must_follow(report)
 
