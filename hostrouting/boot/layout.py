@@ -175,10 +175,8 @@ class BootTemplate(NamedTuple):
 
         A section from `# @if NAME...@` to `# @end@` stays if one of its names is in `wanted`.
         """
-        shared = read_asset(__file__, "shared.sh").decode()
         common = read_asset(__file__, "common.sh").decode()
-        whole = read_asset(self.module, self.script).decode()
-        whole = whole.replace("# @SHARED@\n", shared).replace("# @COMMON@\n", common)
+        whole = read_asset(self.module, self.script).decode().replace("# @COMMON@\n", common)
         text, *sections = whole.split("# @if ")
         for section in sections:
             names, _, rest = section.partition("@\n")

@@ -53,14 +53,20 @@ def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
 
 
 def _line(route: StaticRoute) -> str:
-    """Return one route as ip reads and shows it: a single address without a length, a blank last.
+    """Return one route as ip reads and shows it: a single address without a length.
 
-    A device name contains only characters that are plain for bash and ip: see
-    `hostrouting.net.addresses.check_device_name`.
+    What a default route completes is between bars, which no device name has. A name contains only
+    characters that are plain for bash and ip: see `hostrouting.net.addresses.check_device_name`.
     """
-    metric = f" metric {route.metric}" if route.metric else ""
     is_ipv6, gateway = ":" in route.destination, route.gateway or "?"
-    destination = route.destination.removesuffix("/128" if is_ipv6 else "/32")
     if ":" in gateway and not is_ipv6:
         gateway = f"inet6 {gateway}"
-    return f"{destination} via {gateway} dev {route.dev or '?'}{metric} \n"
+    dev = f"dev {route.dev or '?'}"
+    hop = f"via {gateway} {dev}"
+    if not route.gateway:
+        hop = f"|{hop}|"
+    elif not route.dev:
+        hop = f"via {gateway} |{dev}|"
+    metric = f"metric {route.metric} " if route.metric else ""
+    end = "pref medium" if is_ipv6 else ""
+    return f"{route.destination.removesuffix('/128' if is_ipv6 else '/32')} {hop} {metric}{end}\n"

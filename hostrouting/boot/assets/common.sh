@@ -61,7 +61,7 @@ run_program() { # verb, `wait` if this script may wait
     local python=''
     said=''
     status=127
-    IFS= read -r python 2> /dev/null < "$program"
+    { IFS= read -r python < "$program"; } 2> /dev/null || return 0
     python=${python#'#!'}
     python=${python%% *}
     [[ -x $python ]] || python=/usr/bin/python3
