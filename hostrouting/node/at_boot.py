@@ -65,6 +65,8 @@ class Verdict(NamedTuple):
     priority: int = NOTICE
     #: The journal gets a text only if it differs from that in this file.
     told: str = ""
+    #: What was changed: lines before the text, each time.
+    changes: tuple[str, ...] = ()
 
 
 def main() -> NoReturn:
@@ -117,18 +119,20 @@ def told(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
     """Return the lines to print; note in the verdict's file what the journal has."""
     text = printable(verdict.text, kept="\n")
     lines = text.split("\n")
+    changes = [printable(change) for change in verdict.changes]
     if not is_journal or not verdict.told:
-        return lines
+        return [*changes, *lines]
+    changes = [f"<{WARNING}>{change}" for change in changes]
     if host.files.read(verdict.told) != text.encode():
         with suppress(HostFileError):
             host.files.write(verdict.told, text.encode(), mode=0o644)
-        return [f"<{verdict.priority}>{line}" for line in lines]
+        return [*changes, *(f"<{verdict.priority}>{line}" for line in lines)]
     if verdict.priority > ERROR:
-        return []
+        return changes
     since = time.strftime("%H:%M", time.localtime(host.files.modified(verdict.told)))
     # Each failure has a line: the first that has no list after it.
     fact = lines[1].strip() if lines[0].endswith(":") else lines[0]
-    return [f"<{ERROR}>as before, since {since}: {fact}"]
+    return [*changes, f"<{ERROR}>as before, since {since}: {fact}"]
 
 
 # --- the verbs
@@ -173,10 +177,30 @@ def _verdict_of(report: OverlapReport) -> str:
     return "\n".join(lines)
 
 
+def _routes(ctx: Context, host: Host, may_wait: bool) -> Verdict:
+    """Bring the static routes into force, as far as the node allows now."""
+    # The check runs more often.
+    from hostrouting.static_routes.at_boot import repair_once
+    from hostrouting.static_routes.script import LOGGED as ROUTES_LOGGED
+
+    config = require_intent(host.files)
+    outcome = repair_once(ctx, config, host)
+    if outcome.may_heal and may_wait:
+        return Verdict(EARLY, outcome.refusals[0])
+    # Those of a boot are no repairs.
+    is_boot = host.files.read(ROUTES_LOGGED) is None
+    changes = () if is_boot else tuple(f"repaired: {change}" for change in outcome.changes)
+    if outcome.refusals:
+        text = "\n".join(f"refused: {reason}" for reason in outcome.refusals)
+        return Verdict(WRONG, text, ERROR, ROUTES_LOGGED, changes)
+    text = f"routes in force: {len(config.static_routes.routes)}"
+    return Verdict(RIGHT, text, NOTICE, ROUTES_LOGGED, changes)
+
+
 def _try(_ctx: Context, _host: Host, _may_wait: bool) -> Verdict:
     """Show that this interpreter runs the program."""
     return Verdict(RIGHT, "the program runs")
 
 
 #: The functions that answer, by the first argument of the program.
-VERBS: Final[Mapping[str, Verb]] = {"check": _check, "try": _try}
+VERBS: Final[Mapping[str, Verb]] = {"check": _check, "routes": _routes, "try": _try}

@@ -5,7 +5,8 @@ converge.py     make the wanted routes those of the kernel, all or none; repairs
 account.py      changes as text: forecast, records with their inverse, reasons of refusals
 forecast.py     the proofs before, of and after changes of routes, compared
 reconcile.py    a config and default routes -> wanted routes -> ordered changes; pure
-script.py       the boot script and its unit (assets/), which do the same with only bash and ip
+script.py       the boot script and its unit (assets/), which do what is plain with bash and ip
+at_boot.py      what is not plain, for the boot script: one repair without a wait
 """
 
 from __future__ import annotations

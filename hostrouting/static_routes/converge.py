@@ -1,7 +1,7 @@
 """Make the wanted routes those of the kernel, all or none, though other programs change them, too.
 
-For `Watch`, repair the static routes of a config as far as the node allows now. Such a repair never
-waits, and a route that the kernel refuses does not prevent the rest. `ConfigureStaticRoutes` is all
+For `Watch` and at a boot, repair the static routes of a config as far as the node allows now. Such
+a repair never waits, and a route that the kernel refuses does not prevent the rest. `ConfigureStaticRoutes` is all
 or nothing instead: its caller gets the error.
 """
 
@@ -152,6 +152,8 @@ class Repair(NamedTuple):
     waiting: Mapping[str, str] = {}
     #: The devices by which these routes leave, or that may change which these are.
     devices: frozenset[str | None] = frozenset()
+    #: True if a lease, a device, an address or a carrier may end a wait.
+    may_heal: bool = False
 
 
 def repair(
@@ -172,6 +174,7 @@ def repair(
     resolution = resolved(routes, observed, host.routes, exits or {})
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
+    may_heal = bool(waiting)
     while True:
         undecided = {*waiting, *leave}
         desired = [route for key, route in wanted.items() if key not in undecided]
@@ -181,10 +184,16 @@ def repair(
             refused = _refused(error, desired)
             if not refused:
                 raise
+            may_heal = may_heal or error.retryable
         else:
             devices = {route.dev for route in routes} | {route.dev for route in wanted.values()}
             devices |= {hop.dev for route in default_routes(observed) for hop in route.hops}
-            return Repair(wanted=wanted, waiting=dict(waiting.values()), devices=frozenset(devices))
+            return Repair(
+                wanted=wanted,
+                waiting=dict(waiting.values()),
+                devices=frozenset(devices),
+                may_heal=may_heal,
+            )
         waiting |= {key: (str(wanted[key]), reason) for key, reason in refused.items()}
 
 

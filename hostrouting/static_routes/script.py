@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 _TEMPLATE = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 
-#: The files that the script may leave on a running machine: the seconds waited, and its last
-#: message to journald.
-RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
+#: The last message of the script to journald.
+LOGGED: Final = f"{RUNTIME_DIRECTORY}/static-routes.told"
+#: The files that the script may leave on a running machine, with the seconds waited.
+RUN_FILES: Final = (WAITED, LOGGED)
 
 
 def render_script(config: HostRoutingConfig, exits: Exits | None = None) -> bytes:

@@ -37,21 +37,26 @@ CONFIG = config_of(
 
 class TestFiles:
     def test_script_of_both_families(self) -> None:
-        """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it."""
-        plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
-        destinations = "fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128"
-        routes = [static_route(f"{destination} via fe80::1") for destination in destinations]
+        """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it.
+        What a default route completes is between bars.
+        """
+        plain = asset("static_routes/static-routes.sh", COMMON="boot/common.sh")
+        routes = [
+            StaticRoute(destination="fd00::/16"),
+            static_route("fd00:1::/32 dev eth0"),
+            static_route("10.0.0.0/8 via fe80::1"),
+            static_route("fd00:1::9/128 via fe80::1 dev eth0 metric 5"),
+        ]
         assert changes(plain, render_script(config_of(routes))) == [
-            *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ? ", "+'"),
-            "-tables[4]='@TABLE@' counts[4]=@COUNT@",
-            "+tables[4]='route show table main root 10.0.0.0/8' counts[4]=1",
+            *("-@ROUTES@'", "-counts[4]=@COUNT@"),
+            *("+10.0.0.0/8 via inet6 fe80::1 |dev ?| ", "+'", "+counts[4]=1"),
+            *("-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8'"),
             *("-exits[4]='@EXIT@'", "+exits[4]=''"),
-            *("-@ROUTES6@'", "-tables[6]='@TABLE6@' counts[6]=@COUNT6@", "-exits[6]='@EXIT6@'"),
-            *(
-                f"+{destination} via fe80::1 dev ? metric 1 "
-                for destination in ("fd00:1::9", "fd00:1::/32", "fd00::/16")
-            ),
-            *("+'", "+tables[6]='route show table main root fd00::/16' counts[6]=3"),
+            *("-@ROUTES6@'", "-counts[6]=@COUNT6@", "-tables[6]='@TABLE6@'", "-exits[6]='@EXIT6@'"),
+            "+fd00:1::9 via fe80::1 dev eth0 metric 5 pref medium",
+            "+fd00:1::/32 |via ? dev eth0| metric 1 pref medium",
+            "+fd00::/16 |via ? dev ?| metric 1 pref medium",
+            *("+'", "+counts[6]=3", "+tables[6]='route show table main root fd00::/16'"),
             "+exits[6]=''",
         ]
 
@@ -87,19 +92,21 @@ class TestFiles:
         it.
         """
         script = render_script(config)
-        start = script.index(b"routes_of[4]=")
+        start = script.index(b"routes[4]=")
         text = script[start : script.index(b"\n\n", start)]
-        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes_of[@]}"\n'
+        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes[@]}"\n'
         done = subprocess.run(
             ["bash", "-r"], input=program, capture_output=True, check=True, env={}
         )
         lines = [
             f"{route.destination.removesuffix('/128' if ':' in route.destination else '/32')} via "
             f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
-            f"{route.gateway or '?'} dev {route.dev or '?'}{f' metric {route.metric}' if route.metric else ''} "
+            f"{route.gateway or '?'} dev {route.dev or '?'} {f'metric {route.metric} ' if route.metric else ''}"
+            f"{'pref medium' if ':' in route.destination else ''}"
             for route in config.static_routes.routes
         ]
-        assert sorted(filter(None, done.stdout.decode().splitlines())) == sorted(lines)
+        said = done.stdout.decode()
+        assert sorted(filter(None, said.replace("|", "").splitlines())) == sorted(lines)
         assert done.stderr == b""
 
 

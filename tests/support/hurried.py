@@ -46,11 +46,12 @@ def hurried() -> Iterator[None]:
     """Shorten the waits of all tasks in this process, and those of the boot scripts that it
     renders.
     """
-    read_asset, usual = layout.read_asset, b"\nwaits=30 "
-    assert read_asset(layout.__file__, "shared.sh").count(usual) == 1
+    read_asset, usual = layout.read_asset, b"\nwaits=30"
+    for name in "shared.sh", "common.sh":
+        assert read_asset(layout.__file__, name).count(usual) == 1
 
     def short(module: str, name: str) -> bytes:
-        return read_asset(module, name).replace(usual, b"\nwaits=%d " % _WAIT)
+        return read_asset(module, name).replace(usual, b"\nwaits=%d" % _WAIT)
 
     with ExitStack() as patched:
         # The rendered scripts of a config are kept.

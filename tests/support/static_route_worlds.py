@@ -2,7 +2,9 @@
 for them.
 """
 
+import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,14 +12,19 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from support import small_world
+from support.command_line import enter
 from support.draws import pick
 from support.overlap_worlds import World
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.boot import Intent
+from hostrouting.boot.program import program_for
 from hostrouting.host import Route
 from hostrouting.static_routes import render_script
 from hostrouting.testing import KernelNode
 
+#: Without a virtual environment: its folders would be of no use to the program.
+_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 _DESTINATIONS = (
     "10.0.0.0/8",
     "10.1.0.0/16",
@@ -99,15 +106,20 @@ def impatient(
     waits: int = 0,
     folder: str = "/nonexistent",
     exits: Mapping[int, str] | None = None,
+    program: str = "/nonexistent",
 ) -> bytes:
-    """The boot script with less patience than it has, and with another folder than this machine's
-    own under /run.
+    """The boot script with less patience than it has, with another folder than this machine's own
+    under /run, and without the program.
     """
     script = render_script(config, exits)
-    assert b"waits=30 " in script
-    return script.replace(b"waits=30 ", b"waits=%d " % waits).replace(
-        b"/run/aks-flex-node", folder.encode()
-    )
+    for usual, other in (
+        ("waits=30\n", f"waits={waits}\n"),
+        ("folder=/run/aks-flex-node\n", f"folder={folder}\n"),
+        ("program=/etc/aks-flex-node/hostrouting.zip\n", f"program={program}\n"),
+    ):
+        assert script.count(usual.encode()) == 1
+        script = script.replace(usual.encode(), other.encode())
+    return script
 
 
 def boot(
@@ -118,20 +130,59 @@ def boot(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run the boot script with less patience; return its exit status, and the output that an
-    operator reads.
+    """Run the boot script with less patience and without the program; return its exit status, and
+    the output that an operator reads.
     """
-    variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-    argv = [
-        "nsenter",
-        f"--net=/run/netns/{node.name}",
-        "env",
-        *variables,
-        "bash",
-        "-s",
-        *(["now"] if now else []),
-    ]
     with tempfile.TemporaryDirectory() as fresh:
         script = impatient(config_of(routes), waits=waits, folder=str(folder or fresh))
-        done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)
+        prefix = ["nsenter", f"--net=/run/netns/{node.name}"]
+        return _run(prefix, script, now=now, environment=environment)
+
+
+#: Installs the files of a folder on an entered node.
+_INSTALL = """
+mkdir -p /etc/aks-flex-node /run/aks-flex-node
+cp "$0"/* /etc/aks-flex-node/
+exec "$@"
+"""
+
+
+def boot_with_program(
+    node: KernelNode,
+    config: HostRoutingConfig,
+    *,
+    now: bool = False,
+    waits: int = 0,
+    exits: Mapping[int, str] | None = None,
+    before: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, list[str]]:
+    """Do the same where the program and the config are installed; first run the commands `before`
+    on the node, beside which its files are gone afterwards.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        intent = Intent(config=config, exits=exits).text_over(None, others=())
+        Path(folder, "hostrouting.json").write_bytes(intent or b"")
+        Path(folder, "hostrouting.zip").write_bytes(program_for(None, _PYTHON))
+        script = impatient(
+            config,
+            waits=waits,
+            folder="/run/aks-flex-node",
+            exits=exits,
+            program="/etc/aks-flex-node/hostrouting.zip",
+        )
+        prefix = [*enter(node), "sh", "-ec", _INSTALL, folder]
+        return _run([*prefix, "bash", "-ec", f"{before}\nexec \"$@\"", "bash"], script, now=now, environment=environment)
+
+
+def _run(
+    prefix: Sequence[str],
+    script: bytes,
+    *,
+    now: bool,
+    environment: Mapping[str, str] | None,
+) -> tuple[int, list[str]]:
+    variables = [f"{name}={value}" for name, value in (environment or {}).items()]
+    argv = [*prefix, "env", *variables, "bash", "-s", *(["now"] if now else [])]
+    done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)
     return done.returncode, (done.stdout + done.stderr).decode().splitlines()

@@ -287,9 +287,10 @@ while ! are_right; do
         [[ ! $said ]] || printf '%s\n' "$said"
         exit "$status"
     fi
-    reason=${refused:-$why}
+    reason=${refused%%$'\n'*}
+    reason=${reason#refused: }
     [[ $status != 14 ]] || reason=$said
-    if ! wait_a_second "${reason%%$'\n'*}"; then
+    if ! wait_a_second "${reason:-$why}"; then
         [[ $status$may_wait == 14wait ]] || give_up
         # It answers in full now.
         waits=0

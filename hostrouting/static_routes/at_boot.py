@@ -1,0 +1,62 @@
+"""The repair of static routes for the boot script, where they are not plain; one look, no wait."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from hostrouting.boot import exits_under
+from hostrouting.static_routes.account import read
+from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.reconcile import reconcile
+from phases import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from phases import Change, Context
+
+_logger = logging.getLogger(__name__)
+#: Enough for a lock that is free.
+_SECONDS_FOR_THE_LOCK = 0.05
+
+
+class Outcome(NamedTuple):
+    """The outcome of one repair."""
+
+    changes: Sequence[Change]
+    #: The reason for each route that is not in force.
+    refusals: Sequence[str]
+    #: True if a lease, a device, an address or a carrier may be late, and another repair may help.
+    may_heal: bool
+
+
+def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
+    """Make the routes of a config those of hostrouting, as far as the node allows now.
+
+    Raises `LockHeldError` at once if a run is under way: what it has changed may be undone.
+    """
+    routes = config.static_routes.routes
+    made = Transaction(ctx)
+    with host.lock.hold(ctx.child(timeout=_SECONDS_FOR_THE_LOCK)):
+        observed = read(host.routes, routes)
+        exits = exits_under(config, host.files)
+        fixed = repair(made.ctx, routes, observed, host, _logger, exits=exits)
+        after = read(host.routes, routes)
+    # As the config has them, not as they were completed.
+    names = {
+        str(fixed.wanted[route.place]): str(route) for route in routes if route.place in fixed.wanted
+    }
+    refusals = [f"{names.get(text, text)}: {reason}" for text, reason in fixed.waiting.items()]
+    undecided = {
+        route.place
+        for route in routes
+        if route.place not in fixed.wanted or str(fixed.wanted[route.place]) in fixed.waiting
+    }
+    desired = [route for key, route in fixed.wanted.items() if key not in undecided]
+    # The kernel accepted all of it, and here is what it has.
+    lost = reconcile(desired, after, undecided=undecided).changes
+    refusals += [f"{change}: another program has changed it meanwhile" for change in lost]
+    return Outcome(made.changes, refusals, bool(lost) or fixed.may_heal)
