@@ -16,7 +16,7 @@ from support.examples import FEW
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
-from support.static_route_worlds import boot, config_of, impatient, static_route
+from support.static_route_worlds import boot, boot_with_program, config_of, impatient, static_route
 
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.boot import units_in
@@ -112,6 +112,7 @@ class TestFiles:
 
 #: What most tests here want, on a node whose eth0 has the gateway on its link.
 ROUTE = static_route("172.20.1.0/24 via 10.224.0.1 dev eth0")
+CONFIG_OF_ROUTE = config_of([ROUTE])
 JOURNAL = {"JOURNAL_STREAM": "8:4711"}
 
 
@@ -149,7 +150,8 @@ class TestRunning:
     def test_the_default_route_is_waited_for(self, node: KernelNode, tmp_path: Path) -> None:
         """The script waits for a late lease, and logs the limit of the wait once."""
         open_route = StaticRoute(destination="172.16.1.0/24")
-        with waiting(node, tmp_path, open_route, "table main has no IPv4 default route") as process:
+        reason = "172.16.1.0/24 via ? dev ?: no default route completes it"
+        with waiting(node, tmp_path, open_route, reason) as process:
             node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
             assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
         assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
@@ -187,8 +189,8 @@ class TestRunning:
     @pytest.mark.parametrize(
         ("gateway", "dev", "reason"),
         [
-            (None, "ib0", "no IPv4 default route leaves by ib0, so it has no gateway there"),
-            (None, "eth9", "there is no network device eth9"),
+            (None, "ib0", "172.16.2.0/24 via ? dev ib0: no default route completes it"),
+            (None, "eth9", "172.16.2.0/24 via ? dev eth9: no default route completes it"),
             ("10.224.0.1", "eth9", 'Cannot find device "eth9"'),
         ],
     )
@@ -231,8 +233,8 @@ class TestRunning:
         node.ip("route flush all proto dhcp")
         node.ip("route flush proto 142")
         status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
-        verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: table main has no IPv4 default route"
-        assert (status, line.partition("; ")[0]) == (11, verdict)
+        verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: no default route completes it"
+        assert (status, line) == (11, verdict)
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
     def test_a_repair_is_told_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
@@ -250,63 +252,19 @@ class TestRunning:
         assert (said(first, second), said(first, second)) == (["<5>routes in force: 2"], [])
         node.ip("route del 172.20.1.0/24")
         assert said(first, second) == ["<4>repaired: + 172.20.1.0/24 via 10.224.0.1 dev eth0"]
-        node.ip("route del 172.20.1.0/24")
-        node.ip("route replace 172.20.0.0/24 via 10.224.0.9 dev eth0 proto 142")
+        node.ip("route flush proto 142")
         several = "<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0, and 1 more"
         assert (said(first, second), said(first, second)) == ([several], [])
+        # One that has left the config.
+        assert said(first) == [
+            "<4>repaired: - 172.20.1.0/24 via 10.224.0.1 dev eth0",
+            "<5>routes in force: 1",
+        ]
         # Beside a refusal that stays.
         assert [line.partition(": ")[0] for line in said(first, refused)] == ["<3>refused"]
-        node.ip("route del 172.20.0.0/24")
-        repaired, short = said(first, refused)
-        assert repaired == "<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0"
+        [short] = said(first, refused)
         fact = "refused: 172.20.2.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway."
         assert re.fullmatch(r"<3>as before, since \d\d:\d\d: " + re.escape(fact), short)
-        assert said(first, refused) == [short]
-
-    def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
-        """As for the task: what the config names has to stand as it says; whatever else ours has,
-        it keeps.
-        """
-        mine = [
-            "172.20.1.0/24 via 10.224.0.1 dev eth0 metric 5 onlink",
-            "172.20.2.0/24 dev eth0 scope link",
-        ]
-        for line in mine:
-            node.ip(f"route add proto 142 {line}")
-        first, second = static_route("172.20.1.0/24 metric 5"), static_route("172.20.2.0/24")
-        assert boot(node, first, second) == (10, ["routes in force: 2"])
-        assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
-        for kept in "via 10.224.0.1 metric 5", "dev eth0 metric 5":
-            assert boot(node, static_route(f"172.20.1.0/24 {kept}"))[0] == 10
-        for other in "via 10.224.0.9 metric 5", "dev ib0 metric 5", "metric 6":
-            assert boot(node, static_route(f"172.20.1.0/24 {other}"))[0] == 11
-        assert ours(node) == [mine[0]]
-
-    def test_ours_behind_another_of_ours_does_not_decide(self, node: KernelNode) -> None:
-        """Without a default route nothing says which of both is right, so both stay, and the task
-        refuses it, too.
-        """
-        for hop in "via 10.224.0.1 dev eth0", "dev ib0":
-            node.ip(f"route prepend 172.20.1.0/24 {hop} proto 142")
-        before = ours(node)
-        status, [said] = boot(node, static_route("172.20.1.0/24 via 10.224.0.1"), now=True)
-        assert (status, said.split(": ")[2].partition(";")[0]) == (
-            11,
-            "table main has no IPv4 default route",
-        )
-        assert ours(node) == before
-
-    @pytest.mark.parametrize("now", [False, True])
-    def test_several_next_hops_of_ours_that_begin_with_the_wanted_one(
-        self, node: KernelNode, now: bool
-    ) -> None:
-        """The kernel takes a deletion of them for one of the wanted ROUTE, too; the script ends
-        with that one alone.
-        """
-        several = "nexthop via 10.224.0.1 dev eth0 nexthop dev ib0"
-        node.ip(f"route add 172.20.1.0/24 proto 142 {several}")
-        assert boot(node, ROUTE, now=now) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(ROUTE)]
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
         """An `onlink` default gateway needs the same word in our route."""
@@ -316,74 +274,104 @@ class TestRunning:
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up
-        counts.
+        counts. The program knows it.
         """
         node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
         node.ip("link set ib0 down")
-        assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (10, ["routes in force: 1"])
-        assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
+        config = config_of([StaticRoute(destination="172.20.1.0/24")])
+        assert boot(node, *config.static_routes.routes)[0] == 12
+        assert boot_with_program(node, config) == (10, ["routes in force: 1"])
+        assert ours(node) == [ours_of(ROUTE)]
 
     @pytest.mark.parametrize("now", [False, True])
-    @pytest.mark.parametrize("verb", ["add", "prepend"])
     @pytest.mark.parametrize(
         "theirs", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"]
     )
     def test_a_foreign_route_in_the_place_is_kept_after_ours(
-        self, node: KernelNode, theirs: str, verb: str, now: bool
+        self, node: KernelNode, theirs: str, now: bool
     ) -> None:
-        """Also if it came before ours, all of which are there. It decides again when ours goes. One
-        that leads elsewhere is logged once.
-        """
-        if verb == "prepend":
-            assert boot(node, ROUTE)[0] == 10
-        node.ip(f"route {verb} 172.20.1.0/24 {theirs}")
+        """It is logged once, and decides again when the route of hostrouting goes."""
+        node.ip(f"route add 172.20.1.0/24 {theirs}")
         hidden = (
-            f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 dev eth0'; "
-            "it decides again when ours is removed"
+            f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 "
+            "dev eth0'; it decides again when ours is removed"
         )
-        told = ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])]
-        assert boot(node, ROUTE, now=now) == (10, told)
+        assert boot(node, ROUTE, now=now) == (10, ["routes in force: 1", hidden])
         both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {theirs} \n"
         assert node.ip("route show 172.20.1.0/24") == both
         assert boot(node, ROUTE) == (10, ["routes in force: 1"])
         assert boot(node) == (10, ["routes in force: 0"])
         assert node.ip("route show 172.20.1.0/24") == f"172.20.1.0/24 {theirs} \n"
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            # The kernel refuses to add the same route once more.
+            "prepend 172.20.1.0/24 via 10.224.0.9 dev eth0",
+            "prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto 142",
+            "append 172.20.1.0/24 via 10.224.0.9 dev eth0 proto 142",
+            "append 172.20.1.0/24 via 10.224.0.1 dev eth0 onlink proto 142",
+            "add 172.20.1.0/24 tos 8 via 10.224.0.9 dev eth0",
+            "add blackhole 172.20.1.0/24 metric 5",
+            "add 172.21.0.0/16 proto 142 nexthop via 10.224.0.1 dev eth0 nexthop dev ib0",
+            "add blackhole 172.21.0.0/16 proto 142",
+            "add local 172.21.0.0/16 dev lo table main proto 142",
+        ],
+    )
+    def test_what_is_not_plain_is_for_the_program(self, node: KernelNode, command: str) -> None:
+        """Without it nothing is changed, and the node is neither right nor wrong; the program
+        changes no foreign route either.
+        """
+        assert boot(node, ROUTE)[0] == 10
+        node.ip(f"route {command}")
+        before = node.ip("-o route show")
+        status, [line] = boot(node, ROUTE, now=True)
+        assert node.ip("-o route show") == before
+        if "142" in command or "prepend" not in command:
+            assert status == 12
+            assert re.fullmatch(r"static routes cannot be proven here: (place|row); run: .*", line)
+        else:
+            assert (status, line) == (11, f"refused: {ROUTE}: File exists")
+        assert boot_with_program(node, CONFIG_OF_ROUTE)[0] == 10
+        assert ours(node) == [ours_of(ROUTE)]
+        [first, *_] = node.ip("route show 172.20.1.0/24").splitlines()
+        assert ("tos" in first) or first == f"{ROUTE} proto 142 "
+        foreign = [line for line in before.splitlines() if "142" not in line]
+        assert [
+            line for line in node.ip("-o route show").splitlines() if "142" not in line
+        ] == foreign
+
     def test_a_connected_route_that_came_after_ours(self, node: KernelNode) -> None:
-        """After a flap the kernel's own route follows ours, which stays, and is put first again."""
+        """After a flap the kernel's own route follows, and nothing changes; but no route is put
+        before it.
+        """
         assert boot(node, ROUTE)[0] == 10
         node.ip("address add 172.20.1.4/24 dev ib0")
         assert boot(node, ROUTE) == (10, ["routes in force: 1"])
-        node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
-        assert boot(node, ROUTE)[0] == 10
-        assert [line.split()[2] for line in node.ip("route show 172.20.1.0/24").splitlines()] == [
-            "10.224.0.1",
-            "10.224.0.9",
-            "ib0",
-        ]
         node.ip("route del 172.20.1.0/24 proto 142")
-        node.ip("route del 172.20.1.0/24 proto dhcp")
-        status, (line,) = boot(node, ROUTE)
-        assert (status, line.partition(": '")[0]) == (11, f"refused: {ours_of(ROUTE)}")
+        assert boot(node, ROUTE)[0] == 12
+        assert boot_with_program(node, CONFIG_OF_ROUTE) == (
+            11,
+            [
+                f"refused: {ROUTE}: the kernel's own route '172.20.1.0/24 dev ib0 proto kernel "
+                "scope link src 172.20.1.4' has this destination and metric, and is never "
+                "overwritten; configure narrower destinations"
+            ],
+        )
+        assert ours(node) == []
 
-    @pytest.mark.parametrize("is_first", [False, True])
     @pytest.mark.parametrize(
         "also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"]
     )
     def test_one_ip_where_all_is_right(
-        self, node: KernelNode, tmp_path: Path, also: str, is_first: bool
+        self, node: KernelNode, tmp_path: Path, also: str
     ) -> None:
-        """One batch proves that ours are in force, also where another place decides an address, or
-        follows ours.
-
-        So it is at the first start after an apply, which has added the routes: the kernel refuses
-        to add them again.
+        """One process proves that the routes are in force, also where another place decides an
+        address, or a foreign route follows.
         """
         assert boot(node, ROUTE)[0] == 10
         if also:
             node.ip(f"route {also}")
-        if not is_first:
-            (tmp_path / "static-routes.told").touch()
         environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
         assert boot(node, ROUTE, folder=tmp_path, environment=environment) == (
             10,
@@ -401,64 +389,42 @@ class TestRunning:
         sent = "".join(path.read_text() for path in tmp_path.glob("in.*"))
         assert re.findall("^route (add|prepend|delete) ", sent, re.MULTILINE) == ["add", "delete"]
 
-    def test_a_second_reading_repeats_no_change(self, node: KernelNode, tmp_path: Path) -> None:
-        """The script sends its changes once, also where a dump was interrupted and it reads the
-        tables again.
-        """
-        environment = another_ip(
-            tmp_path,
-            f"""
-            text=$(cat) && printf '%s\\n' "$text" >>{tmp_path}/in
-            {IP} "$@" 2>&1 <<<"$text" | if mkdir {tmp_path}/told; then
-                awk '{{ print }} /^Command failed -:/ && !told++ {{ print "Dump was interrupted" }}'
-            else
-                cat
-            fi
-            """,
-        )
-        assert (
-            boot(node, ROUTE, folder=tmp_path, environment=environment)[1][0]
-            == "routes in force: 1"
-        )
-        sent = (tmp_path / "in").read_text()
-        assert (sent.count(f"route add {ours_of(ROUTE)}"), sent.count("route show table all")) == (
-            1,
-            2,
-        )
-
-    def test_another_programs_replace_between_reading_and_changing_loses_nothing(
+    def test_a_place_that_another_program_takes_meanwhile(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
-        """Our gateway changes while a daemon replaces our route: no route of the daemon is
-        overwritten.
+        """A daemon is faster after each look: nothing of it is overwritten, and the program
+        answers.
         """
-        assert boot(node, ROUTE)[0] == 10
-        # The daemon is quick: after every reading of the place it has replaced the first route,
-        # once.
         environment = another_ip(
             tmp_path,
             f"""
             text=$(cat)
             {IP} "$@" <<<"$text"; status=$?
-            if [[ $text == *'show table main root'* && ! -e {tmp_path}/done ]]; then
-              touch {tmp_path}/done; {IP} route replace 172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird
-            fi
+            [[ $text != *'route show table main root'* ]] ||
+              {IP} route prepend 172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird 2> /dev/null
             exit $status
             """,
         )
-        assert (
-            boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 10
+        assert boot(node, ROUTE, environment=environment) == (11, [f"refused: {ROUTE}: File exists"])
+        node.ip("route flush 172.20.1.0/24")
+        assert boot_with_program(node, CONFIG_OF_ROUTE, environment=environment) == (
+            10,
+            [
+                "routes in force: 1",
+                "foreign route '172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird' is hidden by "
+                "'172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is "
+                "removed",
+            ],
         )
-        assert (tmp_path / "done").exists()
         assert node.ip("route show 172.20.1.0/24").splitlines() == [
-            "172.20.1.0/24 via 10.224.0.2 dev eth0 proto 142 ",
+            "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 ",
             "172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird ",
         ]
 
     @pytest.mark.slow
     def test_what_grows_with_the_routes(self, node: KernelNode, tmp_path: Path) -> None:
-        """A boot sends a command for each and reads two rows, a later start only the rows; the
-        processes stay.
+        """A boot sends a command for each route and reads two rows, a later start only the rows;
+        the processes stay.
         """
         counts = []
         for size in 1_000, 10_000:
@@ -488,90 +454,131 @@ class TestRunning:
             r"""head -c 9 >/dev/null; printf 'Object "end" is unknown, try "ip help".\nCommand failed -:1\n'""",
         ],
     )
-    def test_a_broken_ip_is_told_at_once(
-        self, node: KernelNode, tmp_path: Path, program: str
-    ) -> None:
-        """Missing, killed, or ended half-way: its output is no verdict, and the script does not
-        wait.
-        """
+    def test_a_broken_ip(self, node: KernelNode, tmp_path: Path, program: str) -> None:
+        """Missing, killed, or ended half-way: its output is no verdict. The program needs none."""
         if program:
             another_ip(tmp_path, program)
         for tool in "bash", "head":
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
-        status, [line] = boot(node, ROUTE, waits=3600, environment={"PATH": str(tmp_path)})
-        reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
-        assert status == 12
-        assert f"cannot see or change routes: {reason}" in line
+        environment = {"PATH": str(tmp_path)}
+        status, [line] = boot(node, ROUTE, environment=environment)
+        assert (status, line.partition("; ")[0]) == (12, "static routes cannot be proven here: ip")
+        assert boot_with_program(node, CONFIG_OF_ROUTE, environment=environment) == (
+            10,
+            ["routes in force: 1"],
+        )
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
-        """It is removed by the number of the object alone: ip refuses the next hops beside that. A
-        blackhole is the object's kind, and not always the route's. For a `local` route, ip needs
-        the table main, too.
-        """
+        """It is for the program, in each table; one by a gateway is not."""
         node.ip("nexthop add id 5 via 10.224.0.7 dev eth0")
-        node.ip("nexthop add id 6 blackhole")
         for route in (
             "172.30.0.0/16 nhid 5",
             "172.31.0.0/16 nhid 5 table 100",
-            "172.30.0.0/17 nhid 6",
-            "blackhole 172.31.0.0/17 nhid 6",
-            "local 172.31.0.0/18 dev lo table main",
+            "172.31.0.0/17 via 10.224.0.7 dev eth0 table 100",
         ):
             node.ip("route add", *route.split(), "proto 142")
-        wanted = static_route("172.16.2.0/24 via 10.224.0.1 dev eth0")
-        assert boot(node, wanted) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(wanted)]
+        assert boot(node, ROUTE)[0] == 12
+        assert boot_with_program(node, CONFIG_OF_ROUTE) == (10, ["routes in force: 1"])
+        assert ours(node) == [ours_of(ROUTE)]
+        node.ip("route add 172.31.0.0/17 via 10.224.0.7 dev eth0 table 100 proto 142")
+        assert boot(node, ROUTE) == (10, ["routes in force: 1"])
+        assert ours(node) == [ours_of(ROUTE)]
 
-    def test_an_open_route_whose_place_is_taken_meanwhile(
-        self, node: KernelNode, tmp_path: Path
-    ) -> None:
-        """The refusal is for the place alone, and says nothing of the default route that was waited
-        for.
-        """
-        open_route = StaticRoute(destination="172.20.0.0/16")
-        with waiting(node, tmp_path, open_route, "table main has no IPv4 default route") as process:
-            node.add_address("ib0", "172.20.1.4/16")
-            _, said = process.communicate(timeout=300)
-        assert said == (
-            "refused: 172.20.0.0/16 via ? dev ?: '172.20.0.0/16 dev ib0 proto kernel scope link src 172.20.1.4' has "
-            "this destination and metric, and is never overwritten; configure narrower destinations\n"
-        )
-        assert int((tmp_path / "waited").read_text()) < 30
+    def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
+        """A route that was completed stays once the default route is lost; the program knows it."""
+        node.ip("route append default via 10.224.0.1 dev eth0")
+        config = config_of([StaticRoute(destination="172.20.1.0/24")])
+        assert boot(node, *config.static_routes.routes)[0] == 10
+        node.ip("route del default")
+        assert boot(node, *config.static_routes.routes, now=True)[0] == 12
+        assert boot_with_program(node, config, now=True) == (10, ["routes in force: 1"])
+        assert ours(node) == [ours_of(ROUTE)]
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
-        """With ip's own words; routes that succeeded stay, and so does the route in the refused
-        one's place.
-        """
-        node.ip("route append 172.16.3.0/24 via 10.224.0.9 dev eth0 proto 142")
+        """With ip's own words; without them, the program has the reason. What succeeded stays."""
         routes = [
             static_route("172.16.1.0/24 via 10.9.9.9 dev eth0"),
             static_route("172.16.2.0/24 via 10.224.0.1 dev eth0"),
             static_route("172.16.3.0/24 via 10.224.0.1 dev eth7"),
-            static_route("172.16.0.0/16 via 10.224.0.1 dev eth0"),
+            StaticRoute(destination="172.16.4.0/24", dev="ib0"),
         ]
+        first, second, third = (
+            "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: ",
+            "refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: ",
+            "refused: 172.16.4.0/24 ",
+        )
         assert boot(node, *routes) == (
             11,
             [
-                (
-                    "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: '172.16.0.0/16 dev ib0 proto kernel scope link "
-                    "src 172.16.1.4' has this destination and metric, and is never overwritten; configure narrower "
-                    "destinations"
-                ),
-                "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
-                'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
+                f"{first}Error: Nexthop has invalid gateway.",
+                f'{second}Cannot find device "eth7"',
+                f"{third}via ? dev ib0: no default route completes it",
             ],
         )
-        assert ours(node) == [
-            "172.16.2.0/24 via 10.224.0.1 dev eth0",
-            "172.16.3.0/24 via 10.224.0.9 dev eth0",
-        ]
-        assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route show 172.16.0.0/16")
+        assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
+        assert boot_with_program(node, config_of(routes)) == (
+            11,
+            [
+                f"{third}dev ib0: no IPv4 default route leaves by ib0, so it has no gateway there",
+                f"{second}there is no such device",
+                f"{first}Nexthop has invalid gateway (Network is unreachable); no network of eth0 "
+                "has the gateway 10.9.9.9; correct its 'gateway' or 'dev'",
+            ],
+        )
+        assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
 
-    @pytest.mark.parametrize("name", ["linkdown", "dev", "via", "metric", "@", "a+b", "eth-ü"])
+    def test_a_run_is_under_way(self, node: KernelNode) -> None:
+        """Its lock is held, so the program cannot answer: unknown. Nothing changes."""
+        node.ip("route add blackhole 172.21.0.0/16 proto 142")
+        held = "exec 7> /run/hostrouting.lock; flock 7"
+        status, [reason, line] = boot_with_program(node, CONFIG_OF_ROUTE, before=held)
+        assert status == 12
+        assert reason.startswith("the program cannot answer 'routes row': LockHeldError: another run ")
+        assert line.startswith("static routes cannot be proven here: row; run: ")
+        assert ours(node) == ["blackhole 172.21.0.0/16"]
+
+    def test_the_program_finds_what_may_be_late(self, node: KernelNode) -> None:
+        """It gives the reason, and the script waits; in the end it answers in full."""
+        node.ip("link set eth0 down")
+        refused = f"{ROUTE}: Nexthop has invalid gateway (Network is unreachable)"
+        assert boot_with_program(node, CONFIG_OF_ROUTE, waits=1) == (
+            11,
+            [f"waiting up to 1 s: {refused}", f"refused: {refused}"],
+        )
+        node.ip("link set eth0 up")
+        assert boot_with_program(node, CONFIG_OF_ROUTE, waits=1) == (10, ["routes in force: 1"])
+
+    def test_an_intent_that_is_lost(self, node: KernelNode) -> None:
+        """The program has no answer, and the script none of its own."""
+        node.ip("route add blackhole 172.21.0.0/16 proto 142")
+        status, [reason, line] = boot_with_program(
+            node, CONFIG_OF_ROUTE, before="rm /etc/aks-flex-node/hostrouting.json"
+        )
+        assert status == 12
+        assert "no config is installed" in reason
+        assert line.startswith("static routes cannot be proven here: row; run: ")
+
+    @pytest.mark.parametrize("name", ["dev", "via", "metric", "onlink", "@", "a+b", "eth-ü"])
     def test_odd_device_names(self, node: KernelNode, name: str) -> None:
-        """A device may be called as a word of ip's, or have a name that bash could take for more."""
+        """A device may be called as a word of ip's, or have a name that bash could take for more:
+        the program knows it, if the script does not.
+        """
         node.ip(f"link add name {name} up type ifb")
         node.ip(f"address add 192.168.1.1/24 dev {name}")
-        node.ip(f"route add default via 192.168.1.2 dev {name} onlink")
-        assert boot(node, StaticRoute(destination="172.16.1.0/24", dev=name))[0] == 10
-        assert ours(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name} onlink"]
+        node.ip(f"route add default via 192.168.1.2 dev {name}")
+        route = StaticRoute(destination="172.16.1.0/24", dev=name)
+        if name.isascii() and name.isalpha():
+            assert boot(node, route) == (10, ["routes in force: 1"])
+        else:
+            assert boot(node, route)[0] == 12
+            assert boot_with_program(node, config_of([route])) == (10, ["routes in force: 1"])
+        assert ours(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name}"]
+
+    def test_a_device_that_is_called_like_a_state(self, node: KernelNode) -> None:
+        """Its name is not read as the state of another device."""
+        node.ip("link add name linkdown up type ifb")
+        route = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
+        node.ip("route add 172.16.1.0/24 via 10.224.0.1 dev linkdown onlink proto 142")
+        assert boot(node, route)[0] == 12
+        assert boot_with_program(node, config_of([route])) == (10, ["routes in force: 1"])
+        assert ours(node) == [ours_of(route)]

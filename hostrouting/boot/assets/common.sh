@@ -18,6 +18,7 @@ detail=''
 # Fail, and note why this script cannot answer.
 doubt() { # word, what ip printed
     why=$1
+    # shellcheck disable=SC2034 # Not each script prints it.
     detail=${2-}
     return 1
 }

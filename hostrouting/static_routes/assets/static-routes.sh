@@ -206,12 +206,13 @@ read_places() {
 
 # --- a family
 
-# Succeed if the routes of the family are in force, if need be after changes.
+# Succeed if those of its routes that are complete are in force, if need be after changes.
 settle() {
-    local line changes='' notes=''
+    local wanted='' changes='' notes=''
     for _ in 'as they are' changed; do
         if ! observe "$changes"; then
             note_refusals
+            note_incomplete
             return 1
         fi
         print_changes
@@ -219,24 +220,20 @@ settle() {
         plan || return
         [[ $changes ]] || break
     done
+    note_incomplete
     [[ ! $changes ]] || doubt changed || return
-    [[ $wanted == *' ?'* ]] || return 0
-    split "$wanted"
-    for line in "${lines[@]}"; do
-        [[ $line != *' ?'* ]] || refuse "$line" 'no default route completes it'
-    done
-    doubt incomplete
+    [[ ! $refused ]] || doubt incomplete
 }
 
 # Print the changes, but for those of a boot, and what they hide.
 print_changes() {
-    local first=${changes%%$'\n'*}
+    local change=${changes%%$'\n'*}
     [[ ! $notes ]] || print 4 "${notes%$'\n'}"
     [[ -e $told && $changes ]] || return 0
     split "$changes"
-    first=${first/#route delete /- }
-    first=${first/#route +([a-z]) /+ }
-    print 4 "repaired: ${first%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
+    change=${change/#route delete /- }
+    change=${change/#route +([a-z]) /+ }
+    print 4 "repaired: ${change%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
 }
 
 # Set `refused` to the lines of the commands that ip has refused, with its words.
@@ -251,6 +248,15 @@ note_refusals() {
         elif [[ ${commands[${line##*:} - 1]-} ]]; then
             refuse "${commands[${line##*:} - 1]}" "$message"
         fi
+    done
+}
+
+# Add the routes that nothing completes to `refused`.
+note_incomplete() {
+    local line
+    split "$wanted"
+    for line in "${lines[@]}"; do
+        [[ $line != *' ?'* ]] || refuse "$line" 'no default route completes it'
     done
 }
 
@@ -281,7 +287,7 @@ give_up() {
 
 while ! are_right; do
     may_wait=''
-    ((waits == 0)) || may_wait=wait
+    ((waits == 0)) || may_wait='wait'
     run_program routes $may_wait
     if [[ $status == 1[01] ]]; then
         [[ ! $said ]] || printf '%s\n' "$said"
