@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.static_route_worlds import boot, static_route
+from support.static_route_worlds import boot, boot_with_program, config_of, static_route
 
 from hostrouting import StaticRoute
 from hostrouting.host import IPV6, OUR_PROTOCOL
@@ -18,7 +18,7 @@ pytestmark = needs_kernel
 
 GATEWAYS = "fe80::a", "fe80::b"
 DEVICES = "e0", "e1"
-HELD = "has this destination and metric, and is never overwritten; configure narrower destinations"
+UNKNOWN = "static routes cannot be proven here: {}; run: hostrouting apply {}"
 
 
 @pytest.fixture

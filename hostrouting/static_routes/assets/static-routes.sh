@@ -34,7 +34,8 @@ routes[6]='
 @ROUTES6@'
 counts[6]=@COUNT6@
 tables[6]='@TABLE6@'
-exits[6]='@EXIT6@'
+# One default route completes those of IPv6, so it is no choice.
+exits[6]=''
 # @end@
 
 # @COMMON@
