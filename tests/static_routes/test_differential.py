@@ -2,11 +2,14 @@
 namespaces, and the same routes in the end.
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 from hypothesis import event, given, settings
@@ -74,7 +77,7 @@ def has_nothing_to_do(node: KernelNode, config: HostRoutingConfig) -> bool:
 
 def check_both(
     made: Callable[[], AbstractContextManager[KernelNode]],
-    world: World,
+    world: World | _Ordinary,
     config: HostRoutingConfig,
     start: tuple[str, ...],
 ) -> None:
@@ -142,6 +145,51 @@ class TestScriptAndTask:
         refuses it.
         """
         check_both(partial(node_with_vrf, in_vrf), world, config, start)
+
+
+#: Most of what an ordinary node has, and a little of what it has not.
+_ORDINARY_ROUTES = st.builds(
+    "{} {} {} {} {}".format,
+    st.sampled_from(["add", "add", "append", "prepend"]),
+    st.sampled_from(["default", "default", "172.20.1.0/24", "172.20.0.0/16", "172.21.0.0/16"]),
+    st.sampled_from(["via 10.0.0.7 dev e0", "via 10.0.0.7 dev e0", "via 10.1.0.7 dev e1"]),
+    st.sampled_from(["", "", "metric 5", "metric 100", "metric 100 mtu 1400", "tos 8"]),
+    st.sampled_from(["proto dhcp src 10.0.0.4", "proto static", "proto 142", "proto 142 onlink"]),
+)
+_ORDINARY_CONFIGS = st.lists(
+    st.builds(
+        StaticRoute,
+        destination=st.sampled_from(["172.20.1.0/24", "172.20.0.0/16", "172.21.0.9/32"]),
+        gateway=st.sampled_from([None, "10.0.0.7", "10.0.0.8"]),
+        dev=st.sampled_from([None, "e0", "e0"]),
+        metric=st.sampled_from([0, 0, 5]),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda route: (route.destination, route.metric),
+)
+
+
+class _Ordinary(NamedTuple):
+    commands: Sequence[str]
+
+    def arrange(self, node: KernelNode) -> None:
+        for dev in "e0", "e1":
+            node.add_link(dev, carrier=dev == "e0")
+            node.add_address(dev, f"10.{dev[1]}.0.4/16")
+        for command in self.commands:
+            with suppress(BackendError):
+                node.ip(f"route {command}")
+
+
+@needs_kernel
+@settings(max_examples=2 * FEW)
+@given(st.lists(_ORDINARY_ROUTES, max_size=4), _ORDINARY_CONFIGS.map(config_of), STARTS)
+def test_so_they_do_on_ordinary_nodes(
+    commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
+) -> None:
+    """The script is right by itself on many of them."""
+    check_both(KernelNode.made, _Ordinary(commands), config, start)
 
 
 #: What stands on the node of IPv6: defaults, and foreign routes and ours of earlier configs in the
