@@ -54,7 +54,7 @@ def test_it_waits_and_works() -> None:
             in box.run("systemctl", "show", "--property=Before", UNIT).stdout
         )
         box.run("systemctl", "start", "--no-block", UNIT)
-        box.wait_for("waiting up to 30 s: table main has no IPv4 default route", unit=UNIT)
+        box.wait_for("waiting up to 30 s: 172.16.1.0/24: table main has no IPv4 default route", unit=UNIT)
         box.run(
             "ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp"
         )
@@ -71,7 +71,7 @@ def test_it_waits_and_works() -> None:
         # In the journal a state that stands still is told once; that the unit was started is not
         # told at all.
         assert box.journal(f"--unit={UNIT}") == [
-            "waiting up to 30 s: table main has no IPv4 default route",
+            "waiting up to 30 s: 172.16.1.0/24: table main has no IPv4 default route",
             "routes in force: 2",
             "repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0, and 1 more",
         ]
@@ -94,9 +94,9 @@ def test_a_refusal_is_heard_once() -> None:
 
         [first] = said()
         assert first == (
-            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: '172.16.1.0/24 dev eth0 proto "
-            "kernel scope link src 172.16.1.1' has this destination and metric, and is never overwritten; "
-            "configure narrower destinations"
+            "refused: 172.16.1.0/24: the kernel's own route '172.16.1.0/24 dev eth0 proto kernel scope "
+            "link src 172.16.1.1' has this destination and metric, and is never overwritten; configure "
+            "narrower destinations"
         )
         assert our_routes(box) == ("172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n")
         for _ in range(2):
