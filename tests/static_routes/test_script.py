@@ -546,6 +546,17 @@ class TestRunning:
         node.ip("link set eth0 up")
         assert boot_with_program(node, CONFIG_OF_ROUTE, waits=1) == (10, ["routes in force: 1"])
 
+    def test_a_line_that_bash_cannot_evaluate(self, node: KernelNode) -> None:
+        """Bash goes on with the next command after it, and there is none."""
+        node.ip(f"route append {ROUTE} proto dhcp")
+        script = impatient(CONFIG_OF_ROUTE)
+        broken = script.replace(b"    local metric=0\n", b"    local metric=$((08))\n")
+        assert broken != script
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
+        done = subprocess.run(argv, input=broken, capture_output=True, check=False)
+        assert b"value too great for base" in done.stderr
+        assert done.returncode == 1
+
     def test_an_intent_that_is_lost(self, node: KernelNode) -> None:
         """The program has no answer, and the script none of its own."""
         node.ip("route add blackhole 172.21.0.0/16 proto 142")

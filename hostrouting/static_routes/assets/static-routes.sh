@@ -246,8 +246,8 @@ note_refusals() {
     for line in "${lines[@]}"; do
         if [[ $line != 'Command failed -:'* ]]; then
             message=${line#'RTNETLINK answers: '}
-        elif [[ ${commands[${line##*:} - 1]-} ]]; then
-            refuse "${commands[${line##*:} - 1]}" "$message"
+        elif [[ ${commands[10#${line##*:} - 1]-} ]]; then
+            refuse "${commands[10#${line##*:} - 1]}" "$message"
         fi
     done
 }
@@ -286,21 +286,32 @@ give_up() {
     finish 12 3 "static routes cannot be proven here: $why${said:+: $said}; run: @hostrouting apply@"
 }
 
-while ! are_right; do
-    may_wait=''
-    ((waits == 0)) || may_wait='wait'
-    run_program routes $may_wait
+# Take the answer of the program, and end; return after a second if that may help.
+ask_program() {
+    local reason=${refused%%$'\n'*}
+    run_program routes "$patience"
     if [[ $status == 1[01] ]]; then
         [[ ! $said ]] || printf '%s\n' "$said"
         exit "$status"
     fi
-    reason=${refused%%$'\n'*}
-    reason=${reason#refused: }
-    [[ $status != 14 ]] || reason=$said
-    if ! wait_a_second "${reason:-$why}"; then
-        [[ $status$may_wait == 14wait ]] || give_up
-        # It answers in full now.
-        waits=0
+    if [[ $status$patience == 14wait ]]; then
+        # One more answer is due after the wait.
+        wait_a_second "$said" || patience=''
+        return
     fi
-done
-finish 10 5 "routes in force: $((counts[4] + ${counts[6]-0}))"
+    # Routing may become plain.
+    reason=${reason#refused: }
+    wait_a_second "${reason:-not plain ($why), and no answer of $program}" || give_up
+}
+
+bring_into_force() {
+    local patience='wait'
+    ((waits)) || patience=''
+    until are_right; do
+        ask_program
+    done
+    finish 10 5 "routes in force: $((counts[4] + ${counts[6]-0}))"
+}
+
+# One command: of a line that bash cannot evaluate it goes on with the next command.
+bring_into_force
