@@ -12,8 +12,8 @@
 #   11    a route is refused, or nothing completes it. What succeeded stays
 #   12    unknown: it could not look
 #
-# With another one, it was cut or killed. At a boot it waits for what may be late: a default route, a
-# device, an address.
+# With another one, it was cut or killed. At a boot it waits for what may be late: a default route,
+# a device, an address.
 
 # The output of ip has no patterns for file names.
 set -fu
@@ -282,8 +282,9 @@ are_right() {
 
 # End without an answer of the program.
 give_up() {
+    local text="static routes cannot be proven here: $why${said:+: $said}"
     [[ ! $refused ]] || finish 11 3 "${refused%$'\n'}"
-    finish 12 3 "static routes cannot be proven here: $why${said:+: $said}; run: @hostrouting apply@"
+    finish 12 3 "$text; run: @hostrouting apply@"
 }
 
 # Take the answer of the program, and end; return after a second if that may help.
