@@ -24,7 +24,7 @@ Exits: TypeAlias = "Mapping[int, str]"
 def working(exits: Exits, links: Iterable[Device], observed: Iterable[ObservedRoute]) -> Exits:
     """Return the exits that are up, with a carrier, and with a default route that may carry.
 
-    The gateway of that route must not be FAILED. The boot script does the same: see `resolve` in
+    The gateway of that route must not be FAILED. The boot script does the same: see `exit_works` in
     `static_routes/assets/static-routes.sh`.
     """
     if not exits:

@@ -438,8 +438,7 @@ def _after_destination(shown: tuple[Any, ...], flags: int) -> str:
     return "".join(words)
 
 
-# --- the default routes of a node, which both boot scripts read alike: `own_defaults` in
-# `boot/assets/shared.sh`
+# --- the default routes of a node; both boot scripts know the plain ones
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:
