@@ -47,7 +47,9 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
         after = read(host.routes, routes)
     # As the config has them, not as they were completed.
     names = {
-        str(fixed.wanted[route.place]): str(route) for route in routes if route.place in fixed.wanted
+        str(fixed.wanted[route.place]): str(route)
+        for route in routes
+        if route.place in fixed.wanted
     }
     refusals = [f"{names.get(text, text)}: {reason}" for text, reason in fixed.waiting.items()]
     undecided = {

@@ -1,8 +1,8 @@
 """Make the wanted routes those of the kernel, all or none, though other programs change them, too.
 
 For `Watch` and at a boot, repair the static routes of a config as far as the node allows now. Such
-a repair never waits, and a route that the kernel refuses does not prevent the rest. `ConfigureStaticRoutes` is all
-or nothing instead: its caller gets the error.
+a repair never waits, and a route that the kernel refuses does not prevent the rest.
+`ConfigureStaticRoutes` is all or nothing instead: its caller gets the error.
 """
 
 from __future__ import annotations

@@ -114,7 +114,9 @@ def check_both(
 
 def of_program(outcome: Outcome) -> list[str]:
     """Return the destination of each route that the program refused."""
-    return sorted(line.split()[0].removesuffix(":").removesuffix("/32") for line in outcome.refusals)
+    return sorted(
+        line.split()[0].removesuffix(":").removesuffix("/32") for line in outcome.refusals
+    )
 
 
 def of_task(error: RouteRejectedError) -> list[str]:

@@ -140,13 +140,17 @@ def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     [
         (
             ["route add fd00:1::/48 via fe80::b dev e1 metric 1 proto bird"],
-            "'fd00:1::/48 via fe80::b dev e1 proto bird metric 1' (protocol bird) has this "
-            "destination and metric, and the kernel might merge the two; configure another metric",
+            (
+                "'fd00:1::/48 via fe80::b dev e1 proto bird metric 1' (protocol bird) has this "
+                "destination and metric, and the kernel might merge the two; configure another metric"
+            ),
         ),
         (
             ["route add fd00:1::/48 from fd00:7::/64 dev e1"],
-            "'fd00:1::/48 from fd00:7::/64 dev e1 metric 1024' (protocol boot) hides every other route to this "
-            "destination, at any metric; configure narrower destinations",
+            (
+                "'fd00:1::/48 from fd00:7::/64 dev e1 metric 1024' (protocol boot) hides every other route to this "
+                "destination, at any metric; configure narrower destinations"
+            ),
         ),
     ],
 )

@@ -265,6 +265,58 @@ class TestRunning:
         fact = "refused: 172.20.2.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway."
         assert re.fullmatch(r"<3>as before, since \d\d:\d\d: " + re.escape(fact), short)
 
+    @pytest.mark.parametrize(
+        "commands",
+        [
+            # It would complete itself.
+            "default via 10.224.0.9 dev eth0 proto 142; default via 10.224.0.1 dev eth0 metric 5",
+            # The first of a device decides.
+            "default via 10.224.0.1 dev eth0; default via 10.224.0.9 dev eth0 metric 5",
+            "default via 10.224.0.1 dev eth0 metric 5 mtu 1400; default via 172.16.1.9 dev ib0 metric 9",
+        ],
+    )
+    def test_which_default_route_completes_a_route(self, node: KernelNode, commands: str) -> None:
+        """The best one of another program."""
+        for command in commands.split("; "):
+            node.ip(f"route add {command}")
+        config = config_of([StaticRoute(destination="172.20.1.0/24")])
+        assert boot_with_program(node, config)[0] == 10
+        assert ours_of(ROUTE) in ours(node)
+
+    def test_an_expired_default_route(self, node: KernelNode, tmp_path: Path) -> None:
+        """ip lists it for a while; the script does not know whether it counts."""
+        node.ip("-6 address add fe80::1/64 dev eth0 nodad")
+        node.ip("-6 route add default via fe80::a dev eth0 expires 100")
+        route = StaticRoute(destination="fd00:1::/48")
+        environment = another_ip(
+            tmp_path, f'{IP} "$@" 2>&1 | sed "s/expires [0-9]*sec/expires -5sec/"'
+        )
+        assert boot(node, route, environment=environment)[0] == 12
+        assert boot(node, route) == (10, ["routes in force: 1"])
+
+    def test_an_unwanted_route_stays_while_another_is_incomplete(self, node: KernelNode) -> None:
+        """It may still serve."""
+        node.ip("route add 172.21.0.0/16 via 10.224.0.1 dev eth0 proto 142")
+        refused = "refused: 172.20.1.0/24 via ? dev ?: no default route completes it"
+        assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (11, [refused])
+        assert ours(node) == ["172.21.0.0/16 via 10.224.0.1 dev eth0"]
+
+    def test_an_addition_without_effect(self, node: KernelNode, tmp_path: Path) -> None:
+        """What ip reports no error for, and the kernel does not have, is not in force."""
+        environment = another_ip(tmp_path, f'sed "s/^route add .*//" | {IP} "$@"')
+        status, [line] = boot(node, ROUTE, environment=environment)
+        assert status == 12
+        assert line.startswith("static routes cannot be proven here: changed; run: ")
+
+    def test_a_device_without_carrier(self) -> None:
+        """The kernel takes a route by it, and says so at each row."""
+        with KernelNode.made() as node:
+            node.add_link("eth0", carrier=False)
+            node.add_address("eth0", "10.224.0.4/16")
+            for _ in range(2):
+                assert boot(node, ROUTE) == (10, ["routes in force: 1"])
+            assert ours(node) == [f"{ROUTE} linkdown"]
+
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
         """An `onlink` default gateway needs the same word in our route."""
         node.ip("route add default via 192.0.2.1 dev eth0 onlink")
@@ -352,9 +404,11 @@ class TestRunning:
         assert boot_with_program(node, CONFIG_OF_ROUTE) == (
             11,
             [
-                f"refused: {ROUTE}: the kernel's own route '172.20.1.0/24 dev ib0 proto kernel "
-                "scope link src 172.20.1.4' has this destination and metric, and is never "
-                "overwritten; configure narrower destinations"
+                (
+                    f"refused: {ROUTE}: the kernel's own route '172.20.1.0/24 dev ib0 proto kernel "
+                    "scope link src 172.20.1.4' has this destination and metric, and is never "
+                    "overwritten; configure narrower destinations"
+                )
             ],
         )
         assert ours(node) == []
@@ -362,9 +416,7 @@ class TestRunning:
     @pytest.mark.parametrize(
         "also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"]
     )
-    def test_one_ip_where_all_is_right(
-        self, node: KernelNode, tmp_path: Path, also: str
-    ) -> None:
+    def test_one_ip_where_all_is_right(self, node: KernelNode, tmp_path: Path, also: str) -> None:
         """One process proves that the routes are in force, also where another place decides an
         address, or a foreign route follows.
         """
@@ -404,15 +456,20 @@ class TestRunning:
             exit $status
             """,
         )
-        assert boot(node, ROUTE, environment=environment) == (11, [f"refused: {ROUTE}: File exists"])
+        assert boot(node, ROUTE, environment=environment) == (
+            11,
+            [f"refused: {ROUTE}: File exists"],
+        )
         node.ip("route flush 172.20.1.0/24")
         assert boot_with_program(node, CONFIG_OF_ROUTE, environment=environment) == (
             10,
             [
                 "routes in force: 1",
-                "foreign route '172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird' is hidden by "
-                "'172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is "
-                "removed",
+                (
+                    "foreign route '172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird' is hidden by "
+                    "'172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is "
+                    "removed"
+                ),
             ],
         )
         assert node.ip("route show 172.20.1.0/24").splitlines() == [
@@ -520,8 +577,10 @@ class TestRunning:
             [
                 f"{third}dev ib0: no IPv4 default route leaves by ib0, so it has no gateway there",
                 f"{second}there is no such device",
-                f"{first}Nexthop has invalid gateway (Network is unreachable); no network of eth0 "
-                "has the gateway 10.9.9.9; correct its 'gateway' or 'dev'",
+                (
+                    f"{first}Nexthop has invalid gateway (Network is unreachable); no network of eth0 "
+                    "has the gateway 10.9.9.9; correct its 'gateway' or 'dev'"
+                ),
             ],
         )
         assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
@@ -532,7 +591,9 @@ class TestRunning:
         held = "exec 7> /run/hostrouting.lock; flock 7"
         status, [line] = boot_with_program(node, CONFIG_OF_ROUTE, before=held)
         assert status == 12
-        assert line.startswith("static routes cannot be proven here: row: another run of hostrouting")
+        assert line.startswith(
+            "static routes cannot be proven here: row: another run of hostrouting"
+        )
         assert ours(node) == ["blackhole 172.21.0.0/16"]
 
     def test_the_program_finds_what_may_be_late(self, node: KernelNode) -> None:
@@ -576,6 +637,8 @@ class TestRunning:
         node.ip(f"route add default via 192.168.1.2 dev {name}")
         route = StaticRoute(destination="172.16.1.0/24", dev=name)
         if name.isascii() and name.isalpha():
+            # Beside its place.
+            node.ip(f"route add 172.16.1.0/24 dev {name} metric 5")
             assert boot(node, route) == (10, ["routes in force: 1"])
         else:
             assert boot(node, route)[0] == 12

@@ -54,7 +54,9 @@ def test_it_waits_and_works() -> None:
             in box.run("systemctl", "show", "--property=Before", UNIT).stdout
         )
         box.run("systemctl", "start", "--no-block", UNIT)
-        box.wait_for("waiting up to 30 s: 172.16.1.0/24: table main has no IPv4 default route", unit=UNIT)
+        box.wait_for(
+            "waiting up to 30 s: 172.16.1.0/24: table main has no IPv4 default route", unit=UNIT
+        )
         box.run(
             "ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp"
         )

@@ -172,7 +172,12 @@ def boot_with_program(
             program="/etc/aks-flex-node/hostrouting.zip",
         )
         prefix = [*enter(node), "sh", "-ec", _INSTALL, folder]
-        return _run([*prefix, "bash", "-ec", f"{before}\nexec \"$@\"", "bash"], script, now=now, environment=environment)
+        return _run(
+            [*prefix, "bash", "-ec", f'{before}\nexec "$@"', "bash"],
+            script,
+            now=now,
+            environment=environment,
+        )
 
 
 def _run(
