@@ -153,6 +153,8 @@ CONFIGS = st.lists(
 ).map(config_of)
 
 
+#: The script knows several default routes of IPv4.
+IPV4_ALONE = config_of([ROUTE])
 #: Routes of both families without a device.
 OPEN = config_of([ROUTE, StaticRoute(destination="fd00:8::/64")])
 
@@ -186,6 +188,9 @@ def ours(node: KernelNode) -> list[str]:
 @settings(max_examples=FEW)
 @given(WORLDS, CONFIGS)
 @example(beside("up"), OPEN)
+@example(beside("FAILED"), IPV4_ALONE)
+@example(beside("no carrier"), IPV4_ALONE)
+@example(beside("down"), IPV4_ALONE)
 @example(beside("FAILED"), OPEN)
 @example(beside("down"), OPEN)
 @example(beside("no carrier"), OPEN)

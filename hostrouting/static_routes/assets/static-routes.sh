@@ -44,7 +44,7 @@ told=$folder/static-routes.told
 mark=" proto $protocol"
 # A row that is plain: its destination, a gateway, a device, and other words.
 plain='^(default|[0-9a-f.:/]+)( via ((inet6 )?[0-9a-f.:]+))? dev ([A-Za-z0-9_.-]+)(( (proto|table'
-plain+='|scope|src|metric|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink)*) *$'
+plain+='|scope|src|metric|mtu|advmss|hoplimit|expires|pref) [A-Za-z0-9_.:]+| onlink| linkdown)*) *$'
 # By the words that a route lacks, those that a default route has for them.
 declare -A hops=()
 # Later starts in this boot do not wait.
@@ -90,8 +90,10 @@ exit_works() { # links, neighbours that are FAILED
 # pattern over the text.
 complete() {
     local IFS='|' words i
+    wanted=${routes[family]#$'\n'}
+    [[ $wanted == *'|'* ]] || return 0
     # shellcheck disable=SC2206 # Split at the bars.
-    words=(${routes[family]#$'\n'})
+    words=($wanted)
     for ((i = 1; i < ${#words[@]}; i += 2)); do
         words[i]=${hops["${words[i]}"]-${words[i]}}
     done
@@ -109,12 +111,13 @@ observe() { # changes
     look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" \
         "${open:+route show table main exact default}" \
         "${pin:+link show up}" "${pin:+neigh show nud failed}" || return
-    # A device without carrier takes routes all the same.
-    [[ ${parts[*]} != *' linkdown'* ]] || parts=("${parts[@]//' linkdown'}")
     present=${parts[1]}
     own=${parts[2]}
+    # By the same default routes they are as before.
+    [[ ! $wanted || ${parts[*]:3} != "$completed_by" ]] || return 0
     read_defaults "${parts[@]:3}" || return
     complete
+    completed_by=${parts[*]:3}
 }
 
 # Succeed if table main has all wanted routes, nothing else is in their places, and no table has
@@ -133,6 +136,12 @@ place_of() { # route
     place="${1%% *} ${metric%% *}"
 }
 
+# Set `changes` to the commands that add all routes.
+add_all() { # routes
+    split "$1"
+    printf -v changes "route add %s$mark\n" "${lines[@]}"
+}
+
 # Set `changes` to the commands that make the wanted routes the first of their places, and remove
 # other ones of hostrouting; and `notes` to the foreign routes that they hide.
 plan() {
@@ -140,11 +149,14 @@ plan() {
     local -A wants=() near=() first=()
     changes=''
     notes=''
-    split "$wanted"
     if [[ ! $present$own && $wanted != *' ?'* ]]; then
-        printf -v changes "route add %s$mark\n" "${lines[@]}"
+        add_all "$wanted"
         return
     fi
+    # A device without carrier takes routes all the same.
+    present=${present//' linkdown'}
+    own=${own//' linkdown'}
+    split "$wanted"
     for line in "${lines[@]}"; do
         place_of "$line"
         wants["$place"]=${line% }
@@ -209,7 +221,13 @@ read_places() {
 
 # Succeed if those of its routes that are complete are in force, if need be after changes.
 settle() {
-    local wanted='' changes='' notes=''
+    local wanted='' completed_by='' changes='' notes=''
+    # At a boot the places are empty, and of IPv4 an addition to another one is refused.
+    if [[ $family == 4 && ! -e $told && ${routes[4]} == *' via '* && ${routes[4]} != *'|'* ]]; then
+        add_all "${routes[4]}"
+        ! { observe "$changes" && is_right; } || return 0
+        changes=''
+    fi
     for _ in 'as they are' changed; do
         if ! observe "$changes"; then
             note_refusals
