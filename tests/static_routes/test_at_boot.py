@@ -45,8 +45,10 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     host.files.write(TOLD, b"routes in force: 1", mode=0o644)
     verdict = asked(host)
     assert verdict.changes == (
-        "repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via "
-        "10.224.0.9 dev eth0 proto static' until this route is removed)",
+        (
+            "repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via "
+            "10.224.0.9 dev eth0 proto static' until this route is removed)"
+        ),
         "repaired: - 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
     )
     assert told(verdict, host, is_journal=True) == [f"<4>{line}" for line in verdict.changes]
@@ -60,15 +62,19 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
         ("172.21.0.0/16 via 10.224.0.1 dev eth9", "there is no such device", True),
         (
             "172.21.0.0/16 via 10.225.0.1 dev eth0",
-            "Nexthop has invalid gateway (Network is unreachable); no network of eth0 has the "
-            "gateway 10.225.0.1; correct its 'gateway' or 'dev'",
+            (
+                "Nexthop has invalid gateway (Network is unreachable); no network of eth0 has the "
+                "gateway 10.225.0.1; correct its 'gateway' or 'dev'"
+            ),
             False,
         ),
         (
             "10.224.0.0/16 via 10.224.0.1 dev eth0",
-            "the kernel's own route '10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4' "
-            "has this destination and metric, and is never overwritten; configure narrower "
-            "destinations",
+            (
+                "the kernel's own route '10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4' "
+                "has this destination and metric, and is never overwritten; configure narrower "
+                "destinations"
+            ),
             False,
         ),
     ],
