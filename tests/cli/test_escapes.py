@@ -1,6 +1,5 @@
 """Names with control characters, which a terminal would obey: in text, commands and markers."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from support.in_process import run_here
 from support.kernel import needs_kernel
 from support.way_out_nodes import AskedNode
 
-from hostrouting import boot
 from hostrouting.base.commands import quoted
 from hostrouting.testing import KernelNode
 
@@ -55,23 +53,6 @@ def test_boot_script_and_marker_have_none(tmp_path: Path) -> None:
             True,
             True,
         )
-
-
-@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_bash_shows_what_python_shows(locale: str) -> None:
-    """Each control character of ASCII and of UTF-8, but the end of a line, which parts lines."""
-    given = "".join(map(chr, {*range(1, 256)} - {0xA0, 0xAD}))
-    script = (
-        Path(boot.__file__).parent / "assets" / "shared.sh"
-    ).read_text() + '\nprintable "$1"; printf %s "$REPLY"'
-    shown = subprocess.run(
-        ["bash", "-c", script, "bash", given],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "LC_ALL": locale},
-    )
-    python = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in given)
-    assert shown.stdout.decode() == python
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))

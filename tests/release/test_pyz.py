@@ -65,7 +65,7 @@ def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> N
         "cli.py.orig",
         "token",
         ".#cli.py",
-        "boot/assets/shared.sh.rej",
+        "boot/assets/common.sh.rej",
     ):
         (tmp_path / "hostrouting" / name).write_text("secret")
     words = [str(tmp_path / "release/pyz.py"), str(tmp_path / "built"), VERSION, sys.executable]
