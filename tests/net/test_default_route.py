@@ -1,5 +1,5 @@
-"""The default route: the task, the proof and both boot scripts against the kernel, with dead next
-hops.
+"""The default route: the task, the proof and both boot scripts with their program, against the
+kernel, with dead next hops.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import run_script
 from support.patience import wait_until
-from support.static_route_worlds import boot
+from support.static_route_worlds import boot_with_program, config_of
 
 from hostrouting import HostRoutingConfig, OverlapReport, StaticRoute, prove_egress
 from hostrouting.static_routes import resolve
@@ -70,7 +70,7 @@ def proof(node: KernelNode) -> OverlapReport:
 
 
 def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
-    status, _ = boot(node, route)
+    status, _ = boot_with_program(node, config_of([route]))
     lines = node.ip("route show proto 142").splitlines()
     return status, [line.strip() for line in lines]
 
@@ -153,7 +153,7 @@ def test_all_ignore_routes_that_are_no_default_route(
     ran = run_script(node, tmp_path, [CIDR])
     assert not ran.is_plain
     assert routes_of_task(node, OPEN) == []
-    status, lines = boot(node, OPEN)
+    status, lines = boot_with_program(node, config_of([OPEN]))
     assert status == 11
     assert ": table main has no IPv4 default route; see " in "".join(lines)
 
@@ -193,10 +193,13 @@ def odd(node: KernelNode, name: str) -> str:
 
 @pytest.mark.parametrize("name", ["a\\b", "a\\", 'a"b', "'", "#x", "a#"])
 def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, odd: str) -> None:
-    """Task and proof take such a device; it is not plain for the scripts, which change nothing."""
+    """Task and proof take such a device; it is not plain for the scripts, but the program takes it,
+    too.
+    """
     assert proof(node).ok
-    assert routes_of_task(node, OPEN) == [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"]
-    assert routes_of_script(node, OPEN) == (12, [])
+    wanted = f"172.16.1.0/24 via 10.220.0.1 dev {odd}"
+    assert routes_of_task(node, OPEN) == [wanted]
+    assert routes_of_script(node, OPEN) == (10, [wanted])
     assert not run_script(node, tmp_path, [CIDR]).is_plain
 
 

@@ -136,10 +136,7 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
         assert machine.payloads() == []
         assert machine.findings() == found("announced")
         assert f"(172.16.0.0/16, announced by {POOL}, written 20" in machine.markers()[DETECTED]
-        assert (
-            "\nexpected: dev eth0 via 10.224.0.1; for the routes that help: hostrouting check "
-            in machine.said()
-        )
+        assert "\nfor the routes that help: hostrouting check\n" in machine.said()
         machine.let_the_agent_act()
         assert machine.systemctl("start", CHECK) == 1
         assert machine.findings() == found("overlap")

@@ -15,7 +15,6 @@ ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
 ip route add default via 10.224.0.1 dev eth0
 """
-NO_PYTHON = "rm -f /usr/bin/python3* /usr/local/bin/python3*\n"
 CIDR = "172.16.8.0/22"
 SECTIONS: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
@@ -35,14 +34,13 @@ def news(machine: GatedMachine) -> list[str]:
 
 
 def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
-    """Without Python, a deleted route is back after one interval, and a late overlap sets the
-    marker.
+    """A deleted route is back after one interval, and a late overlap sets the marker.
 
     Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The
     log has a line for each change; each run that fails adds a line of ours and three of systemd.
     """
     with GatedMachine(
-        tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS + NO_PYTHON
+        tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS
     ) as machine:
         before = machine.pids()
         assert all(before)
