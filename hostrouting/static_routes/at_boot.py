@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot import exits_under
+from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
 from hostrouting.static_routes.reconcile import reconcile
@@ -14,7 +15,7 @@ from phases import Transaction
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.host import Host
     from phases import Change, Context
 
@@ -45,13 +46,17 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
         exits = exits_under(config, host.files)
         fixed = repair(made.ctx, routes, observed, host, _logger, exits=exits)
         after = read(host.routes, routes)
+    lacking = {str(route): route for route in routes if route.place not in fixed.wanted}
     # As the config has them, not as they were completed.
     names = {
         str(fixed.wanted[route.place]): str(route)
         for route in routes
         if route.place in fixed.wanted
     }
-    refusals = [f"{names.get(text, text)}: {reason}" for text, reason in fixed.waiting.items()]
+    refusals = [
+        f"{names.get(text, text)}: {reason}{_next_step(lacking.get(text))}"
+        for text, reason in fixed.waiting.items()
+    ]
     undecided = {
         route.place
         for route in routes
@@ -62,3 +67,8 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
     lost = reconcile(desired, after, undecided=undecided).changes
     refusals += [f"{change}: another program has changed it meanwhile" for change in lost]
     return Outcome(made.changes, refusals, bool(lost) or fixed.may_heal)
+
+
+def _next_step(lacking: StaticRoute | None) -> str:
+    """Return what to do for a route that no default route completes; empty for any other one."""
+    return f"; see {GIVERS[lacking.family]}, or its network configuration" if lacking else ""

@@ -355,7 +355,7 @@ class TestProgram:
         assert (ran.status, ran.markers) == (end, {})
         assert ran.output == (
             "cannot be proven here: ip (RTNETLINK answers: Network is unreachable); "
-            f"{program}, which is for that, ended with {status}: run: "
+            f"{program} ended with {status}; run: "
             "hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
         )
 

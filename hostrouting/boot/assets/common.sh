@@ -14,6 +14,8 @@ waited=$folder/waited
 # The first thing that is not plain: a word for it, and what ip printed.
 why=''
 detail=''
+# What may be late, as far as the script has found it.
+late=''
 
 # Fail, and note why this script cannot answer.
 doubt() { # word, what ip printed
@@ -57,18 +59,46 @@ look() { # family, questions
 
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
 # 14: wrong, and a second may help. Otherwise it could not answer), and `said` to what it printed:
-# with 14 the reason to wait.
+# with 14 the reason to wait, and with 12 why it could not answer.
 run_program() { # verb, `wait` if this script may wait
     local python=''
-    said=''
-    status=127
+    status=12
+    said="$program is lost"
     { IFS= read -r python < "$program"; } 2> /dev/null || return 0
     python=${python#'#!'}
     python=${python%% *}
     [[ -x $python ]] || python=/usr/bin/python3
+    said='there is no Python 3.10 or newer'
     [[ -x $python ]] || return 0
     said=$(exec "$python" -I -S "$program" "$1" "$why" ${2:+"$2"})
     status=$?
+}
+
+# Answer, and end. A script has four functions for it: `answer_alone` succeeds if all is plain, and
+# `pass` ends then; `end` ends with an answer of the program, and `give_up` without one.
+answer() { # verb
+    local patience='wait'
+    ((waits)) || patience=''
+    until answer_alone; do
+        ask_program "$1"
+    done
+    pass
+}
+
+# Take the answer of the program, and end; return after a second if that may help.
+ask_program() { # verb
+    run_program "$1" "$patience"
+    if [[ $status == 1[01] ]]; then
+        [[ ! $said ]] || printf '%s\n' "$said"
+        end "$status"
+    fi
+    if [[ $status$patience == 14wait ]]; then
+        # One more answer is due after the wait.
+        wait_a_second "$said" || patience=''
+        return
+    fi
+    # Routing may become plain.
+    wait_a_second "${late:-not plain ($why), and no answer of $program}" || give_up
 }
 
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long

@@ -385,8 +385,11 @@ is_plain_in() { # family
     [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$1" "$2" "${others[-1]}"
 }
 
+# By name, the devices by which the CIDRs leave.
+declare -A carriers=()
+
 # Succeed if all is plainly right.
-is_plain() {
+answer_alone() {
     carriers=()
     expected=()
     exit_dev=''
@@ -421,39 +424,21 @@ give_up() {
     detail=${detail//$'\t'/ }
     detail=${detail%%$'\n'*}
     [[ ! $detail || $detail == *[![:print:]]* ]] || text+=" (${detail%% })"
-    text+="; $program, which is for that, ended with $status: run: @hostrouting apply@"
+    if [[ $status == 12 && $said ]]; then
+        text+="; $said"
+    else
+        text+="; $program ended with $status"
+    fi
+    text+='; run: @hostrouting apply@'
     [[ $mode == STRICT ]] || finish 10 4 "$text"
     finish 12 3 "$text"
 }
 
-# Take the answer of the program, and end; return after a second if that may help.
-ask_program() {
-    run_program check "$patience"
-    case $status in
-        10 | 11)
-            [[ ! $said ]] || printf '%s\n' "$said"
-            [[ $mode == STRICT ]] || exit 10
-            exit "$status"
-            ;;
-    esac
-    if [[ $status$patience == 14wait ]]; then
-        # One more answer is due after the wait.
-        wait_a_second "$said" || patience=''
-        return
-    fi
-    # Routing may become plain.
-    wait_a_second "not plain ($why), and no answer of $program" || give_up
-}
-
-check() {
-    local patience=wait
-    local -A carriers=()
-    ((waits)) || patience=''
-    until is_plain; do
-        ask_program
-    done
-    pass
+# End with an answer of the program: under WARN a wrong node starts its units.
+end() { # status
+    [[ $mode == STRICT ]] || exit 10
+    exit "$1"
 }
 
 # One command: of a line that bash cannot evaluate it goes on with the next command.
-check
+answer check

@@ -287,14 +287,17 @@ refuse() { # route or command, reason
 
 # --- all
 
-# Succeed if all routes are in force. Otherwise set `why` to the first doubt.
-are_right() {
+# Succeed if all routes are in force. Otherwise set `why` to the first doubt, and `late` to the first
+# refusal.
+answer_alone() {
     local family word=''
     refused=''
     for family in "${!routes[@]}"; do
         settle || word=${word:-$why}
     done
     why=$word
+    late=${refused%%$'\n'*}
+    late=${late#refused: }
     [[ ! $why ]]
 }
 
@@ -305,32 +308,13 @@ give_up() {
     finish 12 3 "$text; run: @hostrouting apply@"
 }
 
-# Take the answer of the program, and end; return after a second if that may help.
-ask_program() {
-    local reason=${refused%%$'\n'*}
-    run_program routes "$patience"
-    if [[ $status == 1[01] ]]; then
-        [[ ! $said ]] || printf '%s\n' "$said"
-        exit "$status"
-    fi
-    if [[ $status$patience == 14wait ]]; then
-        # One more answer is due after the wait.
-        wait_a_second "$said" || patience=''
-        return
-    fi
-    # Routing may become plain.
-    reason=${reason#refused: }
-    wait_a_second "${reason:-not plain ($why), and no answer of $program}" || give_up
+end() { # status
+    exit "$1"
 }
 
-bring_into_force() {
-    local patience='wait'
-    ((waits)) || patience=''
-    until are_right; do
-        ask_program
-    done
+pass() {
     finish 10 5 "routes in force: $((counts[4] + ${counts[6]-0}))"
 }
 
 # One command: of a line that bash cannot evaluate it goes on with the next command.
-bring_into_force
+answer routes
