@@ -58,7 +58,11 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
 @pytest.mark.parametrize(
     ("route", "reason", "may_heal"),
     [
-        ("172.21.0.0/16", "table main has no IPv4 default route", True),
+        (
+            "172.21.0.0/16",
+            "table main has no IPv4 default route; see the log of its DHCP client, or its network configuration",
+            True,
+        ),
         ("172.21.0.0/16 via 10.224.0.1 dev eth9", "there is no such device", True),
         (
             "172.21.0.0/16 via 10.225.0.1 dev eth0",

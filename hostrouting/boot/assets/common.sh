@@ -101,6 +101,20 @@ ask_program() { # verb
     wait_a_second "${late:-not plain ($why), and no answer of $program}" || give_up
 }
 
+# Set `text` to why nothing is proven.
+explain() {
+    text="cannot be proven here: $why"
+    detail=${detail//$'\t'/ }
+    detail=${detail%%$'\n'*}
+    [[ ! $detail || $detail == *[![:print:]]* ]] || text+=" (${detail%% })"
+    if [[ $status == 12 && $said ]]; then
+        text+="; $said"
+    else
+        text+="; $program ended with $status"
+    fi
+    text+='; run: @hostrouting apply@'
+}
+
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long
 # enough. If the count cannot be kept, only the first five minutes of a boot wait.
 wait_a_second() { # reason

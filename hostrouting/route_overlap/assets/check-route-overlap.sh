@@ -419,17 +419,9 @@ pass() {
 
 # Write that nothing is proven, and end.
 give_up() {
-    local text="cannot be proven here: $why"
+    local text
     rm -f "$right" "$wrong"
-    detail=${detail//$'\t'/ }
-    detail=${detail%%$'\n'*}
-    [[ ! $detail || $detail == *[![:print:]]* ]] || text+=" (${detail%% })"
-    if [[ $status == 12 && $said ]]; then
-        text+="; $said"
-    else
-        text+="; $program ended with $status"
-    fi
-    text+='; run: @hostrouting apply@'
+    explain
     [[ $mode == STRICT ]] || finish 10 4 "$text"
     finish 12 3 "$text"
 }

@@ -303,9 +303,10 @@ answer_alone() {
 
 # End without an answer of the program.
 give_up() {
-    local text="static routes cannot be proven here: $why${said:+: $said}"
+    local text
     [[ ! $refused ]] || finish 11 3 "${refused%$'\n'}"
-    finish 12 3 "$text; run: @hostrouting apply@"
+    explain
+    finish 12 3 "static routes $text"
 }
 
 end() { # status
