@@ -212,10 +212,15 @@ def rows() -> list[str]:
     ]
 
 
+#: The rooms with the texts of watch, of the boot scripts' program, and of what that runs.
+CAPABILITIES = ("watch", "node", "route_overlap", "static_routes")
+
+
 def test_every_row_has_a_line() -> None:
     """The words of each row are in the code, as in the journal."""
     package = ROOT / "hostrouting"
-    sources = [*package.rglob("assets/*"), *package.glob("watch/*.py"), *package.rglob("keeper.py")]
+    capabilities = (path for room in CAPABILITIES for path in package.glob(f"{room}/*.py"))
+    sources = [*package.rglob("assets/*"), *capabilities, *package.rglob("keeper.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     # Texts of several lines, and the verdicts on several CIDRs and on one, are put together.
     code = re.sub(r'\\\n|"\s+f?"', "", code) + " leaves by"

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.command_line import run
 from support.in_process import run_here
-from support.kernel import needs_kernel
-from support.way_out_nodes import AskedNode
+from support.kernel import needs_kernel, uplink
 
 from hostrouting.base.commands import quoted
-from hostrouting.testing import KernelNode
+from hostrouting.boot import INTENT_PATH
+from hostrouting.node.at_boot import answer, told
+from hostrouting.route_overlap.script import MARKER_DETECTED
+from hostrouting.testing import FakeHost, KernelNode
 
 DEV = "a\x1b[2J\x7f"
 SHOWN = r"a\x1b[2J\x7f"
@@ -38,21 +40,16 @@ def test_no_text_has_a_control_character(node: KernelNode, words: str, tmp_path:
     assert (r"a\u001b[2J" if "--json" in words else SHOWN) in told.stdout
 
 
-@needs_kernel
-def test_boot_script_and_marker_have_none(tmp_path: Path) -> None:
-    """The script shows what the task shows, on stderr and in the marker."""
-    with KernelNode.made() as node:
-        asked = AskedNode(node, tmp_path)
-        asked.links("eth0")
-        asked.default("eth0")
-        hostile(node)
-        ran = asked.run(["172.17.0.0/16"], {"mode": "STRICT"})
-        [marker] = ran.markers.values()
-        assert ("\x1b" in ran.output + marker, SHOWN in ran.output, SHOWN in marker) == (
-            False,
-            True,
-            True,
-        )
+def test_the_program_of_a_boot_and_its_marker_have_none() -> None:
+    """The journal and the marker have what the command shows."""
+    host = FakeHost()
+    uplink(host.routes, **{DEV: "172.17.1.4/16"})
+    text = b'{"hostRouting": {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}}'
+    host.files.write(INTENT_PATH, text, mode=0o644)
+    lines = told(answer(["check", "device"], host), host, is_journal=True)
+    marker = (host.files.read(MARKER_DETECTED) or b"").decode()
+    assert not {"\x1b", "\x7f"} & {*"".join(lines), *marker}
+    assert (SHOWN in "".join(lines), SHOWN in marker) == (True, True)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))

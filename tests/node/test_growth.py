@@ -21,10 +21,11 @@ from support.needs import needs
 from support.static_route_worlds import impatient
 
 from hostrouting import Configure, HostRoutingConfig, check_node
+from hostrouting.boot.program import wanted_program
 from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap import render_script as render_check
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.watch.duty import Duty
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
@@ -143,6 +144,8 @@ def operations(size: int) -> dict[str, int]:
 @pytest.mark.slow
 def test_work_grows_with_the_routes() -> None:
     """From 100 to 1,000 and to 10,000 routes and CIDRs, each more costs the same, within 20 %."""
+    # A process makes the program of a boot once.
+    wanted_program(FakeHost(), None)
     counts = [operations(size) for size in SIZES]
     for name in counts[0]:
         slopes = [
