@@ -359,6 +359,17 @@ class TestProgram:
             "hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
         )
 
+    @pytest.mark.slow
+    def test_it_hangs(self, node: KernelNode, program: Path) -> None:
+        """Even if it ignores signals, the script ends, and its output with it; no marker stays."""
+        program.write_text(f"#!{shutil.which('bash')}\ntrap '' TERM\nread <> <(:)\n")
+        folder = program.with_name("run")
+        folder.mkdir()
+        (folder / "route-overlap.ok").write_text("old\n")
+        ran = self.run(node, program, 0, waits=30)
+        assert (ran.status, ran.markers) == (12, {})
+        assert f"; {program} ended with 137; run: hostrouting apply" in ran.output
+
     def test_a_second_may_help(self, node: KernelNode, program: Path) -> None:
         """The script waits while the program says so, and asks once more when the wait is over."""
         program.with_name("words").write_text("a reason")

@@ -526,7 +526,7 @@ class TestRunning:
         """Missing, killed, or ended half-way: its output is no verdict. The program needs none."""
         if program:
             another_ip(tmp_path, program)
-        for tool in "bash", "head":
+        for tool in "bash", "head", "timeout":
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
         environment = {"PATH": str(tmp_path)}
         status, [line] = boot(node, ROUTE, environment=environment)

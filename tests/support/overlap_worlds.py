@@ -279,6 +279,7 @@ def run_script(
     }
     if program:
         places['"$python" -I -S "$program"'] = '"$program"'
+        places["--kill-after=1 10 "] = "--kill-after=0.2 5 "
     if files:
         found = ("/etc/waagent.conf", "/var/lib/hyperv/", "/sys/class/net/", "/sys/class/infini")
         places |= {path: f"{files}{path}" for path in found}

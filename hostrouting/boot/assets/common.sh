@@ -63,21 +63,23 @@ look() { # family, questions
 run_program() { # verb, `wait` if this script may wait
     local python=''
     status=12
-    said="$program is lost"
+    said="$program is lost; run: @hostrouting apply@"
     { IFS= read -r python < "$program"; } 2> /dev/null || return 0
     python=${python#'#!'}
     python=${python%% *}
     [[ -x $python ]] || python=/usr/bin/python3
-    said='there is no Python 3.10 or newer'
+    said='there is no Python 3.10 or newer; install it as /usr/bin/python3'
     [[ -x $python ]] || return 0
-    said=$(exec "$python" -I -S "$program" "$1" "$why" ${2:+"$2"})
+    # A gate gives this script 15 s, and one that hangs would keep the lock of its answer.
+    said=$(exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"})
     status=$?
 }
 
 # Answer, and end. A script has four functions for it: `answer_alone` succeeds if all is plain, and
 # `pass` ends then; `end` ends with an answer of the program, and `give_up` without one.
 answer() { # verb
-    local patience='wait'
+    local began patience='wait'
+    IFS=. read -r began _ < /proc/uptime
     ((waits)) || patience=''
     until answer_alone; do
         ask_program "$1"
@@ -97,6 +99,8 @@ ask_program() { # verb
         wait_a_second "$said" || patience=''
         return
     fi
+    # It hangs: a unit has no time for another one.
+    [[ $status != @(124|137) ]] || give_up
     # Routing may become plain.
     wait_a_second "${late:-not plain ($why), and no answer of $program}" || give_up
 }
@@ -110,9 +114,8 @@ explain() {
     if [[ $status == 12 && $said ]]; then
         text+="; $said"
     else
-        text+="; $program ended with $status"
+        text+="; $program ended with $status; run: @hostrouting apply@"
     fi
-    text+='; run: @hostrouting apply@'
 }
 
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long
@@ -123,9 +126,10 @@ wait_a_second() { # reason
     [[ $seconds == +([0-9]) ]] || seconds=0
     seconds=$((10#$seconds))
     left=$((waits - seconds))
-    ((left > 0)) || return
+    # What the program takes counts, too.
+    IFS=. read -r up _ < /proc/uptime
+    ((left > 0 && up - began < waits)) || return
     if ! { printf '%s\n' "$((seconds + 1))" > "$waited"; } 2> /dev/null; then
-        IFS=. read -r up _ < /proc/uptime
         ((${up:-300} < 300)) || return
         waits=$((waits - 1))
     fi
