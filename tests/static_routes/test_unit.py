@@ -15,6 +15,11 @@ from hostrouting import ConfigureStaticRoutes, Host, StaticRoute
 from phases import Context
 
 UNIT = "static-routes.service"
+#: Why the route without a gateway waits.
+LACKING = (
+    "172.16.1.0/24: table main has no IPv4 default route; see the log of its DHCP client, or its "
+    "network configuration"
+)
 NETWORK = """
 ip link set lo up
 ip link add eth0 type ifb && ip link set eth0 up && ip address add 10.224.0.4/16 dev eth0
@@ -54,9 +59,7 @@ def test_it_waits_and_works() -> None:
             in box.run("systemctl", "show", "--property=Before", UNIT).stdout
         )
         box.run("systemctl", "start", "--no-block", UNIT)
-        box.wait_for(
-            "waiting up to 30 s: 172.16.1.0/24: table main has no IPv4 default route", unit=UNIT
-        )
+        box.wait_for(f"waiting up to 30 s: {LACKING}", unit=UNIT)
         box.run(
             "ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp"
         )
@@ -73,7 +76,7 @@ def test_it_waits_and_works() -> None:
         # In the journal a state that stands still is told once; that the unit was started is not
         # told at all.
         assert box.journal(f"--unit={UNIT}") == [
-            "waiting up to 30 s: 172.16.1.0/24: table main has no IPv4 default route",
+            f"waiting up to 30 s: {LACKING}",
             "routes in force: 2",
             "repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0, and 1 more",
         ]

@@ -123,7 +123,8 @@ class Node(GatedMachine):
             }
             with hurried():
                 files = {file.path: file for file in render_files(parsed(pair, self.mode)).files}
-            contents = {path: file.content for path, file in files.items()}
+            # The program is the same for each config.
+            contents = {path: file.content for path, file in files.items() if file.is_text}
             # A right apply pins exits, beside the config and in the script of routes without a device.
             installed = self.files.read(INTENT_PATH)
             intent = Intent(config=parsed(sections, self.mode))

@@ -41,6 +41,7 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         fine = "172.16.8.0/22 leaves by eth0"
         assert machine.files.read("/run/aks-flex-node/route-overlap.ok") == f"{fine}\n".encode()
         said = machine.journal(f"--unit={UNIT}")
-        # In its own words: the retry runs the unit, too.
         wrong = "for the routes that help: hostrouting check"
-        assert (said.count(wrong), said.count(fine)) == (1, 1)
+        assert said.count(wrong) == 1
+        # The retry may have found it first: what is unchanged is not logged again.
+        assert said.count(fine) <= 1

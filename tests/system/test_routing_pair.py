@@ -189,7 +189,7 @@ def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
     with GatedMachine(
         tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY
     ) as machine:
-        said = f"waiting up to 30 s: {CIDR} via 10.99.0.1 dev eth0: Error: Nexthop has invalid gateway."
+        said = f"waiting up to 30 s: {CIDR} via 10.99.0.1 dev eth0: Nexthop has invalid gateway"
         machine.wait_for(said, unit="static-routes.service")
         since = time.monotonic()
         applied(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)
@@ -222,7 +222,10 @@ def test_no_default_route_holds_and_heals(
             )
             assert machine.systemctl("start", "hostrouting-ready.service") == 1
             assert waits_told(machine) == [
-                f"waiting up to {seconds} s: table main has no IPv4 default route"
+                (
+                    f"waiting up to {seconds} s: {CIDR}: table main has no IPv4 default route; see "
+                    "the log of its DHCP client, or its network configuration"
+                )
             ]
             assert machine.files.read(WAITED) == b"%d\n" % seconds
             machine.run(*DEFAULT_ROUTE.split())

@@ -45,7 +45,7 @@ ROWS = [
     *((f"cut $ask {number}", "") for number in (1, 16, 20, 50, 70, 115, 130, 140, 150, 160, 168)),
     ("chmod 000 $check", ""),
     ("give_away $check", ""),
-    *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 250, 400, 600, 800)),
+    *((f"cut $check {number}", "") for number in (1, 14, 40, 100, 200, 300, 400, 500)),
     ("chmod -R 644 $folder", LOST.format(126)),
     (
         "rm -rf $folder",

@@ -88,6 +88,9 @@ parse() { # row
     [[ $destination == default || $destination != *[!0-9a-f.:/]* ]] || doubt row "$1" || return
     # shellcheck disable=SC2053 # A pattern.
     [[ $1 != *' expires -'* && ($1 != $kind' '* || $table == local) ]] || doubt row "$1" || return
+    # Of a device without an address the kernel then sends from 127.0.0.1: invalid.
+    # shellcheck disable=SC2053 # A pattern.
+    [[ $1 != *' scope host '* || $1 == $kind' '* ]] || doubt row "$1" || return
     [[ ${devs[*]-} && ${devs[*]} != *[!A-Za-z0-9_.\ -]* ]] || doubt row "$1"
 }
 
@@ -106,9 +109,13 @@ judge() {
 # -> tables: those that may decide. Each CIDR has a route in table main, so no rule decides that
 # comes after it. A packet of the node has no mark, and without a VRF its device has no table.
 read_rules() { # rules, links
-    local line is_first=yes
+    local line last='' is_first=yes
     tables=([main]=yes [local]=yes)
     split "$1"
+    # An older ip may not print what a rule selects by: the last one counts.
+    for line in "${lines[@]}"; do
+        [[ ! $line =~ $is_main ]] || last=$line
+    done
     for line in "${lines[@]}"; do
         if [[ $line =~ $is_by_mark ]] && ((BASH_REMATCH[1] & ${BASH_REMATCH[3]:-0xffffffff})); then
             continue
@@ -118,7 +125,7 @@ read_rules() { # rules, links
             is_first=''
         elif [[ $is_first ]]; then
             break
-        elif [[ $line =~ $is_main ]]; then
+        elif [[ $line == "$last" ]]; then
             return 0
         elif [[ $line =~ $is_lookup ]]; then
             tables[${BASH_REMATCH[3]}]=yes
@@ -133,10 +140,12 @@ read_rules() { # rules, links
 
 # Succeed if a device is up, with a carrier.
 has_carrier() { # device, links
-    local form=$'\n'"[0-9]+: $1(@[^ ]+)?: <([A-Z_,0-9-]+)>"
+    local flags form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <([A-Z_,0-9-]+)>"
     [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
-    form=,${BASH_REMATCH[2]},
-    [[ $form == *,UP,* && $form == *,LOWER_UP,* ]] || doubt carrier "$1"
+    flags=,${BASH_REMATCH[2]},
+    # An alias may have a line like it.
+    [[ ! $'\n'$2 =~ $form.*$form ]] || doubt device "$1" || return
+    [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
 }
 
 # -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it,
@@ -229,7 +238,7 @@ judge_answers() { # answers
         covers[i]=$length
         if ((length > ${list[i]#*/})); then
             covers[i]=0
-            further+=("route show table main match ${list[i]}")
+            further+=("route show table "{main,local}" match ${list[i]}")
             continue
         fi
         [[ $table == main ]] || doubt answer "$1" || return
@@ -304,14 +313,17 @@ is_apart() { # network or address
     first=$(((10#$1 << 24 | 10#$2 << 16 | 10#$3 << 8 | 10#$4) & mask))
     last=$((first | (mask ^ 0xffffffff)))
     for i in "${!firsts[@]}"; do
-        ((last < firsts[i] || lasts[i] < first || covers[i] > 10#$5)) || doubt fabric "$*" || return
+        ((first <= lasts[i] && firsts[i] <= last)) || continue
+        # Its first and last addresses become broadcast addresses.
+        ((covers[i] > 10#$5 && first < firsts[i] && lasts[i] < last)) || doubt fabric "$*" || return
     done
 }
 
 # Succeed if the fabric takes nothing from the CIDRs.
 judge_fabric() { # rules, links, addresses
     local own word line network broadcast
-    local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)( brd ([0-9.]+))? '
+    local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)'
+    form+='( metric [0-9]+)?( brd ([0-9.]+))? '
     # A rule may select by what comes, and table local precedes it.
     [[ $1 == $'0:\tfrom all lookup local'* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
     ((${#tables[@]} == 2)) || doubt fabric "$1" || return
@@ -325,7 +337,7 @@ judge_fabric() { # rules, links, addresses
     for line in "${lines[@]}"; do
         [[ $line =~ $form ]] || doubt address "$line" || return
         network=${BASH_REMATCH[3]}
-        broadcast=${BASH_REMATCH[5]:-$network}
+        broadcast=${BASH_REMATCH[6]:-$network}
         ! has_carrier "${BASH_REMATCH[1]}" "$2" || continue
         is_apart "$network" || return
         is_apart "$broadcast" || return

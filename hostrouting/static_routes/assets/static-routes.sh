@@ -126,7 +126,8 @@ is_right() {
     # Their order is that of the kernel. And ip lists the routes of a protocol without it, so that
     # another route in their places would make the other list longer.
     [[ $own == "$wanted" ]] || return
-    ((${#present} == ${#own} + counts[family] * ${#mark}))
+    split "$present"
+    ((${#lines[@]} == counts[family]))
 }
 
 # Set `place` to the identity of a route in table main: its destination and metric.
