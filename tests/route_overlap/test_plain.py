@@ -19,6 +19,8 @@ pytestmark = needs_kernel
 V4, V6 = "10.96.0.0/16", "fd09::/64"
 OF_E0 = {"expectedDevs": ["e0"]}
 OF_E1 = {"expectedDevs": ["e1"]}
+#: Where ip finds names for tables.
+NAMES = "/etc/iproute2/rt_tables"
 #: The routes of a node that expects both families by e0.
 DEFAULTS = (
     "route add default via 10.224.0.1 dev e0",
@@ -136,6 +138,7 @@ NOT_PLAIN: dict[str, Case] = {
     "a row of IPv6 for one source": Case(
         "-6 route add fd09::/80 from fd00:1::/64 dev e1; -6 route add fd09::/80 dev e0", "row", [V6]
     ),
+    "a row whose source is invalid": Case("route add 10.96.3.0/24 dev cali1 scope host", "row"),
     # Devices.
     "a part by another device": Case("route add 10.96.3.0/24 dev e1", "device"),
     "one of two next hops by another device": Case(
@@ -170,6 +173,14 @@ NOT_PLAIN: dict[str, Case] = {
     "another device around, and a longer route at the first address": Case(
         "route add 10.96.0.0/24 dev e0; route add 10.0.0.0/8 dev e1", "device"
     ),
+    "table local around, and a longer route at the first address": Case(
+        "route add 10.96.0.0/24 dev e0; route add 10.0.0.0/8 dev e1 table local", "device"
+    ),
+    "of IPv6, too": Case(
+        "-6 address add fd09::/128 dev e0 nodad; -6 route add local fd09::/48 dev e1 table local",
+        "row",
+        [V6],
+    ),
     "no route around, and one at the first address": Case(
         "route del default; route add 10.96.0.0/24 dev e0", "around", options=OF_E0
     ),
@@ -198,6 +209,12 @@ NOT_PLAIN: dict[str, Case] = {
     "a table by protocol": Case(
         "rule add pref 9 ipproto tcp lookup 100; route add 10.0.0.0/8 dev e1 table 100", "device"
     ),
+    "a table by a source that is optimistic": Case(
+        "-6 address add fd00:1::7/64 dev e0 optimistic; "
+        "-6 rule add pref 9 from fd00:1::7 lookup 100; -6 route add fd09::/48 dev e1 table 100",
+        "device",
+        [V6],
+    ),
     "a table for packets without a mark": Case(
         "rule add pref 9 fwmark 0x100/0xff lookup 100; route add 10.96.3.0/24 dev e1 table 100",
         "device",
@@ -220,6 +237,13 @@ NOT_PLAIN: dict[str, Case] = {
         "rule",
     ),
     "no lookup of main": Case("rule add pref 9 to 192.0.2.1 lookup 9; rule del pref 32766", "ip"),
+    # An older ip does not print each selector, so the last lookup of main counts.
+    "a table between two lookups of main": Case(
+        "rule add pref 9 lookup main; rule add pref 10 lookup 100; "
+        "route add default dev e1 table 100",
+        "device",
+        is_right=True,
+    ),
     "a rule before table local": Case(
         "rule add pref 1 lookup local; rule add pref 0 to 10.0.0.0/8 lookup main; "
         "rule del pref 0 lookup local",
@@ -275,3 +299,46 @@ def test_a_route_that_the_kernel_names_otherwise(node: WiredNode, tmp_path: Path
         cidrs = ["fd08::1/128", f"fd0{net}::7/128"]
         assert not prove_egress(kernel_of(node), cidrs, expected_devs=["e0"]).ok
         assert not run_script(node, tmp_path / net, cidrs, options=OF_E0).is_plain
+
+
+def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> None:
+    """It has a line of its own that says that a device without carrier has one."""
+    for command in DEFAULTS:
+        node.ip(command)
+    unplug(node, "e0")
+    number = node.ip("link show dev e0").partition(":")[0]
+    node.run("ip", "link", "set", "cali1", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
+    ran = run(node, tmp_path / "run", Case("", has_defaults=False))
+    assert not ran.is_plain
+
+
+def test_a_dot_in_a_name_is_a_dot(node: WiredNode, tmp_path: Path) -> None:
+    """Another device, whose name has a letter there, has a carrier."""
+    for dev in "e0x1", "e0.1":
+        node.ip(f"link add {dev} type veth peer name {dev} netns {node.far.name}")
+        node.far.set_up(dev)
+        node.set_up(dev)
+    node.ip("address add 10.226.0.4/16 dev e0.1")
+    node.ip("route add default via 10.226.0.1 dev e0.1")
+    assert run(node, tmp_path / "run", Case("", has_defaults=False, is_right=True)).is_plain
+    unplug(node, "e0.1")
+    ran = run(node, tmp_path / "run", Case("", has_defaults=False))
+    assert ran.output.startswith("cannot be proven here: carrier (e0.1)"), ran.output
+
+
+@pytest.mark.parametrize("name", ["isp", "main", "local"])
+def test_tables_of_one_name(node: WiredNode, tmp_path: Path, name: str) -> None:
+    """A file names two tables alike: the script asks for each by its number."""
+    for command in (
+        "route add default via 10.224.0.1 dev e0",
+        "rule add pref 9 from 10.224.0.4 lookup 101",
+        "route add 10.0.0.0/8 dev e0 table 100",
+        "route add 10.0.0.0/8 dev e1 table 101",
+    ):
+        node.ip(command)
+    names = tmp_path / "rt_tables"
+    names.write_text(f"255 local\n254 main\n253 default\n100 {name}\n101 {name}\n")
+    through = ("unshare", "--mount", "sh", "-ec", f'mount --bind {names} {NAMES}; exec "$@"', "sh")
+    ran = run_script(node, tmp_path / "run", [V4], options={"fabric": "off"}, through=through)
+    assert ran.output.startswith("cannot be proven here: device (e1)"), ran.output
+    assert not prove_egress(kernel_of(node), [V4]).ok

@@ -129,6 +129,23 @@ NOT_PLAIN: dict[str, Case] = {
         "fabric",
         "172.19.7.7/32",
     ),
+    "the same, with a metric": Case(
+        "link set e1 down; address add 172.18.1.4/24 brd 172.19.7.7 metric 100 dev e1; "
+        "route add 172.19.7.7 dev e0",
+        "fabric",
+        "172.19.7.7/32",
+    ),
+    "the last address of a network of a device that is down": Case(
+        "link set e1 down; address add 172.18.1.4/24 dev e1; route add 172.18.1.192/26 dev e0",
+        "fabric",
+        "172.18.1.192/26",
+    ),
+    "its first address": Case(
+        "link set e1 down; address add 172.18.1.200/24 dev e1; route add 172.18.1.0/26 dev e0",
+        "fabric",
+        "172.18.1.0/26",
+        is_right=True,
+    ),
     "a pool that is being written": Case(ROUTE, "fabric", pool=POOLED[:-1], is_right=True),
     "an empty pool": Case(ROUTE, "fabric", pool=b"", is_right=True),
 }

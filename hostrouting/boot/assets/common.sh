@@ -4,6 +4,8 @@ shopt -s extglob
 folder=/run/aks-flex-node
 # It travels with this script, and answers what is not plain. Its first line names the interpreter.
 program=/etc/aks-flex-node/hostrouting.zip
+# Answers questions that it reads.
+ip=(ip -o -force -batch -)
 # The protocol that marks the routes of hostrouting.
 protocol=142
 # The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration.
@@ -40,7 +42,7 @@ look() { # family, questions
     local complaint='(Error|RTNETLINK|Command|Dump|Cannot)[^'$'\n'']*'
     printf -v questions '%s\n\36\n' "${@:2}"
     # By a pipe: for a here-string, bash may need room in /tmp.
-    said=$(exec ip "-$1" -o -force -batch - 2>&1 < <(printf %s "$questions"))
+    said=$(exec "${ip[@]}" "-$1" 2>&1 < <(printf %s "$questions"))
     # Of a library in /etc/ld.so.preload that has gone, each program complains before its output.
     while [[ $said == 'ERROR: ld.so: '*$'\n'* ]]; do
         said=${said#*$'\n'}

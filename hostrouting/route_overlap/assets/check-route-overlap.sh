@@ -38,6 +38,8 @@ fabric=@FABRIC@
 beyond=@BEYOND@
 
 # @COMMON@
+# It prints numbers for tables and kinds of rows: files in /etc may name two tables alike.
+ip+=(-N)
 told=$folder/route-overlap.told
 # One of them exists after an answer.
 right=$folder/route-overlap.ok
@@ -47,26 +49,30 @@ wrong=$folder/route-overlap.detected
 
 # --- the forms that are plain
 
-is_local='^[0-9]+:.from all lookup local( proto [a-z0-9]+)? *$'
-is_main='^[0-9]+:.from all lookup main( proto [a-z0-9]+)? *$'
-is_of_vrf='^[0-9]+:.from all lookup \[l3mdev-table\]( proto [a-z0-9]+)? *$'
+# A row of table local begins with its kind.
+own='@(2|3|4)'
+main_table=254
+local_table=255
+is_local="^[0-9]+:.from all lookup $local_table( proto [0-9]+)? *$"
+is_main="^[0-9]+:.from all lookup $main_table( proto [0-9]+)? *$"
+is_of_vrf='^[0-9]+:.from all lookup \[l3mdev-table\]( proto [0-9]+)? *$'
 is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z]'
-is_lookup='^[0-9]+:.(not )?from [0-9a-f.:/l]+( [a-z].*)? lookup ([A-Za-z0-9_.-]+)( .*)?$'
+is_lookup='^[0-9]+:.(not )?from [0-9a-f.:/l]+( [a-z].*)? lookup ([0-9]+)( .*)?$'
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
 # Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices
 # of its next hops (devs).
 parse() { # row
     local words i
-    local gateway='' kind='@(local|broadcast|anycast)'
+    local gateway=''
     # Next hops follow a backslash and a tab.
     # shellcheck disable=SC2206 # Split at blanks.
     words=(${1//\\$'\t'/ })
-    table=main
+    table=$main_table
     metric=0
     devs=()
     # shellcheck disable=SC2053 # A pattern.
-    [[ ${words[0]-} != $kind ]] || words=("${words[@]:1}")
+    [[ ${words[0]-} != $own ]] || words=("${words[@]:1}")
     destination=${words[0]-}
     for ((i = 1; i < ${#words[@]}; i++)); do
         case ${words[i]} in
@@ -87,10 +93,10 @@ parse() { # row
     # An expired row is listed for a while, and a row for an own address may be in another table.
     [[ $destination == default || $destination != *[!0-9a-f.:/]* ]] || doubt row "$1" || return
     # shellcheck disable=SC2053 # A pattern.
-    [[ $1 != *' expires -'* && ($1 != $kind' '* || $table == local) ]] || doubt row "$1" || return
-    # Of a device without an address the kernel then sends from 127.0.0.1: invalid.
+    [[ $1 != *' expires -'* && ($1 != $own' '* || $table == "$local_table") ]] || doubt row "$1" || return
+    # Scope host: of a device without an address the kernel sends from 127.0.0.1, which is invalid.
     # shellcheck disable=SC2053 # A pattern.
-    [[ $1 != *' scope host '* || $1 == $kind' '* ]] || doubt row "$1" || return
+    [[ $1 != *' scope 254 '* || $1 == $own' '* ]] || doubt row "$1" || return
     [[ ${devs[*]-} && ${devs[*]} != *[!A-Za-z0-9_.\ -]* ]] || doubt row "$1"
 }
 
@@ -110,7 +116,7 @@ judge() {
 # comes after it. A packet of the node has no mark, and without a VRF its device has no table.
 read_rules() { # rules, links
     local line last='' is_first=yes
-    tables=([main]=yes [local]=yes)
+    tables=(["$main_table"]=yes ["$local_table"]=yes)
     split "$1"
     # An older ip may not print what a rule selects by: the last one counts.
     for line in "${lines[@]}"; do
@@ -213,7 +219,7 @@ judge_inside() { # rows
     for line in "${lines[@]}"; do
         # Many rows differ in their destinations alone.
         if [[ ${known["${line#* }"]-} && ${line%% *} == *[.:]* ]]; then
-            seen["main ${line%% *}"]=yes
+            seen["$main_table ${line%% *}"]=yes
             continue
         fi
         parse "$line" || return
@@ -221,7 +227,7 @@ judge_inside() { # rows
         [[ $family == 6 || ! ${seen["$table $destination"]-} ]] || continue
         seen["$table $destination"]=yes
         judge || return
-        [[ $table != main ]] || known["${line#* }"]=yes
+        [[ $table != "$main_table" ]] || known["${line#* }"]=yes
     done
 }
 
@@ -238,10 +244,10 @@ judge_answers() { # answers
         covers[i]=$length
         if ((length > ${list[i]#*/})); then
             covers[i]=0
-            further+=("route show table "{main,local}" match ${list[i]}")
+            further+=("route show table "{"$main_table","$local_table"}" match ${list[i]}")
             continue
         fi
-        [[ $table == main ]] || doubt answer "$1" || return
+        [[ $table == "$main_table" ]] || doubt answer "$1" || return
         judge || return
         decides[$destination]=$metric
     done
@@ -263,7 +269,7 @@ judge_all() { # questions
     local rows line
     look "$family" "$@" || return
     for rows in "${parts[@]}"; do
-        [[ $rows || $1 != *' table main '* ]] || doubt around "$1" || return
+        [[ $rows || $1 != *" table $main_table "* ]] || doubt around "$1" || return
         shift
         split "$rows"
         for line in "${lines[@]}"; do
@@ -325,7 +331,7 @@ judge_fabric() { # rules, links, addresses
     local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)'
     form+='( metric [0-9]+)?( brd ([0-9.]+))? '
     # A rule may select by what comes, and table local precedes it.
-    [[ $1 == $'0:\tfrom all lookup local'* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
+    [[ $1 == $'0:\tfrom all lookup '"$local_table"* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
     ((${#tables[@]} == 2)) || doubt fabric "$1" || return
     for own in "${announced[@]}"; do
         for word in "$own" "${own%.*.*}".{0.0/16,0.0,255.255}; do
@@ -364,9 +370,9 @@ is_plain_in() { # family
     if ((family == 4)); then
         others=("${networks[@]/#/addr show to }" ${announced[*]:+'addr show'})
     else
-        others=("${ask[@]/#/route show table main match }" 'neigh show nud failed')
+        others=("${ask[@]/#/route show table $main_table match }" 'neigh show nud failed')
     fi
-    look "$family" 'rule show' 'link show' 'route show table main exact default' \
+    look "$family" 'rule show' 'link show' "route show table $main_table exact default" \
         "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
         "${others[@]}" || return
     printf -v inside %s "${parts[@]:3:n}"
@@ -391,7 +397,7 @@ is_plain_in() { # family
     judge_answers "${answers[@]}" || return
     judge_turns "$around" || return
     for table in "${!tables[@]}"; do
-        [[ $table == @(main|local) ]] || further+=("${ask[@]/#/route show table $table match }")
+        [[ $table == @("$main_table"|"$local_table") ]] || further+=("${ask[@]/#/route show table $table match }")
     done
     ((${#further[@]} == 0)) || judge_all "${further[@]}" || return
     [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$1" "$2" "${others[-1]}"
