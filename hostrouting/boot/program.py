@@ -83,8 +83,9 @@ def wanted_program(host: Host, installed: bytes | None) -> bytes:
     """
     own = interpreter_for(host)
     named = interpreter_of(installed)
-    if named != own and named and is_usable(host, named):
-        return program_for(installed, named, is_own=False)
+    is_other = named not in {"", own} and is_usable(host, named)
+    if installed and is_other and _is_right(installed, named, is_own=False):
+        return installed
     return program_for(installed, own)
 
 
@@ -113,13 +114,16 @@ def interpreter_finding(host: Host) -> NodeFinding | None:
     if not is_program(host.files, interpreter):
         return no_program(f"the {'node' if host.is_live else 'image'} has no {interpreter}")
     if exposed := host.files.exposed(interpreter):
-        return no_program(f"others than root can change {interpreter}: {exposed}")
+        danger = "and a boot would run it as root where routing is not plain"
+        return no_program(f"others than root can change {interpreter}: {exposed}", danger)
     return None
 
 
-def no_program(reason: str) -> NodeFinding:
-    """Return the finding that a boot cannot run the program."""
-    consequence = "so a boot can prove only what is plain, and holds other nodes under STRICT"
+def no_program(
+    reason: str,
+    consequence: str = "so a boot can prove only what is plain, and holds other nodes under STRICT",
+) -> NodeFinding:
+    """Return the finding that a boot cannot run the program, or should not."""
     step = f"install Python 3.10 or newer as {USUAL_INTERPRETER}, and apply the config again"
     return NodeFinding("no-program", "python3", f"{reason}, {consequence}", "warning", step)
 
@@ -210,7 +214,11 @@ def _without_interpreter() -> bytes:
     from io import BytesIO
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
-    found = _found_modules()
+    try:
+        found = _found_modules()
+    except OSError as error:
+        step = "install hostrouting with its sources, and apply the config again"
+        raise HostFileError(f"cannot make {PROGRAM_PATH}: {error}; {step}") from error
     entries = {"__main__.py": _MAIN}
     for source in found.values():
         entries[source.file] = source.text
@@ -234,13 +242,20 @@ def _found_modules() -> dict[str, _Source]:
     waiting = [_ENTRY]
     while waiting:
         module = waiting.pop()
-        # It may be a name in a module.
-        with suppress(OSError):
-            found[module] = _source(module)
-            names = {*_imports(module, found[module])} - seen
-            seen |= names
-            waiting += [name for name in names if name.partition(".")[0] in _PACKAGES]
+        found[module] = _source(module)
+        names = {*_imports(module, found[module])} - seen
+        seen |= names
+        waiting += [name for name in names if name.partition(".")[0] in _PACKAGES]
     return found
+
+
+def _is_module(name: str) -> bool:
+    """Return True if the installation has a source of this name: a module may have it, too."""
+    if name.partition(".")[0] not in _PACKAGES:
+        return False
+    with suppress(OSError):
+        return bool(_source(name).file)
+    return False
 
 
 def _source(module: str) -> _Source:
@@ -275,7 +290,11 @@ def _imports(module: str, source: _Source) -> Iterator[str]:
             yield base
             homes = _homes(base)
             for alias in node.names:
-                yield homes.get(alias.name, f"{base}.{alias.name}")
+                name = f"{base}.{alias.name}"
+                if home := homes.get(alias.name):
+                    yield home
+                elif _is_module(name):
+                    yield name
 
 
 @cache

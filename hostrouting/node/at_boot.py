@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.commands import CHECK, printable
-from hostrouting.boot import WAIT_SECONDS, RecordedFiles, require_intent
+from hostrouting.boot import INTENT_PATH, WAIT_SECONDS, RecordedFiles, require_intent
 from hostrouting.config import OverlapMode
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.host import Host
@@ -141,6 +141,9 @@ def told(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
 def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
     """Prove the expected CIDRs, and write the marker."""
     config = require_intent(host.files)
+    if not config.route_overlap.cidrs:
+        # All of none are right. Only the script of another config asks.
+        raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
     report, reason = look_once(ctx, config, host)
     if reason and may_wait:
         return Verdict(EARLY, reason)
@@ -183,17 +186,16 @@ def _routes(ctx: Context, host: Host, may_wait: bool) -> Verdict:
     from hostrouting.static_routes.at_boot import repair_once
     from hostrouting.static_routes.script import LOGGED as ROUTES_LOGGED
 
-    config = require_intent(host.files)
-    outcome = repair_once(ctx, config, host)
+    outcome = repair_once(ctx, host)
     if outcome.may_heal and may_wait:
         return Verdict(EARLY, outcome.refusals[0])
-    # Those of a boot are no repairs.
+    # Those of a boot are no repairs, and only a boot waits.
     is_boot = host.files.read(ROUTES_LOGGED) is None
     changes = () if is_boot else tuple(f"repaired: {change}" for change in outcome.changes)
     if outcome.refusals:
         text = "\n".join(f"refused: {reason}" for reason in outcome.refusals)
         return Verdict(WRONG, text, ERROR, ROUTES_LOGGED, changes)
-    text = f"routes in force: {len(config.static_routes.routes)}"
+    text = f"routes in force: {outcome.wanted}"
     return Verdict(RIGHT, text, NOTICE, ROUTES_LOGGED, changes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.boot import exits_under
+from hostrouting.boot import exits_under, require_intent
 from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
@@ -15,7 +15,7 @@ from phases import Transaction
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.config import StaticRoute
     from hostrouting.host import Host
     from phases import Change, Context
 
@@ -32,16 +32,20 @@ class Outcome(NamedTuple):
     refusals: Sequence[str]
     #: True if a lease, a device, an address or a carrier may be late, and another repair may help.
     may_heal: bool
+    #: How many routes the config has.
+    wanted: int
 
 
-def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
-    """Make the routes of a config those of hostrouting, as far as the node allows now.
+def repair_once(ctx: Context, host: Host) -> Outcome:
+    """Make the routes of the installed config those of hostrouting, as far as the node allows now.
 
     Raises `LockHeldError` at once if a run is under way: what it has changed may be undone.
     """
-    routes = config.static_routes.routes
     made = Transaction(ctx)
     with host.lock.hold(ctx.child(timeout=_SECONDS_FOR_THE_LOCK)):
+        # An apply may have ended while this process began.
+        config = require_intent(host.files)
+        routes = config.static_routes.routes
         observed = read(host.routes, routes)
         exits = exits_under(config, host.files)
         fixed = repair(made.ctx, routes, observed, host, _logger, exits=exits)
@@ -66,7 +70,7 @@ def repair_once(ctx: Context, config: HostRoutingConfig, host: Host) -> Outcome:
     # The kernel accepted all of it, and here is what it has.
     lost = reconcile(desired, after, undecided=undecided).changes
     refusals += [f"{change}: another program has changed it meanwhile" for change in lost]
-    return Outcome(made.changes, refusals, bool(lost) or fixed.may_heal)
+    return Outcome(made.changes, refusals, bool(lost) or fixed.may_heal, len(routes))
 
 
 def _next_step(lacking: StaticRoute | None) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from hostrouting.host import Address, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4, parse_cidr
 
-BOOT, MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY, APPLY_AGAIN = (
+BOOT, MANY_AT_BOOT, COMPLETED, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY, APPLY_AGAIN = (
     "boot, routes and check",
     "boot, routes alone",
+    "boot, without gateway",
     "start, routes in force",
     "start, check alone",
     "hostrouting check",
@@ -38,6 +39,7 @@ BOOT, MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY, APPLY_AGAIN = (
     "hostrouting apply, again",
 )
 UPSTREAM = "upstream"
+WITHOUT_GATEWAY = "default"
 ANALYSIS, KERNEL = "analysis", "kernel"
 MANY_EXPECTED, FEW_EXPECTED = "1,000 CIDRs", "10 CIDRs"
 
@@ -46,6 +48,7 @@ The routing pair: milliseconds of the whole work, not of an item, with the same 
   boot      the rendered scripts, one bash after the other, against scripts that start one `ip` a route and one
             `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well. Of these
             and the next it is processor time, children included: the cost for a node that does much else at boot
+            Without gateway, the default route names that of each route
   start     the same at a later start of a gated unit: the routes are in force, or are that and a CIDR each
   check     `python -m hostrouting check CONFIG`, start and imports included, by the number of its CIDRs
   proof     one call of prove_egress: kernel is the backend's part of it, analysis the rest
@@ -107,6 +110,7 @@ def pair(setting: Setting) -> list[Result]:
     measures: dict[str, Callable[[Setting], Result]] = {
         BOOT: _boot,
         **{name: partial(_many, name=name) for name in (MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS)},
+        COMPLETED: _completed,
         CHECK: _check,
         PROOF: _proof,
         APPLY: partial(_apply, name=APPLY),
@@ -126,7 +130,8 @@ def _boot(setting: Setting) -> Result:
         _file(setting, "check-route-overlap.sh", route_overlap.render_script(config)),
     ]
     upstream = [_upstream_routes(setting, AT_BOOT), _upstream_check(setting, CIDRS)]
-    measured = _scripts(ours, upstream, AT_BOOT, rounds=setting.rounds(AT_BOOT), before=_fresh_boot)
+    scripts = {OURS: ours, UPSTREAM: upstream}
+    measured = _scripts(scripts, AT_BOOT, rounds=setting.rounds(AT_BOOT), before=_fresh_boot)
     return Result(BOOT, [measured], [(OURS, UPSTREAM)], f"and {len(CIDRS)} CIDRs", whole=True)
 
 
@@ -144,23 +149,37 @@ def _many(setting: Setting, name: str) -> Result:
         upstream = _upstream_routes(setting, count)
     before = _fresh_boot if name == MANY_AT_BOOT else partial(_routes_in_force, count)
     rounds = min(_SOME_ROUNDS, setting.rounds(count))
-    measured = _scripts([ours], [upstream], count, rounds=rounds, before=before)
+    scripts = {OURS: [ours], UPSTREAM: [upstream]}
+    measured = _scripts(scripts, count, rounds=rounds, before=before)
     return Result(name, [measured], [(UPSTREAM, OURS)], whole=True)
 
 
+def _completed(setting: Setting) -> Result:
+    """Measure the script of routes that a default route completes, beside that of the same ones."""
+    count = min(MANY, max(setting.sizes))
+    document = _document(count)
+    complete = HostRoutingConfig.from_mapping(document)
+    for route in document["staticRoutes"]["routes"]:
+        del route["gateway"], route["dev"]
+    open_ = HostRoutingConfig.from_mapping(document)
+    scripts = {
+        name: [_file(setting, f"{name}.sh", static_routes.render_script(config))]
+        for name, config in ((WITHOUT_GATEWAY, open_), (OURS, complete))
+    }
+    rounds = min(_SOME_ROUNDS, setting.rounds(count))
+    measured = _scripts(scripts, count, rounds=rounds, before=_fresh_boot)
+    return Result(COMPLETED, [measured], [(WITHOUT_GATEWAY, OURS)], whole=True)
+
+
 def _scripts(
-    ours: Sequence[str],
-    upstream: Sequence[str],
+    scripts: Mapping[str, Sequence[str]],
     count: int,
     *,
     rounds: int,
     before: Callable[[], None],
 ) -> Contest:
     world.demand_own_run()
-    contenders = [
-        Contender(OURS, lambda: _in_turn(ours)),
-        Contender(UPSTREAM, lambda: _in_turn(upstream)),
-    ]
+    contenders = [Contender(name, partial(_in_turn, each)) for name, each in scripts.items()]
     return contest(
         contenders,
         count,

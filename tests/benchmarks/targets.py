@@ -104,6 +104,13 @@ _ROWS = (
         )
     ),
     Row(
+        "boot script of 1,000 routes without gateway, to complete ones",
+        pair.COMPLETED,
+        Ratio(pair.WITHOUT_GATEWAY, OURS),
+        1.5,
+        items=pair.MANY,
+    ),
+    Row(
         "hostrouting check, 10,000 routes, 1,000 CIDRs to 10",
         pair.CHECK,
         Ratio(pair.MANY_EXPECTED, pair.FEW_EXPECTED),
@@ -137,6 +144,12 @@ _ROWS = (
         start.CHECK,
         Ratio(OURS, start.ATTRS),
         2.5,
+    ),
+    Row(
+        "check of the program of a boot, instructions, to attrs",
+        start.PROGRAM,
+        Ratio(OURS, start.ATTRS),
+        2,
     ),
     Row("boot check with 8 announced networks, to without", fabric.BOOT, _ANNOUNCED, 1.85),
     Row("hostrouting check with 8 announced networks, to without", fabric.CHECK, _ANNOUNCED, 1.15),

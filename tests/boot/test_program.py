@@ -15,7 +15,7 @@ from support.boot_units import departure_of, stand_in
 from support.images import make_image
 from support.patience import in_time
 
-from hostrouting import Configure, Host
+from hostrouting import Configure, Host, HostFileError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import Boot, program
 from hostrouting.boot.generation import GENERATION_LINK, Generation, contents_in_force
@@ -103,6 +103,27 @@ def test_it_has_what_the_verbs_import(made: bytes) -> None:
     assert modules.isdisjoint(
         f"hostrouting/{name}"
         for name in ("boot/boot", "boot/steps", "host/pyroute", "host/imds", "node/configure")
+    )
+
+
+def test_an_installation_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that lacks a module would answer nothing, and look right to each later apply."""
+    program._without_interpreter.cache_clear()
+    program._built.cache_clear()
+    find = program._source
+
+    def lose(module: str) -> program._Source:
+        if module == "hostrouting.route_overlap.lasting":
+            raise FileNotFoundError(f"the installation has no source of the module {module}")
+        return find(module)
+
+    monkeypatch.setattr(program, "_source", lose)
+    with pytest.raises(HostFileError) as caught:
+        program_for(None, USUAL)
+    assert str(caught.value) == (
+        "cannot make /etc/aks-flex-node/hostrouting.zip: the installation has no source of the "
+        "module hostrouting.route_overlap.lasting; install hostrouting with its sources, and apply "
+        "the config again"
     )
 
 
@@ -292,6 +313,8 @@ def test_one_of_another_installation_stays_while_its_interpreter_is_there() -> N
     host.files.programs.add("/opt/python")
     other = program_for(None, "/opt/python")
     assert wanted_program(host, other) == other
+    older = other.replace(b"# Installed by", b"# Made by", 1)
+    assert wanted_program(host, older) == program_for(None, USUAL)
     host.files.programs.remove("/opt/python")
     assert wanted_program(host, other) == program_for(None, USUAL)
 
@@ -317,7 +340,7 @@ def test_a_node_without_an_interpreter_is_told() -> None:
     assert found is not None
     assert found.reason.startswith(
         "others than root can change /usr/bin/python3: others than root may change /usr/bin/python3 "
-        "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, so a"
+        "(owner 0, mode 0777); run: chown 0 /usr/bin/python3 && chmod go-w /usr/bin/python3, and a boot would"
     )
 
 

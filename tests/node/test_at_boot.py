@@ -149,6 +149,19 @@ def test_without_a_readable_intent_there_is_no_answer() -> None:
     assert markers(host) == {}
 
 
+def test_an_intent_without_cidrs_is_no_answer() -> None:
+    """All of none would be right; the script that asks is that of another config."""
+    host = FakeHost()
+    uplink(host.routes)
+    routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}
+    text = json.dumps({"hostRouting": {"staticRoutes": routes}})
+    host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    with pytest.raises(HostFileError) as caught:
+        asked(host)
+    assert str(caught.value) == f"{INTENT_PATH} has no expected CIDRs; apply the config again"
+    assert markers(host) == {}
+
+
 def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker that cannot be written is a warning; none is better than a wrong one."""
     host = FakeHost()

@@ -181,6 +181,9 @@ NOT_PLAIN: dict[str, Case] = {
         "row",
         [V6],
     ),
+    "table local around, for a source": Case(
+        "-6 route add fd00::/8 from fd00:1::/64 dev e1 table local", "row", [V6]
+    ),
     "no route around, and one at the first address": Case(
         "route del default; route add 10.96.0.0/24 dev e0", "around", options=OF_E0
     ),
@@ -237,12 +240,15 @@ NOT_PLAIN: dict[str, Case] = {
         "rule",
     ),
     "no lookup of main": Case("rule add pref 9 to 192.0.2.1 lookup 9; rule del pref 32766", "ip"),
-    # An older ip does not print each selector, so the last lookup of main counts.
+    # An older ip does not print each selector, so the lookup of main of the kernel counts.
     "a table between two lookups of main": Case(
         "rule add pref 9 lookup main; rule add pref 10 lookup 100; "
         "route add default dev e1 table 100",
         "device",
         is_right=True,
+    ),
+    "no lookup of main of the kernel": Case(
+        "rule add pref 9 lookup main; rule del pref 32766", "rule", is_right=True
     ),
     "a rule before table local": Case(
         "rule add pref 1 lookup local; rule add pref 0 to 10.0.0.0/8 lookup main; "

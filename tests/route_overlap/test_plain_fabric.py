@@ -100,6 +100,9 @@ NOT_PLAIN: dict[str, Case] = {
         "route add 172.16.0.0/16 via 10.224.0.1 dev e0 metric 9", "fabric"
     ),
     "a route to a part": Case("route add 172.16.8.0/24 via 10.224.0.1 dev e0", "fabric"),
+    "after a record that nothing parts from it": Case(
+        "", "fabric", pool=record(b"HostName", b"x" * 2048) + record(b"IPoIB_Data", DATA)
+    ),
     "the address itself": Case("route add 172.16.1.0/24 dev e0", "fabric", "172.16.1.0/24"),
     "its broadcast address": Case("route add 172.16.255.0/24 dev e0", "fabric", "172.16.255.0/24"),
     "the second pair": Case("", "fabric", "172.17.8.0/22"),

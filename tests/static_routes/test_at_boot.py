@@ -1,16 +1,15 @@
 """The verb of the boot's program that repairs static routes: its answers, and what it leaves."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from support.kernel import connect
 from support.static_route_nodes import CONFIG, WANTED, others, ours
-from support.static_route_worlds import config_of, static_route
+from support.static_route_worlds import config_of, install, static_route
 
 from hostrouting import HostRoutingConfig, LockHeldError
-from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.host import RouteChange
 from hostrouting.node.at_boot import Verdict, answer, told
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -20,12 +19,6 @@ from phases import Context
 TOLD = "/run/aks-flex-node/static-routes.told"
 
 
-def installed(host: FakeHost, config: HostRoutingConfig, **beside: object) -> None:
-    """Install the intent of a config, with members beside it."""
-    text = json.loads(Intent(config=config).file.content) | beside
-    host.files.write(INTENT_PATH, json.dumps(text).encode(), mode=0o644)
-
-
 def asked(host: FakeHost, *options: str) -> Verdict:
     return answer(["routes", "row", *options], host)
 
@@ -33,7 +26,7 @@ def asked(host: FakeHost, *options: str) -> Verdict:
 def test_a_node_that_is_not_plain(host: FakeHost) -> None:
     """Ends in the routes of the task; foreign routes stay. A boot repairs nothing, as its log says."""
     before = others(host)
-    installed(host, CONFIG)
+    install(host, CONFIG)
     assert asked(host) == Verdict(10, "routes in force: 3", 5, TOLD)
     assert (ours(host), others(host)) == (WANTED, before)
     assert asked(host, "wait") == Verdict(10, "routes in force: 3", 5, TOLD)
@@ -41,7 +34,7 @@ def test_a_node_that_is_not_plain(host: FakeHost) -> None:
 
 def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     """With what it hides: before the verdict, and also if that is the old one."""
-    installed(host, config_of([static_route("172.16.8.0/22 via 10.224.0.1 dev eth0")]))
+    install(host, config_of([static_route("172.16.8.0/22 via 10.224.0.1 dev eth0")]))
     host.files.write(TOLD, b"routes in force: 1", mode=0o644)
     verdict = asked(host)
     assert verdict.changes == (
@@ -91,7 +84,7 @@ def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> 
     connect(node, eth0="10.224.0.4/16")
     host = FakeHost(node)
     other = static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")
-    installed(host, config_of([static_route(route), other]))
+    install(host, config_of([static_route(route), other]))
     verdict = Verdict(11, f"refused: {route}: {reason}", 3, TOLD)
     assert asked(host, "wait") == (Verdict(14, f"{route}: {reason}") if may_heal else verdict)
     assert asked(host) == verdict
@@ -108,7 +101,7 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
         apply([RouteChange.remove(lost)])
 
     monkeypatch.setattr(host.routes, "apply", lose)
-    installed(host, CONFIG)
+    install(host, CONFIG)
     reason = f"+ {WANTED[0]}: another program has changed it meanwhile"
     assert asked(host, "wait") == Verdict(14, reason)
     assert asked(host) == Verdict(11, f"refused: {reason}", 3, TOLD)
@@ -116,24 +109,43 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_is_under_way(host: FakeHost) -> None:
     """What it has changed may be undone: there is no answer, and nothing changes."""
-    installed(host, CONFIG)
+    install(host, CONFIG)
     before = ours(host)
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
         asked(host)
     assert ours(host) == before
 
 
+def test_an_apply_ends_before_the_lock_is_free(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The config that counts is the one that the apply has installed."""
+    hold = host.lock.hold
+    new = static_route("172.21.0.0/16 via 10.224.0.1 dev eth0")
+
+    @contextmanager
+    def end_an_apply(ctx: Context) -> Iterator[None]:
+        with hold(ctx):
+            install(host, config_of([new]))
+            yield
+
+    monkeypatch.setattr(host.lock, "hold", end_an_apply)
+    install(host, CONFIG)
+    assert asked(host) == Verdict(10, "routes in force: 1", 5, TOLD)
+    assert ours(host) == [f"{new} proto 142"]
+
+
 def test_the_pinned_exit_completes_routes(host: FakeHost) -> None:
     """It is beside the installed config."""
     arrange(host.routes, "default via 172.16.0.1 dev ib0 metric 5")
-    installed(host, config_of([static_route("172.21.0.0/16")]), pinnedExits={"IPv4": "ib0"})
+    install(host, config_of([static_route("172.21.0.0/16")]), pinnedExits={"IPv4": "ib0"})
     assert asked(host).status == 10
     assert ours(host) == ["172.21.0.0/16 via 172.16.0.1 dev ib0 proto 142"]
 
 
 def test_a_config_without_routes(host: FakeHost) -> None:
     """Those of hostrouting go."""
-    installed(
+    install(
         host, HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
     )
     assert asked(host) == Verdict(10, "routes in force: 0", 5, TOLD)

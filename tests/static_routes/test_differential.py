@@ -20,7 +20,7 @@ from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
 from support.overlap_worlds import World
 from support.patience import in_time
-from support.static_route_worlds import config_of, configs, impatient, worlds
+from support.static_route_worlds import config_of, configs, impatient, install, worlds
 
 from hostrouting import (
     BackendError,
@@ -29,10 +29,15 @@ from hostrouting import (
     RouteRejectedError,
     StaticRoute,
 )
-from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute
+from hostrouting.host import IPV6, OUR_PROTOCOL, Host, ObservedRoute
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.static_routes.at_boot import Outcome, repair_once
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
+
+
+def installed_on(node: KernelNode, config: HostRoutingConfig) -> Host:
+    """Return the host of a node on which a config is installed."""
+    return host_of(kernel_of(node), install(FakeHost(), config), is_live=True)
 
 
 def run_script(
@@ -103,7 +108,7 @@ def check_both(
             return
         assert status in {11, 12}
         assert said
-        outcome = repair_once(in_time(), config, host_of(kernel_of(booted), is_live=True))
+        outcome = repair_once(in_time(), installed_on(booted, config))
         check_others(before, fib(booted))
         assert bool(outcome.refusals) == bool(error), (outcome, error)
         if error is None:
@@ -267,7 +272,7 @@ def test_so_they_do_with_ipv6(
             assert run_script(booted, config, "now") == (10, [])
             return
         assert said
-        outcome = repair_once(in_time(), config, host_of(kernel_of(booted), is_live=True))
+        outcome = repair_once(in_time(), installed_on(booted, config))
         assert {route for route in both_families(booted) if route.nexthops} <= {*before}
         check_others(before, both_families(booted))
         assert bool(outcome.refusals) == bool(error), (outcome, error)

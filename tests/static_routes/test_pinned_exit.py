@@ -1,6 +1,5 @@
 """The pinned exit completes routes while it works, live and at boot; then the default route does."""
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -12,10 +11,10 @@ from hypothesis import strategies as st
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel
 from support.patience import in_time
-from support.static_route_worlds import config_of, impatient
+from support.static_route_worlds import config_of, impatient, install
 
-from hostrouting import BackendError, ConfigureStaticRoutes, StaticRoute
-from hostrouting.boot import INTENT_PATH, Waiting
+from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
+from hostrouting.boot import Waiting
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Address, Host, NextHop, ObservedRoute
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.net.exits import working
@@ -169,12 +168,10 @@ def beside(state: str, *, pinned: str = "e0") -> World:
     return World(tuple(defaults), (state, "up"), pinned)
 
 
-def pinned(node: KernelNode, exits: Mapping[int, str]) -> Host:
-    """Return a host whose installed config has pinned these exits."""
-    fake = FakeHost()
+def pinned(node: KernelNode, config: HostRoutingConfig, exits: Mapping[int, str]) -> Host:
+    """Return a host with an installed config that has pinned these exits."""
     named = {FAMILY_NAMES[family]: dev for family, dev in exits.items()}
-    text = json.dumps({"hostRouting": {}, "pinnedExits": named})
-    fake.files.write(INTENT_PATH, text.encode(), mode=0o644)
+    fake = install(FakeHost(), config, pinnedExits=named)
     return host_of(kernel_of(node), fake, is_live=True)
 
 
@@ -195,21 +192,21 @@ def ours(node: KernelNode) -> list[str]:
 @example(beside("down"), OPEN)
 @example(beside("no carrier"), OPEN)
 @example(beside("up", pinned="absent"), OPEN)
-def test_boot_and_task_end_in_the_same_table(world: World, config: object) -> None:
+def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingConfig) -> None:
     """Whatever the states of the devices, and whichever default routes there are."""
     exits = {IPV4: world.pinned, IPV6: world.pinned}
     with ExitStack() as stack:
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
         for node in nodes:
             world.arrange(node)
-        task = ConfigureStaticRoutes(config, host=pinned(configured, exits))  # type: ignore[arg-type]
+        task = ConfigureStaticRoutes(config, host=pinned(configured, config, exits))
         with suppress(BackendError):
             task.act(in_time(), Waiting(0))
             argv = ["nsenter", f"--net=/run/netns/{booted.name}", "bash", "-s"]
-            script = impatient(config, exits=exits)  # type: ignore[arg-type]
+            script = impatient(config, exits=exits)
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
             if done.returncode != 10:
-                repair_once(in_time(), config, pinned(booted, exits))  # type: ignore[arg-type]
+                repair_once(in_time(), pinned(booted, config, exits))
             assert ours(booted) == ours(configured), done.stderr
 
 
@@ -222,3 +219,16 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
         script = impatient(config_of([ROUTE]), exits={IPV4: "e0"})
         assert subprocess.run(argv, input=script, capture_output=True, check=False).returncode == 10
         assert ours(node) == ["172.16.8.0/22 via 10.0.0.1 dev e0 proto 142"]
+
+
+@needs_kernel
+def test_an_alias_that_looks_like_a_device() -> None:
+    """It has a line of its own that says that the pinned exit has a carrier: the program answers."""
+    with KernelNode.made() as node:
+        beside("no carrier").arrange(node)
+        number = node.ip("link show dev e0").partition(":")[0]
+        node.run("ip", "link", "set", "e1", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
+        script = impatient(config_of([ROUTE]), exits={IPV4: "e0"})
+        subprocess.run(argv, input=script, capture_output=True, check=False)
+        assert ours(node) == ["172.16.8.0/22 via 10.1.0.1 dev e1 proto 142"]

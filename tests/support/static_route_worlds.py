@@ -2,6 +2,7 @@
 for them.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -17,11 +18,11 @@ from support.draws import pick
 from support.overlap_worlds import World
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.boot import Intent
+from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.boot.program import program_for
 from hostrouting.host import Route
 from hostrouting.static_routes import render_script
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
 
 #: Without a virtual environment: its folders would be of no use to the program.
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -98,6 +99,13 @@ def static_route(text: str) -> StaticRoute:
 def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
     """A config of these routes."""
     return HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)))
+
+
+def install(host: FakeHost, config: HostRoutingConfig, **beside: object) -> FakeHost:
+    """Install a config, with members beside it; return the host."""
+    text = json.loads(Intent(config=config).file.content) | beside
+    host.files.write(INTENT_PATH, json.dumps(text).encode(), mode=0o644)
+    return host
 
 
 def impatient(

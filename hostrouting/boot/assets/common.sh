@@ -22,7 +22,6 @@ late=''
 # Fail, and note why this script cannot answer.
 doubt() { # word, what ip printed
     why=$1
-    # shellcheck disable=SC2034 # Not each script prints it.
     detail=${2-}
     return 1
 }
@@ -59,6 +58,16 @@ look() { # family, questions
     [[ ! ${parts[*]} =~ $complaint ]] || doubt ip "${BASH_REMATCH[0]}"
 }
 
+# Succeed if a device is up, with a carrier.
+has_carrier() { # device, links
+    local flags form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <([A-Z_,0-9-]+)>"
+    [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
+    flags=,${BASH_REMATCH[2]},
+    # An alias may have a line like it.
+    [[ ! $'\n'$2 =~ $form.*$form ]] || doubt device "$1" || return
+    [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
+}
+
 # Let the program answer what is not plain. Set `status` to its exit status (10: right. 11: wrong.
 # 14: wrong, and a second may help. Otherwise it could not answer), and `said` to what it printed:
 # with 14 the reason to wait, and with 12 why it could not answer.
@@ -68,8 +77,8 @@ run_program() { # verb, `wait` if this script may wait
     said="$program is lost; run: @hostrouting apply@"
     { IFS= read -r python < "$program"; } 2> /dev/null || return 0
     python=${python#'#!'}
-    python=${python%% *}
-    [[ -x $python ]] || python=/usr/bin/python3
+    python=${python%' -IS'}
+    [[ -f $python && -x $python ]] || python=/usr/bin/python3
     said='there is no Python 3.10 or newer; install it as /usr/bin/python3'
     [[ -x $python ]] || return 0
     # A gate gives this script 15 s, and one that hangs would keep the lock of its answer.
@@ -80,7 +89,7 @@ run_program() { # verb, `wait` if this script may wait
 # Answer, and end. A script has four functions for it: `answer_alone` succeeds if all is plain, and
 # `pass` ends then; `end` ends with an answer of the program, and `give_up` without one.
 answer() { # verb
-    local began patience='wait'
+    local began longest=$waits patience='wait'
     IFS=. read -r began _ < /proc/uptime
     ((waits)) || patience=''
     until answer_alone; do
@@ -130,7 +139,7 @@ wait_a_second() { # reason
     left=$((waits - seconds))
     # What the program takes counts, too.
     IFS=. read -r up _ < /proc/uptime
-    ((left > 0 && up - began < waits)) || return
+    ((left > 0 && up - began < longest)) || return
     if ! { printf '%s\n' "$((seconds + 1))" > "$waited"; } 2> /dev/null; then
         ((${up:-300} < 300)) || return
         waits=$((waits - 1))

@@ -19,10 +19,10 @@ set -fu
 export LC_ALL=C
 
 mode=@MODE@
-# By family: a few networks that contain all CIDRs, and addresses of each CIDR, with its length.
+# By family: a few networks that contain all CIDRs, and an address of each CIDR, with its length.
 declare -A roots=([4]='@ROOTS4@' [6]='@ROOTS6@')
 declare -A points=([4]='@POINTS4@' [6]='@POINTS6@')
-# Of each of these IPv4 CIDRs the first and the last address, as numbers.
+# In the same order the first and the last address of each IPv4 CIDR, as numbers.
 firsts=(@FIRSTS@)
 lasts=(@LASTS@)
 # The verdict, but for the devices at its end.
@@ -54,10 +54,11 @@ own='@(2|3|4)'
 main_table=254
 local_table=255
 is_local="^[0-9]+:.from all lookup $local_table( proto [0-9]+)? *$"
-is_main="^[0-9]+:.from all lookup $main_table( proto [0-9]+)? *$"
+# The rule of the kernel. An older ip may not print what another one selects by.
+is_main="^32766:.from all lookup $main_table( proto [0-9]+)? *$"
 is_of_vrf='^[0-9]+:.from all lookup \[l3mdev-table\]( proto [0-9]+)? *$'
-is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z]'
-is_lookup='^[0-9]+:.(not )?from [0-9a-f.:/l]+( [a-z].*)? lookup ([0-9]+)( .*)?$'
+is_by_mark='^[0-9]+:.from all fwmark (0x[0-9a-f]+)(/(0x[0-9a-f]+))? [a-z0-9]'
+is_lookup='^[0-9]+:.(not )?from (all|[0-9a-f.:/]+)( [a-z].*)? lookup ([0-9]+)( .*)?$'
 is_switch='OS\.(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)'
 
 # Split a row, as `ip -o route` prints it, into its destination, table and metric, and the devices
@@ -86,7 +87,7 @@ parse() { # row
                 # A host passes over it, for now.
                 [[ ! ${failed["$gateway ${words[i + 1]-}"]-} ]] || doubt neighbour "$1" || return
                 ;;
-            *) destination='?' ;;
+            *) doubt row "$1" || return ;;
         esac
         i=$((i + 1))
     done
@@ -115,13 +116,9 @@ judge() {
 # -> tables: those that may decide. Each CIDR has a route in table main, so no rule decides that
 # comes after it. A packet of the node has no mark, and without a VRF its device has no table.
 read_rules() { # rules, links
-    local line last='' is_first=yes
+    local line is_first=yes
     tables=(["$main_table"]=yes ["$local_table"]=yes)
     split "$1"
-    # An older ip may not print what a rule selects by: the last one counts.
-    for line in "${lines[@]}"; do
-        [[ ! $line =~ $is_main ]] || last=$line
-    done
     for line in "${lines[@]}"; do
         if [[ $line =~ $is_by_mark ]] && ((BASH_REMATCH[1] & ${BASH_REMATCH[3]:-0xffffffff})); then
             continue
@@ -131,10 +128,10 @@ read_rules() { # rules, links
             is_first=''
         elif [[ $is_first ]]; then
             break
-        elif [[ $line == "$last" ]]; then
+        elif [[ $line =~ $is_main ]]; then
             return 0
         elif [[ $line =~ $is_lookup ]]; then
-            tables[${BASH_REMATCH[3]}]=yes
+            tables[${BASH_REMATCH[4]}]=yes
         else
             break
         fi
@@ -143,16 +140,6 @@ read_rules() { # rules, links
 }
 
 # --- the devices
-
-# Succeed if a device is up, with a carrier.
-has_carrier() { # device, links
-    local flags form=$'\n'"[0-9]+: ${1//./\\.}(@[^ ]+)?: <([A-Z_,0-9-]+)>"
-    [[ $1 != *[!A-Za-z0-9_.-]* && $'\n'$2 =~ $form ]] || doubt device "$1" || return
-    flags=,${BASH_REMATCH[2]},
-    # An alias may have a line like it.
-    [[ ! $'\n'$2 =~ $form.*$form ]] || doubt device "$1" || return
-    [[ $flags == *,UP,* && $flags == *,LOWER_UP,* ]] || doubt carrier "$1"
-}
 
 # -> exit_dev: the device of the default routes. The lowest metric decides. Where several have it,
 # and where the exit is not that of IPv4, all must name one device.
@@ -190,7 +177,9 @@ is_of_exit() { # addresses in the network
 find_expected() { # default routes of table main, addresses in each network
     local addresses
     expected=("${given[@]}")
-    ((${#given[@]} == 0 || ${#networks[@]})) || return 0
+    if ((${#given[@]} && ! ${#networks[@]})); then
+        return 0
+    fi
     [[ $exit_dev ]] || find_exit "$1" || return
     for addresses in "${@:2}"; do
         is_of_exit "$addresses" || return
@@ -233,11 +222,10 @@ judge_inside() { # rows
 
 # Judge the answers for addresses of the CIDRs: a route that holds a whole CIDR decides where none
 # inside does. Where a longer one has the address, each route around the CIDR must be fine.
-judge_answers() { # answers
+judge_answers() {
     local i length
     for i in "${!list[@]}"; do
-        shift $((i > 0))
-        parse "$1" || return
+        parse "${answers[i]}" || return
         length=$((family == 4 ? 32 : 128))
         [[ $destination != */* ]] || length=${destination#*/}
         [[ $destination != default ]] || length=0
@@ -247,7 +235,7 @@ judge_answers() { # answers
             further+=("route show table "{"$main_table","$local_table"}" match ${list[i]}")
             continue
         fi
-        [[ $table == "$main_table" ]] || doubt answer "$1" || return
+        [[ $table == "$main_table" ]] || doubt answer "${answers[i]}" || return
         judge || return
         decides[$destination]=$metric
     done
@@ -260,6 +248,7 @@ judge_turns() { # rows around
     split "$1"
     for line in "${lines[@]}"; do
         parse "$line" || return
+        # To a destination of no answer -1.
         ((metric > ${decides[$destination]--1})) || judge || return
     done
 }
@@ -300,7 +289,7 @@ read_fabric() {
         # Its daemon may be writing: a record has 2560 bytes.
         ((${#content} && ${#content} % 2560 == 0)) || doubt fabric || return
     fi
-    if [[ " $content" != *' IPoIB_Data '* ]]; then
+    if [[ $content != *'IPoIB_Data '* ]]; then
         # They may come any moment, where there is InfiniBand.
         ! compgen -G '/sys/class/infiniband/*' > /dev/null || doubt awaited "$pool"
         return
@@ -312,29 +301,29 @@ read_fabric() {
 
 # Succeed if no CIDR has an address of a network, but for CIDRs whose deciding routes are longer.
 is_apart() { # network or address
-    local i mask first last IFS=./
+    local i mask first last network=$1 IFS=./
     # shellcheck disable=SC2086 # Split into octets and length.
     set -- $1 32
-    mask=$((0xffffffff << 32 - 10#$5 & 0xffffffff))
+    mask=$(((0xffffffff << (32 - 10#$5)) & 0xffffffff))
     first=$(((10#$1 << 24 | 10#$2 << 16 | 10#$3 << 8 | 10#$4) & mask))
     last=$((first | (mask ^ 0xffffffff)))
     for i in "${!firsts[@]}"; do
         ((first <= lasts[i] && firsts[i] <= last)) || continue
         # Its first and last addresses become broadcast addresses.
-        ((covers[i] > 10#$5 && first < firsts[i] && lasts[i] < last)) || doubt fabric "$*" || return
+        ((covers[i] > 10#$5 && first < firsts[i] && lasts[i] < last)) || doubt fabric "$network" || return
     done
 }
 
 # Succeed if the fabric takes nothing from the CIDRs.
 judge_fabric() { # rules, links, addresses
-    local own word line network broadcast
+    local address word line network broadcast
     local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)'
     form+='( metric [0-9]+)?( brd ([0-9.]+))? '
     # A rule may select by what comes, and table local precedes it.
     [[ $1 == $'0:\tfrom all lookup '"$local_table"* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
     ((${#tables[@]} == 2)) || doubt fabric "$1" || return
-    for own in "${announced[@]}"; do
-        for word in "$own" "${own%.*.*}".{0.0/16,0.0,255.255}; do
+    for address in "${announced[@]}"; do
+        for word in "$address" "${address%.*.*}".{0.0/16,0.0,255.255}; do
             is_apart "$word" || return
         done
     done
@@ -355,7 +344,7 @@ judge_fabric() { # rules, links, addresses
 # Succeed if a family is plainly right.
 is_plain_in() { # family
     local family=$1
-    local n m dev destination table metric inside around=''
+    local n m dev destination table metric rules links defaults inside around=''
     local -a ask list answers devs covers=() further=() others=()
     local -A fine=() failed=() tables=() decides=()
     # shellcheck disable=SC2206 # Split at blanks.
@@ -370,7 +359,9 @@ is_plain_in() { # family
     if ((family == 4)); then
         others=("${networks[@]/#/addr show to }" ${announced[*]:+'addr show'})
     else
-        others=("${ask[@]/#/route show table $main_table match }" 'neigh show nud failed')
+        others=("${ask[@]/#/route show table $main_table match }")
+        # One of table local may be for a source, which no question has.
+        others+=("${ask[@]/#/route show table $local_table match }" 'neigh show nud failed')
     fi
     look "$family" 'rule show' 'link show' "route show table $main_table exact default" \
         "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
@@ -378,29 +369,31 @@ is_plain_in() { # family
     printf -v inside %s "${parts[@]:3:n}"
     answers=("${parts[@]:3 + n:m}")
     others=("${parts[@]:3 + n + m}")
-    set -- "${parts[@]:0:3}"
-    around=$3
+    rules=${parts[0]}
+    links=${parts[1]}
+    defaults=${parts[2]}
+    around=$defaults
     if ((family == 6)); then
-        printf -v around %s "${others[@]:0:n}"
-        read_failed "${others[n]}" || return
+        printf -v around %s "${others[@]:0:2 * n}"
+        read_failed "${others[-1]}" || return
         others=()
     fi
-    find_expected "$3" "${others[@]:0:${#networks[@]}}" || return
+    find_expected "$defaults" "${others[@]:0:${#networks[@]}}" || return
     ((m)) || return 0
     [[ ${expected[*]-} ]] || doubt default "IPv$family" || return
     for dev in "${expected[@]}"; do
-        has_carrier "$dev" "$2" || return
+        has_carrier "$dev" "$links" || return
         fine[$dev]=yes
     done
-    read_rules "$1" "$2" || return
+    read_rules "$rules" "$links" || return
     judge_inside "$inside" || return
-    judge_answers "${answers[@]}" || return
+    judge_answers || return
     judge_turns "$around" || return
     for table in "${!tables[@]}"; do
         [[ $table == @("$main_table"|"$local_table") ]] || further+=("${ask[@]/#/route show table $table match }")
     done
     ((${#further[@]} == 0)) || judge_all "${further[@]}" || return
-    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$1" "$2" "${others[-1]}"
+    [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$rules" "$links" "${others[-1]}"
 }
 
 # By name, the devices by which the CIDRs leave.

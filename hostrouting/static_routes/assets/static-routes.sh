@@ -24,7 +24,8 @@ export LC_ALL=C
 routes[4]='
 @ROUTES@'
 counts[4]=@COUNT@
-# The commands that list their places: a node may have a million other routes.
+# The commands that list their places: a node may have a million other routes. Table main is 254,
+# since a file in /etc may give its name to another one.
 tables[4]='@TABLE@'
 # The device by which the node left when its routing was last right: it precedes that of a default
 # route that came later.
@@ -80,8 +81,7 @@ exit_works() { # links, neighbours that are FAILED
     local dev=${exits[family]} hop
     hop=${hops["via ? dev $dev"]-}
     [[ $hop ]] || return
-    [[ $'\n'$1 =~ $'\n'[0-9]+': '"$dev"(@[^ ]+)?': <'([A-Z0-9_,-]+)'>' ]] || return
-    [[ ,${BASH_REMATCH[2]}, == *,LOWER_UP,* ]] || return
+    has_carrier "$dev" "$1" || return
     hop=${hop#via }
     [[ $'\n'$2 != *$'\n'"${hop%% dev *} dev $dev "* ]]
 }
@@ -109,8 +109,8 @@ observe() { # changes
     local open='' pin=${exits[family]}
     [[ ${routes[family]} != *'|'* ]] || open=yes
     look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" \
-        "${open:+route show table main exact default}" \
-        "${pin:+link show up}" "${pin:+neigh show nud failed}" || return
+        "${open:+route show table 254 exact default}" \
+        "${pin:+link show}" "${pin:+neigh show nud failed}" || return
     present=${parts[1]}
     own=${parts[2]}
     # By the same default routes they are as before.
@@ -291,12 +291,16 @@ refuse() { # route or command, reason
 # Succeed if all routes are in force. Otherwise set `why` to the first doubt, and `late` to the first
 # refusal.
 answer_alone() {
-    local family word=''
+    local family word='' output=''
     refused=''
     for family in "${!routes[@]}"; do
-        settle || word=${word:-$why}
+        if ! settle && [[ ! $word ]]; then
+            word=${why:-unknown}
+            output=$detail
+        fi
     done
     why=$word
+    detail=$output
     late=${refused%%$'\n'*}
     late=${late#refused: }
     [[ ! $why ]]
