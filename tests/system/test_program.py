@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.gated_machine import GatedMachine, applied
+from support.gated_machine import EARLY, KUBE, KUBELET, GatedMachine, applied
 
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import interpreter_of
@@ -11,10 +11,14 @@ from hostrouting.boot.program import interpreter_of
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
-ip link add ib0 type veth peer name fabric && ip link set fabric up
-ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
 ip route add default via 10.224.0.1 dev eth0
 """
+FABRIC = """
+ip link add ib0 type veth peer name fabric && ip link set fabric up
+ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
+"""
+#: Right, and not plain.
+_NEXTHOP = "ip nexthop add id 7 via 10.224.0.1 dev eth0; ip route add 172.16.8.0/22 nhid 7\n"
 UNIT = "check-route-overlap.service"
 #: In place of the script.
 DROP_IN = """\
@@ -29,7 +33,7 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
     """It asks the kernel, writes the marker, and the journal has its verdict once."""
     section = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
     arrange = applied(routeOverlap=section)
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + FABRIC) as machine:
         python = interpreter_of(machine.files.read(PROGRAM_PATH))
         text = DROP_IN.format(python=python, program=PROGRAM_PATH)
         path = f"/run/systemd/system/{UNIT}.d/program.conf"
@@ -45,3 +49,51 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         assert said.count(wrong) == 1
         # The retry may have found it first: what is unchanged is not logged again.
         assert said.count(fine) <= 1
+
+
+#: This boot has waited enough.
+_WAITED = "mkdir -p /run/aks-flex-node; echo 30 > /run/aks-flex-node/waited\n"
+#: What becomes of the interpreter, and what the scripts say then.
+_INTERPRETERS = {
+    "absent": (
+        "rm -f /usr/bin/python3*",
+        "there is no Python 3.10 or newer; install it as /usr/bin/python3",
+    ),
+    "hanging": (
+        (
+            "rm /usr/bin/python3; printf '#!/bin/bash\\ntrap : TERM\\nwhile :; do sleep 9; done\\n' "
+            "> /usr/bin/python3; chmod 755 /usr/bin/python3"
+        ),
+        f"{PROGRAM_PATH} ended with 137; run: hostrouting apply /etc/aks-flex-node/hostrouting.json",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["WARN", "STRICT"])
+@pytest.mark.parametrize("interpreter", _INTERPRETERS)
+def test_without_an_answer_of_it(tmp_path: Path, interpreter: str, mode: str) -> None:
+    """A node that is right, and not plain: WARN starts the gates with a warning, STRICT holds them.
+    With the program they start.
+    """
+    spoil, reason = _INTERPRETERS[interpreter]
+    section = {"expectedCidrs": ["172.16.8.0/22"], "mode": mode}
+    arrange = applied(routeOverlap=section)
+    keep = "mkdir /var/python; cp -a /usr/bin/python3* /var/python/\n"
+    prepare = f"{EARLY}{LINKS}{_NEXTHOP}{_WAITED}{keep}{spoil}\n"
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
+        if mode == "WARN":
+            machine.wait_until_up()
+        else:
+            machine.wait_for_failure(KUBE)
+            assert machine.payloads() == []
+        text = (
+            f"cannot be proven here: row (172.16.8.0/22 nhid 7 via 10.224.0.1 dev eth0); {reason}"
+        )
+        assert text in machine.journal(f"--unit={UNIT}", f"--unit={KUBE}")
+        assert machine.files.read("/run/aks-flex-node/route-overlap.ok") is None
+        machine.run("sh", "-c", "rm -f /usr/bin/python3; cp -a /var/python/* /usr/bin/")
+        for unit in KUBE, KUBELET:
+            machine.systemctl("restart", unit)
+            machine.wait_until_up(unit)
+        assert machine.files.read("/run/aks-flex-node/route-overlap.ok") is not None

@@ -178,18 +178,18 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
 
 
 def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
-    """If a boot script waits 30 s for an absent gateway, the apply that corrects the route starts
+    """If a boot script waits 30 s for an absent device, the apply that corrects the route starts
     the machines.
     """
     typo = {
         "enabled": True,
-        "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}],
+        "routes": [{"destination": CIDR, "gateway": "10.224.0.1", "dev": "eth7"}],
     }
     arrange = applied(staticRoutes=typo, routeOverlap=overlap("WARN"))
     with GatedMachine(
         tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY
     ) as machine:
-        said = f"waiting up to 30 s: {CIDR} via 10.99.0.1 dev eth0: Nexthop has invalid gateway"
+        said = f"waiting up to 30 s: {CIDR} via 10.224.0.1 dev eth7: there is no such device"
         machine.wait_for(said, unit="static-routes.service")
         since = time.monotonic()
         applied(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)

@@ -89,8 +89,8 @@ run_program() { # verb, `wait` if this script may wait
 # Answer, and end. A script has four functions for it: `answer_alone` succeeds if all is plain, and
 # `pass` ends then; `end` ends with an answer of the program, and `give_up` without one.
 answer() { # verb
-    local began longest=$waits patience='wait'
-    IFS=. read -r began _ < /proc/uptime
+    local since patience='wait'
+    IFS=. read -r since _ < /proc/uptime
     ((waits)) || patience=''
     until answer_alone; do
         ask_program "$1"
@@ -132,17 +132,19 @@ explain() {
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long
 # enough. If the count cannot be kept, only the first five minutes of a boot wait.
 wait_a_second() { # reason
-    local left seconds=0 up=''
+    local left spent=1 seconds=0 up=''
     [[ ! -r $waited ]] || read -r seconds < "$waited"
     [[ $seconds == +([0-9]) ]] || seconds=0
     seconds=$((10#$seconds))
     left=$((waits - seconds))
+    ((left > 0)) || return
     # What the program takes counts, too.
     IFS=. read -r up _ < /proc/uptime
-    ((left > 0 && up - began < longest)) || return
-    if ! { printf '%s\n' "$((seconds + 1))" > "$waited"; } 2> /dev/null; then
+    ((up - since <= spent)) || spent=$((up - since))
+    since=$up
+    if ! { printf '%s\n' "$((seconds + spent))" > "$waited"; } 2> /dev/null; then
         ((${up:-300} < 300)) || return
-        waits=$((waits - 1))
+        waits=$((waits - spent))
     fi
     [[ ${is_waiting-} ]] || print 4 "waiting up to $left s: $1"
     is_waiting=yes

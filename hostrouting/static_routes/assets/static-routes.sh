@@ -4,9 +4,8 @@
 #
 #   static-routes.sh [now]        now: do not wait
 #
-# What is plain it does itself: it adds a route to a place that is empty, or before a foreign route,
-# and removes what is left of other configs. The rest it leaves to the program that travels with it.
-# No foreign route is changed. The exit status is
+# What is plain it does itself: it adds a route to a place that is empty, or before a foreign route.
+# The rest it leaves to the program that travels with it. No foreign route is changed. The exit status is
 #
 #   10    every route below is in force, and no other route has the protocol of hostrouting
 #   11    a route is refused, or nothing completes it. What succeeded stays
@@ -143,10 +142,10 @@ add_all() { # routes
     printf -v changes "route add %s$mark\n" "${lines[@]}"
 }
 
-# Set `changes` to the commands that make the wanted routes the first of their places, and remove
-# other ones of hostrouting; and `notes` to the foreign routes that they hide.
+# Set `changes` to the commands that make the wanted routes the first of their places, and `notes`
+# to the foreign routes that they hide.
 plan() {
-    local line place row deletions=''
+    local line place row
     local -A wants=() near=() first=()
     changes=''
     notes=''
@@ -163,7 +162,13 @@ plan() {
         wants["$place"]=${line% }
         near["${line%% *}"]=yes
     done
-    plan_deletions && read_places || return
+    split "$own"
+    for line in "${lines[@]}"; do
+        # A removal may take a foreign route of IPv6.
+        place_of "$line"
+        [[ ${wants["$place"]-} == "${line% }" ]] || doubt row "$line" || return
+    done
+    read_places || return
     split "$wanted"
     for line in "${lines[@]}"; do
         place_of "$line"
@@ -182,24 +187,6 @@ plan() {
             doubt place "$row" || return
         fi
     done
-    # So no packet meets an empty place.
-    changes+=$deletions
-}
-
-# Set `deletions` to the commands that remove the routes of hostrouting that are not wanted.
-plan_deletions() {
-    local line place
-    split "$own"
-    for line in "${lines[@]}"; do
-        place_of "$line"
-        [[ ${wants["$place"]-} != "${line% }" ]] || continue
-        # It may serve until the wanted one is accepted.
-        [[ ! ${wants["$place"]-} || $line == *' table '* ]] || doubt place "$line" || return
-        [[ $line =~ $plain ]] || doubt row "$line" || return
-        deletions+="route delete $line$mark"$'\n'
-    done
-    # Until all are complete, an earlier one may serve.
-    [[ $wanted != *' ?'* ]] || deletions=''
 }
 
 # Set `first` to the first route of each place that may be that of a wanted one.
@@ -251,9 +238,8 @@ print_changes() {
     [[ ! $notes ]] || print 4 "${notes%$'\n'}"
     [[ -e $told && $changes ]] || return 0
     split "$changes"
-    change=${change/#route delete /- }
-    change=${change/#route +([a-z]) /+ }
-    print 4 "repaired: ${change%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
+    change=${change#route @(add|prepend) }
+    print 4 "repaired: + ${change%%*( )"$mark"}${lines[1]+, and $((${#lines[@]} - 1)) more}"
 }
 
 # Set `refused` to the lines of the commands that ip has refused, with its words.
