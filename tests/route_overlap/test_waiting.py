@@ -190,3 +190,17 @@ class TestOnceInABoot:
         ran = run_script(node, folder, [CIDR], waits=2, through=through, second=0.01)
         assert waits_told(ran) == ([f"waiting up to 2 s: {NO_ANSWER}"] if waits else [])
         assert ran.status == 12
+
+    def test_what_an_answer_takes_counts(
+        self, node: KernelNode, folder: Path, tmp_path: Path
+    ) -> None:
+        """With 10 s for each answer of ip, the fourth is the last."""
+        uptime = tmp_path / "uptime"
+        uptime.write_text("100.00 1.2\n")
+        slow = f'read -r now _ <{uptime}; echo $((${{now%.*}} + 10)).00 >{uptime}; exec {IP} "$@"'
+        [path] = another_ip(tmp_path / "bin", slow).values()
+        mounted = f'mount --bind {uptime} /proc/uptime; PATH={path} exec "$@"'
+        through = ["unshare", "--mount", "bash", "-ec", mounted, "bash"]
+        ran = run_script(node, folder, [CIDR], waits=30, through=through, second=0.01)
+        assert waits_told(ran) == [f"waiting up to 30 s: {NO_ANSWER}"]
+        assert uptime.read_text() == "140.00\n"
