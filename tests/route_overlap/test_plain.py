@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from support.carriers import unplug
+from support.counted_ip import IP, another_ip
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
 from support.routers import ROUTER, SECOND_ROUTER, WiredNode
@@ -139,6 +140,11 @@ NOT_PLAIN: dict[str, Case] = {
         "-6 route add fd09::/80 from fd00:1::/64 dev e1; -6 route add fd09::/80 dev e0", "row", [V6]
     ),
     "a row whose source is invalid": Case("route add 10.96.3.0/24 dev cali1 scope host", "row"),
+    "an odd name of a device": Case(
+        "link add cali+ type ifb; link set cali+ up; route add 10.96.3.0/24 dev cali+",
+        "row",
+        is_right=True,
+    ),
     # Devices.
     "a part by another device": Case("route add 10.96.3.0/24 dev e1", "device"),
     "one of two next hops by another device": Case(
@@ -316,6 +322,18 @@ def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> N
     node.run("ip", "link", "set", "cali1", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
     ran = run(node, tmp_path / "run", Case("", has_defaults=False))
     assert not ran.is_plain
+
+
+def test_an_expired_route(node: WiredNode, tmp_path: Path) -> None:
+    """It stays listed for a while; the kernel does not take it."""
+    for command in DEFAULTS:
+        node.ip(command)
+    node.ip(f"-6 route add fd09::/48 via {ROUTER} dev e0 proto ra metric 100 expires 1800")
+    late = f'{IP} "$@" 2>&1 | sed "s/expires [0-9]*sec/expires -5sec/"'
+    [path] = another_ip(tmp_path / "bin", late).values()
+    for through in (), ("env", f"PATH={path}"):
+        ran = run_script(node, tmp_path / "run", [V6], options={"fabric": "off"}, through=through)
+        assert ran.is_plain == (not through), ran.output
 
 
 def test_a_dot_in_a_name_is_a_dot(node: WiredNode, tmp_path: Path) -> None:
