@@ -319,7 +319,7 @@ def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> N
         node.ip(command)
     unplug(node, "e0")
     number = node.ip("link show dev e0").partition(":")[0]
-    node.run("ip", "link", "set", "cali1", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
+    node.run("ip", "link", "set", "lo", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
     ran = run(node, tmp_path / "run", Case("", has_defaults=False))
     assert not ran.is_plain
 

@@ -227,7 +227,7 @@ def test_an_alias_that_looks_like_a_device() -> None:
     with KernelNode.made() as node:
         beside("no carrier").arrange(node)
         number = node.ip("link show dev e0").partition(":")[0]
-        node.run("ip", "link", "set", "e1", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
+        node.run("ip", "link", "set", "lo", "alias", f"x\n{number}: e0: <UP,LOWER_UP>")
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
         script = impatient(config_of([ROUTE]), exits={IPV4: "e0"})
         subprocess.run(argv, input=script, capture_output=True, check=False)
