@@ -30,7 +30,7 @@ def render_script(config: HostRoutingConfig, exits: Exits | None = None) -> byte
     for family, number in ((IPV4, ""), (IPV6, "6")):
         routes = [route for route in config.static_routes.routes if route.family == family]
         roots = roots_of((route.prefix for route in routes), family)
-        commands = [f"route show table 254 root {root}" for root in roots]
+        commands = [f"route show root {root}" for root in roots]
         lines = map(_line, sorted(routes, key=_kernels_order))
         text = text.replace(f"@TABLE{number}@", "\n".join(commands))
         text = text.replace(f"@COUNT{number}@", str(len(routes)))

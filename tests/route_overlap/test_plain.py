@@ -97,6 +97,9 @@ RIGHT: dict[str, Case] = {
         "hoplimit 64 pref high",
         cidrs=[V6],
     ),
+    "the windows of a default route": Case(
+        "route replace default via 10.224.0.1 dev e0 initcwnd 32 initrwnd 32"
+    ),
 }
 
 
@@ -138,6 +141,9 @@ NOT_PLAIN: dict[str, Case] = {
     ),
     "a row of IPv6 for one source": Case(
         "-6 route add fd09::/80 from fd00:1::/64 dev e1; -6 route add fd09::/80 dev e0", "row", [V6]
+    ),
+    "a row whose source is of the loopback device": Case(
+        "route add 10.96.3.0/24 dev e0 src 127.0.0.1", "row"
     ),
     "a row whose source is invalid": Case("route add 10.96.3.0/24 dev cali1 scope host", "row"),
     "an odd name of a device": Case(
@@ -350,7 +356,7 @@ def test_a_dot_in_a_name_is_a_dot(node: WiredNode, tmp_path: Path) -> None:
     assert ran.output.startswith("cannot be proven here: carrier (e0.1)"), ran.output
 
 
-@pytest.mark.parametrize("name", ["isp", "main", "local"])
+@pytest.mark.parametrize("name", ["isp", "main", "local", "254"])
 def test_tables_of_one_name(node: WiredNode, tmp_path: Path, name: str) -> None:
     """A file names two tables alike: the script asks for each by its number."""
     for command in (

@@ -50,13 +50,13 @@ class TestFiles:
         assert changes(plain, render_script(config_of(routes))) == [
             *("-@ROUTES@'", "-counts[4]=@COUNT@"),
             *("+10.0.0.0/8 via inet6 fe80::1 |dev ?| ", "+'", "+counts[4]=1"),
-            *("-tables[4]='@TABLE@'", "+tables[4]='route show table 254 root 10.0.0.0/8'"),
+            *("-tables[4]='@TABLE@'", "+tables[4]='route show root 10.0.0.0/8'"),
             *("-exits[4]='@EXIT@'", "+exits[4]=''"),
             *("-@ROUTES6@'", "-counts[6]=@COUNT6@", "-tables[6]='@TABLE6@'"),
             "+fd00:1::9 via fe80::1 dev eth0 metric 5 pref medium",
             "+fd00:1::/32 |via ? dev eth0| metric 1 pref medium",
             "+fd00::/16 |via ? dev ?| metric 1 pref medium",
-            *("+'", "+counts[6]=3", "+tables[6]='route show table 254 root fd00::/16'"),
+            *("+'", "+counts[6]=3", "+tables[6]='route show root fd00::/16'"),
         ]
 
     def test_where_they_go(self) -> None:
@@ -415,6 +415,10 @@ class TestRunning:
             ],
         )
         assert ours(node) == []
+        # Nor before a foreign one that hides it.
+        node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0")
+        assert boot(node, ROUTE)[0] == 12
+        assert ours(node) == []
 
     @pytest.mark.parametrize(
         "also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"]
@@ -448,13 +452,16 @@ class TestRunning:
         [first, _] = node.ip("route show 172.20.1.0/24").splitlines()
         assert first == f"{ROUTE} proto 142 "
 
-    def test_a_table_with_the_name_of_main(self, node: KernelNode, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("name", ["main", "254"])
+    def test_a_table_with_the_name_of_main(
+        self, node: KernelNode, tmp_path: Path, name: str
+    ) -> None:
         """A file gives it to table 100, which has the route; in table main a foreign one precedes it."""
         assert boot(node, ROUTE)[0] == 10
         node.ip(f"route add {ROUTE} proto 142 table 100")
         node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")
         names = tmp_path / "rt_tables"
-        names.write_text("255 local\n254 main\n253 default\n100 main\n")
+        names.write_text(f"255 local\n254 main\n253 default\n100 {name}\n")
         bind = f'mount --bind {names} /etc/iproute2/rt_tables; exec {IP} "$@"'
         environment = another_ip(tmp_path / "bin", f"exec unshare --mount sh -c '{bind}' sh \"$@\"")
         assert boot(node, ROUTE, environment=environment)[0] == 12
@@ -470,7 +477,7 @@ class TestRunning:
             f"""
             text=$(cat)
             {IP} "$@" <<<"$text"; status=$?
-            [[ $text != *'route show table 254 root'* ]] ||
+            [[ $text != *'route show root'* ]] ||
               {IP} route prepend 172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird 2> /dev/null
             exit $status
             """,

@@ -78,7 +78,10 @@ parse() { # row
     for ((i = 1; i < ${#words[@]}; i++)); do
         case ${words[i]} in
             onlink | linkdown | nexthop) continue ;;
-            proto | scope | src | weight | pref | mtu | advmss | hoplimit | expires) ;;
+            proto | scope | weight | pref | expires) ;;
+            mtu | advmss | hoplimit | initcwnd | initrwnd) ;;
+            # The kernel refuses to send from there.
+            src) [[ ${words[i + 1]-} != 127.* ]] || doubt row "$1" || return ;;
             metric) metric=${words[i + 1]-} ;;
             table) table=${words[i + 1]-} ;;
             via) gateway=${words[i + 1]-} ;;
@@ -94,7 +97,8 @@ parse() { # row
     # An expired row is listed for a while, and a row for an own address may be in another table.
     [[ $destination == default || $destination != *[!0-9a-f.:/]* ]] || doubt row "$1" || return
     # shellcheck disable=SC2053 # A pattern.
-    [[ $1 != *' expires -'* && ($1 != $own' '* || $table == "$local_table") ]] || doubt row "$1" || return
+    [[ $1 != $own' '* || $table == "$local_table" ]] || doubt row "$1" || return
+    [[ $1 != *' expires -'* ]] || doubt row "$1" || return
     # Scope host: of a device without an address the kernel sends from 127.0.0.1, which is invalid.
     # shellcheck disable=SC2053 # A pattern.
     [[ $1 != *' scope 254 '* || $1 == $own' '* ]] || doubt row "$1" || return
@@ -232,7 +236,7 @@ judge_answers() {
         covers[i]=$length
         if ((length > ${list[i]#*/})); then
             covers[i]=0
-            further+=("route show table "{"$main_table","$local_table"}" match ${list[i]}")
+            further+=("route show "{,"table $local_table "}"match ${list[i]}")
             continue
         fi
         [[ $table == "$main_table" ]] || doubt answer "${answers[i]}" || return
@@ -253,12 +257,12 @@ judge_turns() { # rows around
     done
 }
 
-# Judge each row around CIDRs in some tables. Main must have one for each.
+# Judge each row around CIDRs in some tables. Main, which no question names, must have one for each.
 judge_all() { # questions
     local rows line
     look "$family" "$@" || return
     for rows in "${parts[@]}"; do
-        [[ $rows || $1 != *" table $main_table "* ]] || doubt around "$1" || return
+        [[ $rows || $1 == *' table '* ]] || doubt around "$1" || return
         shift
         split "$rows"
         for line in "${lines[@]}"; do
@@ -310,7 +314,8 @@ is_apart() { # network or address
     for i in "${!firsts[@]}"; do
         ((first <= lasts[i] && firsts[i] <= last)) || continue
         # Its first and last addresses become broadcast addresses.
-        ((covers[i] > 10#$5 && first < firsts[i] && lasts[i] < last)) || doubt fabric "$network" || return
+        ((covers[i] > 10#$5 && first < firsts[i] && lasts[i] < last)) ||
+            doubt fabric "$network" || return
     done
 }
 
@@ -320,7 +325,8 @@ judge_fabric() { # rules, links, addresses
     local form='^[0-9]+: ([^ ]+) +inet ([0-9.]+ peer )?([0-9./]+)'
     form+='( metric [0-9]+)?( brd ([0-9.]+))? '
     # A rule may select by what comes, and table local precedes it.
-    [[ $1 == $'0:\tfrom all lookup '"$local_table"* && ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
+    [[ $1 == $'0:\tfrom all lookup '"$local_table"* ]] || doubt fabric "$1" || return
+    [[ ! $1 =~ 'from '[0-9] ]] || doubt fabric "$1" || return
     ((${#tables[@]} == 2)) || doubt fabric "$1" || return
     for address in "${announced[@]}"; do
         is_apart "$address" || return
@@ -358,11 +364,11 @@ is_plain_in() { # family
     if ((family == 4)); then
         others=("${networks[@]/#/addr show to }" ${announced[*]:+'addr show'})
     else
-        others=("${ask[@]/#/route show table $main_table match }")
+        others=("${ask[@]/#/route show match }")
         # One of table local may be for a source, which no question has.
         others+=("${ask[@]/#/route show table $local_table match }" 'neigh show nud failed')
     fi
-    look "$family" 'rule show' 'link show' "route show table $main_table exact default" \
+    look "$family" 'rule show' 'link show' 'route show exact default' \
         "${ask[@]/#/route show table all root }" "${answers[@]/#/route get fibmatch }" \
         "${others[@]}" || return
     printf -v inside %s "${parts[@]:3:n}"
@@ -389,7 +395,8 @@ is_plain_in() { # family
     judge_answers || return
     judge_turns "$around" || return
     for table in "${!tables[@]}"; do
-        [[ $table == @("$main_table"|"$local_table") ]] || further+=("${ask[@]/#/route show table $table match }")
+        [[ $table != @("$main_table"|"$local_table") ]] || continue
+        further+=("${ask[@]/#/route show table $table match }")
     done
     ((${#further[@]} == 0)) || judge_all "${further[@]}" || return
     [[ $family == 6 || ! ${announced[*]-} ]] || judge_fabric "$rules" "$links" "${others[-1]}"

@@ -5,7 +5,8 @@
 #   static-routes.sh [now]        now: do not wait
 #
 # What is plain it does itself: it adds a route to a place that is empty, or before a foreign route.
-# The rest it leaves to the program that travels with it. No foreign route is changed. The exit status is
+# The rest it leaves to the program that travels with it. No foreign route is changed. The exit
+# status is
 #
 #   10    every route below is in force, and no other route has the protocol of hostrouting
 #   11    a route is refused, or nothing completes it. What succeeded stays
@@ -23,8 +24,8 @@ export LC_ALL=C
 routes[4]='
 @ROUTES@'
 counts[4]=@COUNT@
-# The commands that list their places: a node may have a million other routes. Table main is 254,
-# since a file in /etc may give its name to another one.
+# The commands that list their places: a node may have a million other routes. Without a name they
+# mean table main: a file in /etc may give the name to another one.
 tables[4]='@TABLE@'
 # The device by which the node left when its routing was last right: it precedes that of a default
 # route that came later.
@@ -108,7 +109,7 @@ observe() { # changes
     local open='' pin=${exits[family]}
     [[ ${routes[family]} != *'|'* ]] || open=yes
     look "$family" "$1" "${tables[family]}" "route show table all proto $protocol" \
-        "${open:+route show table 254 exact default}" \
+        "${open:+route show exact default}" \
         "${pin:+link show}" "${pin:+neigh show nud failed}" || return
     present=${parts[1]}
     own=${parts[2]}
@@ -178,7 +179,7 @@ plan() {
             continue
         elif [[ ! $row ]]; then
             changes+="route add $line$mark"$'\n'
-        elif [[ $family == 4 && $row != *' proto kernel '* ]]; then
+        elif [[ $family == 4 ]]; then
             # If it stands behind the other, the kernel refuses it.
             changes+="route prepend $line$mark"$'\n'
             notes+="foreign route '${row% }' is hidden by '${line% }'; it decides again when ours "
@@ -191,7 +192,7 @@ plan() {
 
 # Set `first` to the first route of each place that may be that of a wanted one.
 read_places() {
-    local line word place
+    local line word place row
     split "$present"
     for line in "${lines[@]}"; do
         # Blackholes and their like begin with a word.
@@ -201,6 +202,9 @@ read_places() {
         [[ ${near["${word%% *}"]-} ]] || continue
         [[ $line =~ $plain ]] || doubt row "$line" || return
         place_of "$line"
+        row=${first["$place"]-}
+        # What the kernel has added must not be hidden, also where a foreign route hides it.
+        [[ $line != *' proto kernel '* || $row == *"$mark "* ]] || doubt place "$line" || return
         first["$place"]=${first["$place"]-$line}
     done
 }
@@ -274,8 +278,8 @@ refuse() { # route or command, reason
 
 # --- all
 
-# Succeed if all routes are in force. Otherwise set `why` to the first doubt, and `late` to the first
-# refusal.
+# Succeed if all routes are in force. Otherwise set `why` to the first doubt, and `late` to the
+# first refusal.
 answer_alone() {
     local family word='' output=''
     refused=''
