@@ -59,8 +59,6 @@ read_defaults() { # rows, links, neighbours that are FAILED
     hops=()
     split "$1"
     for line in "${lines[@]}"; do
-        # A route of hostrouting would complete itself.
-        [[ $line != *"$mark "* ]] || continue
         [[ $line =~ $plain && ${BASH_REMATCH[3]} ]] || doubt default "$line" || return
         # Of several of IPv6, preferences and the device of IPv4 decide.
         [[ $family == 4 || ! $first ]] || doubt default "$line" || return
