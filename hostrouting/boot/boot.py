@@ -292,6 +292,9 @@ class Boot:
                     self._services.stop(ctx, name)
         # Queried once: a gate may pass by itself at any time.
         held = release(ctx, self._host) if wakes else self.held(ctx)
+        if wakes and held:
+            # They may be held because the interpreter has changed since an apply.
+            self._try_program(ctx)
         passed = [name for name in before if name not in held]
         # Units that do not start were stopped, masked or disabled meanwhile.
         released = [name for name in passed if is_starting(ctx, self._services, name)]

@@ -59,8 +59,8 @@ _MAIN = b"""\
 import sys
 
 if sys.version_info < (3, 10):
-    version = "%d.%d" % sys.version_info[:2]
-    sys.stdout.write("hostrouting needs Python 3.10 or newer, and this is %s\\n" % version)
+    about = (sys.executable,) + sys.version_info[:2]
+    sys.stdout.write("%s is Python %d.%d; install 3.10 or newer as /usr/bin/python3\\n" % about)
     sys.exit(12)
 from hostrouting.node.at_boot import main
 
@@ -97,15 +97,12 @@ def interpreter_for(host: Host) -> str:
 
 
 def interpreter_at_boot(host: Host) -> str:
-    """Return the interpreter with which the scripts of a host run, or would run, the program."""
+    """Return the interpreter with which the scripts of a host run the program after an apply."""
     named = ""
     # A plan without root goes on.
     with suppress(HostFileError):
         named = interpreter_of(host.files.read(PROGRAM_PATH, limit=_LONGEST_LINE))
-    if not named:
-        return interpreter_for(host)
-    # As in common.sh.
-    return named if is_program(host.files, named) else USUAL_INTERPRETER
+    return named if named and is_usable(host, named) else interpreter_for(host)
 
 
 def interpreter_finding(host: Host) -> NodeFinding | None:

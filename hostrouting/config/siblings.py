@@ -101,7 +101,7 @@ class WatchConfig(LightValue, WireValue):
 
     enabled: bool = setting("Installs the unit.")
     mode: Literal["timer", "service"] = setting(
-        "timer runs the boot's scripts again, without Python; service repairs at once, by Python.",
+        "timer runs the boot's scripts again; service repairs at once, by Python.",
         rules.one_of("timer", "service"),
         default="timer",
     )

@@ -231,7 +231,7 @@ def test_an_old_python_says_so(made: bytes) -> None:
     text = zipfile.ZipFile(io.BytesIO(made)).read("__main__.py").decode()
     old = text.replace("sys.version_info", "(3, 9)")
     ran = subprocess.run([OWN, "-IS", "-c", old], check=False, capture_output=True, text=True)
-    said = "hostrouting needs Python 3.10 or newer, and this is 3.9\n"
+    said = f"{OWN} is Python 3.9; install 3.10 or newer as /usr/bin/python3\n"
     assert (ran.returncode, ran.stdout) == (12, said)
 
 
@@ -353,6 +353,11 @@ def test_the_interpreter_of_an_installed_one_may_go() -> None:
     assert interpreter_finding(host) == LACKS
     host.files.programs.add("/opt/python")
     assert interpreter_finding(host) is None
+    # An apply names another one where others than root could change it.
+    host.files.write("/opt/python", b"", mode=0o777)
+    assert interpreter_finding(host) == LACKS
+    host.files.programs.add(USUAL)
+    assert interpreter_finding(host) is None
 
 
 # --- the trial
@@ -392,6 +397,12 @@ def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None
         "STRICT; install Python 3.10 or newer as /usr/bin/python3, and apply the config again"
     )
     assert caplog.messages == [said]
+    # A unit is held, perhaps because the interpreter has changed since.
+    boot = Boot(host, gates=["kubelet.service"])
+    boot.install(in_time(), stand_in(STATIC))
+    fake.services.start(in_time(), "hostrouting-held@kubelet.service.service")
+    boot.release(in_time(), ["kubelet.service"], is_right=True)
+    assert caplog.messages[-1] == said
 
 
 def test_a_trial_runs_as_a_gate_does(file: Path) -> None:

@@ -339,7 +339,7 @@ class TestProgram:
         assert ran == (end, "<3>a verdict\n<3>of two lines\n", {})
         assert program.with_name("asked").read_text() == "check ip\n"
 
-    @pytest.mark.parametrize("status", [0, 1, 2, 12, 13, 14, 127, 137, 255])
+    @pytest.mark.parametrize("status", [0, 1, 2, 12, 13, 14, 127, 139, 255])
     @pytest.mark.parametrize(("mode", "end"), [("WARN", 10), ("STRICT", 12)])
     def test_no_answer(
         self, node: KernelNode, program: Path, mode: str, end: int, status: int
@@ -368,7 +368,17 @@ class TestProgram:
         (folder / "route-overlap.ok").write_text("old\n")
         ran = self.run(node, program, 0, waits=30)
         assert (ran.status, ran.markers) == (12, {})
-        assert f"; {program} ended with 137; run: hostrouting apply" in ran.output
+        assert f"; {program} has not answered after 10 s; run: hostrouting apply" in ran.output
+
+    def test_the_interpreter_complains(self, node: KernelNode, program: Path) -> None:
+        """Of a damaged program, in several lines; in the journal the last one is in the verdict."""
+        program.write_text(
+            f"#!{shutil.which('bash')}\necho 'File x, line 1' >&2\necho 'no zip' >&2\nexit 1\n"
+        )
+        ran = self.run(node, program, 1, through=("env", "JOURNAL_STREAM=8:4711"))
+        assert ran.output.startswith("<3>cannot be proven here: ip (")
+        assert f"; {program} ended with 1 (no zip); run: hostrouting apply" in ran.output
+        assert "line 1" not in ran.output
 
     def test_a_second_may_help(self, node: KernelNode, program: Path) -> None:
         """The script waits while the program says so, and asks once more when the wait is over."""

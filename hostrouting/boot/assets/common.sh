@@ -82,7 +82,11 @@ run_program() { # verb, `wait` if this script may wait
     said='there is no Python 3.10 or newer; install it as /usr/bin/python3'
     [[ -x $python ]] || return 0
     # A gate gives this script 15 s, and one that hangs would keep the lock of its answer.
-    said=$(exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"})
+    # In a unit the program prints to stdout, and the interpreter why it ends to stderr.
+    said=$(
+        [[ ! ${JOURNAL_STREAM-} ]] || exec 2>&1
+        exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"}
+    )
     status=$?
 }
 
@@ -118,14 +122,18 @@ ask_program() { # verb
 
 # Set `text` to why nothing is proven.
 explain() {
+    local words=${said##*$'\n'}
     text="cannot be proven here: $why"
     detail=${detail//$'\t'/ }
     detail=${detail%%$'\n'*}
     [[ ! $detail || $detail == *[![:print:]]* ]] || text+=" (${detail%% })"
     if [[ $status == 12 && $said ]]; then
         text+="; $said"
+    elif [[ $status == @(124|137) ]]; then
+        text+="; $program has not answered after 10 s; run: @hostrouting apply@"
     else
-        text+="; $program ended with $status; run: @hostrouting apply@"
+        [[ $words != *[![:print:]]* ]] || words=''
+        text+="; $program ended with $status${words:+ ($words)}; run: @hostrouting apply@"
     fi
 }
 

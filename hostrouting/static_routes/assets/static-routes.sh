@@ -145,7 +145,7 @@ add_all() { # routes
 # to the foreign routes that they hide.
 plan() {
     local line place row
-    local -A wants=() near=() first=()
+    local -A wants=() near=() first=() has=()
     changes=''
     notes=''
     if [[ ! $present$own && $wanted != *' ?'* ]]; then
@@ -166,6 +166,7 @@ plan() {
         # A removal may take a foreign route of IPv6.
         place_of "$line"
         [[ ${wants["$place"]-} == "${line% }" ]] || doubt row "$line" || return
+        has["$place"]=yes
     done
     read_places || return
     split "$wanted"
@@ -177,8 +178,7 @@ plan() {
             continue
         elif [[ ! $row ]]; then
             changes+="route add $line$mark"$'\n'
-        elif [[ $family == 4 ]]; then
-            # If it stands behind the other, the kernel refuses it.
+        elif [[ $family == 4 && ! ${has["$place"]-} ]]; then
             changes+="route prepend $line$mark"$'\n'
             notes+="foreign route '${row% }' is hidden by '${line% }'; it decides again when ours "
             notes+=$'is removed\n'
