@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot import exits_under, require_intent
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
@@ -48,7 +49,12 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
         routes = config.static_routes.routes
         observed = read(host.routes, routes)
         exits = exits_under(config, host.files)
-        fixed = repair(made.ctx, routes, observed, host, _logger, exits=exits)
+        try:
+            fixed = repair(made.ctx, routes, observed, host, _logger, exits=exits)
+        except RouteRejectedError as error:
+            # A removal: the kernel might take the route of another program.
+            refusals = [*map(str, error.refusals), *error.left_behind]
+            return Outcome(made.changes, refusals, may_heal=False, wanted=len(routes))
         after = read(host.routes, routes)
     lacking = {str(route): route for route in routes if route.place not in fixed.wanted}
     # As the config has them, not as they were completed.
@@ -70,7 +76,8 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
     # The kernel accepted all of it, and here is what it has.
     lost = reconcile(desired, after, undecided=undecided).changes
     refusals += [f"{change}: another program has changed it meanwhile" for change in lost]
-    return Outcome(made.changes, refusals, bool(lost) or fixed.may_heal, len(routes))
+    may_heal = bool(lost) or fixed.may_heal
+    return Outcome(made.changes, refusals, may_heal, wanted=len(routes))
 
 
 def _next_step(lacking: StaticRoute | None) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
@@ -20,7 +20,7 @@ from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
 from support.overlap_worlds import World
 from support.patience import in_time
-from support.static_route_worlds import config_of, configs, impatient, install, worlds
+from support.static_route_worlds import config_of, configs, impatient, install, static_route, worlds
 
 from hostrouting import (
     BackendError,
@@ -243,6 +243,16 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
 @needs_kernel
 @settings(max_examples=3 * FEW)
 @given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of), STARTS)
+# A removal by device and metric might take a next hop of the first route.
+@example(
+    [
+        "add default via fe80::7 dev e1 metric 1 proto static",
+        "append default via fe80::7 dev e0 metric 1 proto static",
+        "append default dev e1 metric 1 proto 142",
+    ],
+    config_of([static_route("fd00:1::/48 via fe80::7 dev e0")]),
+    (),
+)
 def test_so_they_do_with_ipv6(
     commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]
 ) -> None:
