@@ -51,7 +51,7 @@ while [[ ! -e /var/stop ]]; do
 done
 wait
 """
-_EMPTY_RUN = "rm -f /run/filling /run/more && mount -o remount,size=256m /run"
+_EMPTY_RUN = "rm -f /run/filling && mount -o remount,size=256m /run"
 
 
 @contextmanager

@@ -64,7 +64,10 @@ _INTERPRETERS = {
             "rm /usr/bin/python3; printf '#!/bin/bash\\ntrap : TERM\\nwhile :; do sleep 9; done\\n' "
             "> /usr/bin/python3; chmod 755 /usr/bin/python3"
         ),
-        f"{PROGRAM_PATH} ended with 137; run: hostrouting apply /etc/aks-flex-node/hostrouting.json",
+        (
+            f"{PROGRAM_PATH} has not answered after 10 s; run: hostrouting apply "
+            "/etc/aks-flex-node/hostrouting.json"
+        ),
     ),
 }
 
