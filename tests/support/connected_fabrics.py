@@ -167,7 +167,7 @@ def lost(node: KernelNode, cidrs: Iterable[str], seed: int, own: str = "eth0") -
 
 def has_carriers(node: KernelNode) -> bool:
     """Return True once each device that is up has its carrier; it takes the kernel a moment."""
-    links = filter(None, json.loads(node.ip("-j link show up")))
-    # The other ends have none beside a device that is down.
-    names = [link["ifname"] for link in links if "LOWER_UP" not in link["flags"]]
-    return all(name.startswith(("p", "b")) for name in names)
+    links = [*filter(None, json.loads(node.ip("-j link show up")))]
+    names = {link["ifname"] for link in links}
+    # One above a device that is down has none, nor has the other end of one, or a bridge.
+    return all("LOWER_UP" in link["flags"] or link.get("link") not in names for link in links)
