@@ -169,6 +169,9 @@ def test_nothing_is_missed_of_some(seed: int) -> None:
 
 @pytest.mark.soak
 def test_nothing_is_missed() -> None:
-    """Of 700 fabrics that are really connected, no address is lost that was not found."""
-    missed = {seed for seed in range(700) if _missed(seed, fabric_world(seed))}
+    """Of 700 fabrics that are really connected, no address is lost that was not found. Where the
+    agent announces nothing, what a carrier brings is not foreseen.
+    """
+    worlds = {seed: fabric_world(seed) for seed in range(700)}
+    missed = {seed for seed, world in worlds.items() if world.pairs and _missed(seed, world)}
     assert missed == set()
