@@ -176,6 +176,7 @@ OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/test_ipv6_facts.py tests/
 	tests/host/test_nft.py tests/host/ebtables/test_ebtables.py \
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py \
 	tests/route_overlap/test_script.py tests/route_overlap/test_announced.py tests/route_overlap/test_vrf.py \
+	tests/route_overlap/test_plain.py tests/route_overlap/test_plain_fabric.py tests/route_overlap/test_plain_worlds.py \
 	tests/azure/stale_cni/test_kernel.py
 kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie: kernel-%: $(VENV)/ready
 	KERNEL_SUITE=$* .ci/kernel env HYPOTHESIS_PROFILE=kernel HOSTROUTING_NO_SKIP=1 \
@@ -187,7 +188,8 @@ kernel-without-ipv6: $(VENV)/ready
 # The tests that call bash, nft, ebtables or ip, with the programs of another Debian or Ubuntu: docs/supported-versions.md lists
 # their versions. Of the oldest Ubuntu only bash and ip: it has bash 5.0, and an nft and ebtables that are too old.
 SCRIPT_TESTS := tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
-	tests/route_overlap/test_expected_networks.py
+	tests/route_overlap/test_expected_networks.py tests/route_overlap/test_plain.py tests/route_overlap/test_plain_fabric.py \
+	tests/route_overlap/test_plain_worlds.py
 TOOLS_TESTS := tests/host/test_nft.py tests/host/ebtables tests/host/test_ebtables_rules.py tests/azure/probe_snat \
 	$(SCRIPT_TESTS) tests/net/test_default_route.py
 tools-focal: TOOLS_TESTS := $(SCRIPT_TESTS)

@@ -234,7 +234,7 @@ class Boot:
             return changed
 
     def _try_program(self, ctx: Context) -> None:
-        """Log a warning if a gate could not run the program that was just installed."""
+        """Log a warning if a gate could not run the installed program."""
         if finding := try_program(ctx, self._host):
             self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 

@@ -151,12 +151,9 @@ def interpreter_of(program: bytes | None) -> str:
     return os.fsdecode(line[2 : -len(_OPTIONS)]) if is_line else ""
 
 
-def program_for(installed: bytes | None, interpreter: str, *, is_own: bool = True) -> bytes:
-    """Return the program for an interpreter: the installed one if it is as it should be.
-
-    With `is_own` its bytecode must be for this process's version of Python.
-    """
-    if installed is not None and _is_right(installed, interpreter, is_own):
+def program_for(installed: bytes | None, interpreter: str) -> bytes:
+    """Return the program for an interpreter: the installed one if it is as it should be."""
+    if installed is not None and _is_right(installed, interpreter, is_own=True):
         return installed
     return _built(interpreter)
 
@@ -165,8 +162,11 @@ def _first_line(interpreter: str) -> bytes:
     return b"#!%s%s\n" % (os.fsencode(interpreter), _OPTIONS)
 
 
-def _is_right(program: bytes, interpreter: str, is_own: bool) -> bool:
-    """Return True if the program is intact, and made of the sources of the running installation."""
+def _is_right(program: bytes, interpreter: str, *, is_own: bool) -> bool:
+    """Return True if the program is intact, and made of the sources of the running installation.
+
+    With `is_own` its bytecode must be for this process's version of Python.
+    """
     head = _first_line(interpreter) + _ABOUT
     if not program.startswith(head):
         return False

@@ -201,10 +201,17 @@ def test_one_of_other_sources_is_made_again(made: bytes, monkeypatch: pytest.Mon
 
 
 def test_one_of_another_version_of_python_is_made_again(made: bytes) -> None:
-    """Its bytecode would not be used, if its interpreter is that of this process."""
+    """Its bytecode would not be used, if its interpreter is that of this process; that of another
+    installation is for another process.
+    """
     other = made.replace(MAGIC_NUMBER.hex().encode(), b"6f0d0d0a", 1)
     assert program_for(other, OWN) == made
-    assert program_for(other, OWN, is_own=False) == other
+    host = FakeHost()
+    host.files.programs.add(OWN)
+    assert wanted_program(host, other) == made
+    other = other.replace(os.fsencode(OWN), b"/opt/python", 1)
+    host.files.programs.add("/opt/python")
+    assert wanted_program(host, other) == other
 
 
 # --- who runs it
