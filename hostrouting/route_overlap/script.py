@@ -69,9 +69,9 @@ def _beyond(config: HostRoutingConfig) -> str:
 
 def _points(prefixes: Iterable[Prefix], family: int) -> list[str]:
     """Return addresses with the length of their CIDR: the first of each, and special ones in it."""
-    return [
-        f"{format_address(family, point)}/{prefix.length}"
-        for prefix in sorted(prefix for prefix in prefixes if prefix.family == family)
-        for point in (prefix.network, *SPECIAL_EDGES[family])
-        if point == prefix.network or prefix.network < point <= prefix.last
-    ]
+    points: list[str] = []
+    for prefix in sorted(prefix for prefix in prefixes if prefix.family == family):
+        inside = [edge for edge in SPECIAL_EDGES[family] if prefix.network < edge <= prefix.last]
+        addresses = (format_address(family, point) for point in (prefix.network, *inside))
+        points += [f"{address}/{prefix.length}" for address in addresses]
+    return points
