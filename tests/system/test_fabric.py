@@ -210,7 +210,8 @@ def test_the_wait_ends(tmp_path: Path) -> None:
             in machine.said()
         )
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
-        assert machine.files.read(WAITED) == b"1\n"
+        # The seconds of the program count, too.
+        assert int(machine.files.read(WAITED) or 0) >= 1
         assert machine.said().count("waiting") == 1
 
 

@@ -154,7 +154,9 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     # Nor does each later question have systemd fail to start it.
     cursor = machine.cursor()
     assert machine.run("/etc/aks-flex-node/hostrouting-ask.sh", check=False).stdout == f"{said}\n"
-    assert [line for line in machine.journal(f"--after-cursor={cursor}") if CHECK in line] == []
+    assert [
+        line for line in machine.journal(f"--after-cursor={cursor}") if CHECK_UNIT in line
+    ] == []
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
