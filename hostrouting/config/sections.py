@@ -569,6 +569,8 @@ make one: HostRoutingConfig.from_mapping({...})
 
 _MOST = 1 << 20
 _CHUNK = 1 << 16
+#: Python runs the handler of a signal that came just before a system call only after the call.
+_SECONDS_AT_ONCE = 1
 
 
 def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> bytes:
@@ -599,8 +601,11 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> byte
     ) as file:
         waiting.register(file, select.POLLIN)
         while len(content) <= _MOST:
-            if not waiting.poll(max(0, end - monotonic()) * 1000):
-                raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
+            remaining = end - monotonic()
+            if not waiting.poll(max(0, min(remaining, _SECONDS_AT_ONCE)) * 1000):
+                if remaining <= 0:
+                    raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
+                continue
             if not (chunk := file.read(_CHUNK)):
                 return content
             content += chunk

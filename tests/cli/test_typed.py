@@ -65,6 +65,41 @@ def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: P
     assert said == ["hostrouting: interrupted"] or (command == "watch" and not said)
 
 
+def test_ctrl_c_just_before_a_wait_ends_it(tmp_path: Path) -> None:
+    """The kernel interrupts a wait only by a signal that comes during it; as here, where another
+    thread gets the signal.
+    """
+    program = """
+import signal, sys, threading
+from hostrouting.config.sections import read_source
+
+def interrupt():
+    with open(sys.argv[1], "w") as writer:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        ended.wait()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+ended = threading.Event()
+threading.Thread(target=interrupt).start()
+try:
+    read_source(sys.argv[1], timeout=600)
+except KeyboardInterrupt:
+    print("interrupted")
+finally:
+    ended.set()
+"""
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(pipe)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
+
+
 def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
     """As `nohup` and a shell's `&` want it: the command goes on."""
     pipe = tmp_path / "config.json"
