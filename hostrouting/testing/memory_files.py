@@ -72,11 +72,14 @@ class MemoryTree:
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         self._record("write", path)
-        place = self._make_parents("write", path)
+        place = self._place("write", path)
         before = self._no_folder("write", path, place)
+        if (before.content, before.mode) == (content, mode):
+            return False
+        self._make_parents("write", path)
         if before.content == content:
             self._entries[place] = before._replace(mode=mode)
-            return before.mode != mode
+            return True
         self._entries[place] = MemoryFile(content, mode, next(self._generations))
         return True
 
@@ -133,6 +136,7 @@ class MemoryTree:
         place = self._place(f"give the name {name!r} to", path)
         if place not in self._entries:
             return False
+        self._refuse_read_only(f"give the name {name!r} to", place)
         new = f"{place.rpartition('/')[0]}/{name}"
         if new in self._entries:
             raise _error(f"give the name {name!r} to", path, errno.EEXIST)
@@ -146,7 +150,11 @@ class MemoryTree:
         self._record("remove", path)
         place = self._place("remove", path)
         self._no_folder("remove", path, place)
-        return self._entries.pop(place, None) is not None
+        if place not in self._entries:
+            return False
+        self._refuse_read_only("remove", place)
+        del self._entries[place]
+        return True
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
@@ -173,6 +181,8 @@ class MemoryTree:
         entry = self._entries.get(place)
         if entry is None or entry.content is not None or self.names(place):
             return False
+        if self._is_read_only(place):
+            return False
         del self._entries[place]
         return True
 
@@ -189,8 +199,11 @@ class MemoryTree:
         return entry or MemoryFile()
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
-        if any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only):
+        if self._is_read_only(place):
             raise _error(verb, place, errno.EROFS)
+
+    def _is_read_only(self, place: str) -> bool:
+        return any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only)
 
     def sweep(self, path: str) -> None:
         """See `FileStore.sweep`; a write to memory leaves nothing."""

@@ -3,11 +3,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.contracts.files import FileStoreContract
+from support.contracts.files import READ_ONLY, FileStoreContract
 from support.contracts.lock import RunLockContract
 from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract
 
-from hostrouting import HostRoutingConfig, render_files
+from hostrouting import HostFileError, HostRoutingConfig, render_files
 from hostrouting.host import FileStore, RunLock, ServiceManager
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.memory_files import MemoryTree
@@ -41,6 +41,19 @@ class TestMemoryFiles(FileStoreContract):
         files.tree.locked.add(path)
         yield
         files.tree.locked.remove(path)
+
+
+@pytest.mark.parametrize(("method", "arguments", "said"), READ_ONLY)
+def test_a_read_only_disk_in_memory(method: str, arguments: dict[str, Any], said: str) -> None:
+    """The store refuses what that of a real one refuses, by the same words."""
+    files = MemoryFiles()
+    files.write("/a", b"", mode=0o644)
+    files.read_only.add("")
+    try:
+        result = str(getattr(files, method)(**arguments))
+    except HostFileError as error:
+        result = str(error)
+    assert result == said
 
 
 class TestMemoryServices(LiveServiceManagerContract):

@@ -2,6 +2,7 @@ import fcntl
 import os
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.contracts.files import FileStoreContract
+from support.contracts.files import READ_ONLY, FileStoreContract
 from support.needs import needs, require
 
 import hostrouting.host.files.rooted
@@ -117,6 +118,33 @@ class TestFolders:
         sys.setprofile(refuse)
         RootedFiles().exists("/usr/lib")
         sys.setprofile(None)
+
+
+@needs("root")
+class TestAReadOnlyDisk:
+    @staticmethod
+    def result(tmp_path: Path, method: str, arguments: dict[str, Any]) -> str:
+        """Return what a call of the store returns, or the text of its error, with /a a file."""
+        (tmp_path / "a").touch()
+        program = (
+            "from hostrouting import HostFileError\n"
+            "from hostrouting.host.files.store import RootedFiles\n"
+            f"files = RootedFiles({str(tmp_path)!r})\n"
+            f"try:\n    print(files.{method}(**{arguments!r}))\n"
+            "except HostFileError as error:\n    print(error)\n"
+        )
+        mounts = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+        command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
+        command += [sys.executable, "-c", program]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout.replace(str(tmp_path), "").rstrip()
+
+    @pytest.mark.parametrize(("method", "arguments", "said"), READ_ONLY)
+    def test_refuses_only_what_would_change_it(
+        self, tmp_path: Path, method: str, arguments: dict[str, Any], said: str
+    ) -> None:
+        """To remove a file that is absent is no change, whatever the kernel says first."""
+        assert self.result(tmp_path, method, arguments) == said
 
 
 class TestOddities:

@@ -223,6 +223,8 @@ def _names(folder: int, name: str) -> list[str]:
 
 
 def _remove(folder: int, name: str) -> bool:
+    # On a read-only disk the kernel would refuse to remove what is not there, too.
+    _status(folder, name)
     _sweep(folder)
     os.unlink(name, dir_fd=folder)
     sync_folder(folder)

@@ -1,11 +1,31 @@
 """The promises of `FileStore`, as tests."""
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from hostrouting import HostFileError
 from hostrouting.host import FileStore
+
+#: Calls on a disk that is read-only and has the file /a, with the result or the error of each.
+READ_ONLY: list[tuple[str, dict[str, Any], str]] = [
+    ("remove", {"path": "/a"}, "cannot remove /a: Read-only file system"),
+    ("remove", {"path": "/absent"}, "False"),
+    (
+        "rename",
+        {"path": "/a", "name": "b"},
+        "cannot give the name 'b' to /a: Read-only file system",
+    ),
+    ("rename", {"path": "/absent", "name": "b"}, "False"),
+    (
+        "write",
+        {"path": "/a", "content": b"x", "mode": 0o644},
+        "cannot write /a: Read-only file system",
+    ),
+    ("write", {"path": "/a", "content": b"", "mode": 0o644}, "False"),
+    ("remove_directory_if_empty", {"path": "/absent"}, "False"),
+]
 
 
 class FileStoreContract:
