@@ -32,6 +32,8 @@ _SHOWN = 50
 _EXAMPLES = 3
 #: Of processor time for a line; one with 64,000 routes takes one.
 _SECONDS = 20
+#: From one error to the next: the first one may be caught by the work itself.
+_SECONDS_BETWEEN_ERRORS = 1
 #: Characters of the reason why a line is refused.
 _MOST_CHARACTERS = 300
 
@@ -74,8 +76,7 @@ def _limited() -> Iterator[None]:
         yield
         return
     signal.signal(signal.SIGVTALRM, _give_up)
-    # Again and again: the first error may be caught by the work itself.
-    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, 1)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, _SECONDS_BETWEEN_ERRORS)
     try:
         yield
     finally:

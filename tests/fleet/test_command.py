@@ -189,6 +189,31 @@ def test_no_record_takes_for_ever() -> None:
     assert done.stdout.splitlines() == ["False its proof takes more than 0.1 s", "True "]
 
 
+_CAUGHT = """
+import time
+from hostrouting.fleet import stream
+stream._SECONDS = stream._SECONDS_BETWEEN_ERRORS = 0.05
+with stream._limited():
+    for name in "first", "second":
+        try:
+            while time.process_time() < 3:
+                pass
+        except ValueError as error:
+            print(name, error)
+"""
+
+
+def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
+    """The limit raises it again and again, until it meets code that does not catch it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CAUGHT], env={}, check=False, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[:2] == [
+        "first its proof takes more than 0.05 s",
+        "second its proof takes more than 0.05 s",
+    ]
+
+
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
     """No text of a record reaches a terminal as a command."""
     path = tmp_path / "odd"
