@@ -4,8 +4,15 @@ from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 from hostrouting import UnitError
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import Boot
-from hostrouting.boot.gates import broken_glass, gate_faults, gates_down, is_unsuitable
-from hostrouting.testing import FakeHost
+from hostrouting.boot.gates import (
+    broken_glass,
+    gate_faults,
+    gates_down,
+    is_refused_now,
+    is_unsuitable,
+)
+from hostrouting.host.units import UnitState
+from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
 
 UNITS = "/etc/systemd/system"
@@ -228,6 +235,35 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> Non
         "systemd-nspawn@.service any more; see: systemctl status machines.socket; start it again once routing is right"
     )
     assert not is_unsuitable(fault)
+
+
+class Starting(MemoryServices):
+    """A systemd that starts a unit: `sub_state` is how far it has come."""
+
+    sub_state = ""
+
+    def state(self, ctx: Context, unit: str) -> UnitState:
+        """See `MemoryServices.state`."""
+        return (
+            super().state(ctx, unit)._replace(active_state="activating", sub_state=self.sub_state)
+        )
+
+
+@pytest.mark.parametrize("sub_state", ["start", "start-post"])
+def test_a_unit_that_has_passed_its_gate_is_not_refused(
+    host: FakeHost, ctx: Context, sub_state: str
+) -> None:
+    """Its own programs run by then: that of the unit, or those that follow it."""
+    services = Starting(host.files.tree)
+    services.sub_state = sub_state
+    assert is_refused_now(ctx, services, NSPAWN) is False
+
+
+def test_a_unit_that_waits_for_its_next_restart_is_refused(host: FakeHost, ctx: Context) -> None:
+    """It has been refused, and systemd restarts it by itself."""
+    services = Starting(host.files.tree)
+    services.sub_state = "auto-restart"
+    assert is_refused_now(ctx, services, NSPAWN) is True
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:

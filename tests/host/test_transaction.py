@@ -83,3 +83,34 @@ def test_a_lack_of_privilege_is_known_from_the_additions(node: MemoryBackend) ->
     node.fail_at(1, number=errno.EPERM)
     with pytest.raises(PermissionDeniedError):
         node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
+
+
+def test_a_lack_of_privilege_after_the_first_changes_is_a_refusal(node: MemoryBackend) -> None:
+    """A program may lose its privilege, or a filter of a sandbox may forbid removals alone: routes
+    were added by then, so the error has the refused change, and that the routes are as before.
+    """
+    before = [str(present) for present in node.routes()]
+    node.fail_at(2, number=errno.EPERM)
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
+    assert str(caught.value) == (
+        "1 route change was refused:\n"
+        "  - 7.0.0.0/8 dev eth0 scope link: injected fault (Operation not permitted)\n"
+        "the routes are as before: the rollback was verified by reading them back"
+    )
+    assert [str(present) for present in node.routes()] == before
+
+
+def test_a_rollback_without_privilege_names_what_was_added(node: MemoryBackend) -> None:
+    """If the rollback is not permitted either, the error does not say that nothing was changed."""
+    for step in 2, 3:
+        node.fail_at(step, number=errno.EPERM)
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
+    assert str(caught.value) == (
+        "1 route change was refused:\n"
+        "  - 7.0.0.0/8 dev eth0 scope link: injected fault (Operation not permitted)\n"
+        "THE ROLLBACK IS INCOMPLETE, these differ from before:\n"
+        "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link"
+    )
+    assert shown(node, protocol=142) == ["9.0.0.0/8 dev eth0 proto 142 scope link"]

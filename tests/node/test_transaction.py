@@ -145,6 +145,19 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
     assert state(host) == before
 
 
+def test_the_cause_is_the_most_specific_change() -> None:
+    """Of several changes around an address, the one with the longest prefix decided it."""
+    host = gpu_node()
+    wide = {"destination": "172.16.0.0/20"}
+    execute(Configure(config(wide, RIGHT), host=host), in_time())
+    report = run(Configure(config(), host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    [error] = report.error.failures
+    assert str(error).splitlines()[1] == (
+        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'"
+    )
+
+
 def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
     """`skip` leaves out the comparison, too."""
     report = run(Configure(config(), host=host), in_time(), skip=["check-route-overlap"])

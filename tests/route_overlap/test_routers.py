@@ -51,6 +51,36 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
     ]
 
 
+@needs_kernel
+def test_the_gateway_of_a_dead_route_is_not_asked() -> None:
+    """No packet leaves by a device without a carrier that the kernel passes over, so nothing can
+    answer there: the carrier is the trouble, not the router.
+    """
+    fake = FakeHost()
+    connect(fake.routes, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
+    for dev, gateway in ("eth0", "10.224.0.1"), ("eth1", "10.225.0.1"):
+        fake.link_layer.silence(dev, gateway)
+    with KernelNode.made() as node:
+        connect(node, eth0="10.224.0.4/16")
+        node.add_link("eth1", carrier=False)
+        node.add_address("eth1", "10.225.0.4/16")
+        node.run("sysctl", "-qw", "net.ipv4.conf.eth1.ignore_routes_with_linkdown=1")
+        arrange(
+            node,
+            "default via 10.224.0.1 dev eth0 metric 100",
+            "default via 10.225.0.1 dev eth1 metric 200",
+        )
+        assert "default via 10.225.0.1 dev eth1 metric 200 dead linkdown" in node.ip("route show")
+        host = Host(
+            routes=NetlinkBackend(netns=node.name),
+            services=fake.services,
+            files=fake.files,
+            lock=fake.lock,
+            link_layer=fake.link_layer,
+        )
+        assert [*silent_routers(Context(), host, ["eth0", "eth1"])] == [SILENT]
+
+
 @pytest.mark.parametrize("cidrs", [["10.96.0.0/16"], []])
 def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     """It is one of `check` alone, which stays good, and only if addresses are expected."""

@@ -62,6 +62,26 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(asked: AskedNode)
     assert report.notes == ()
 
 
+@needs_kernel
+def test_a_dead_default_route_is_no_choice() -> None:
+    """The kernel passes over a default route without a carrier: the one that decides is the only
+    one, and `expectedDevs` need not name it.
+    """
+    with KernelNode.made() as node:
+        connect(node, eth0="10.224.0.4/16")
+        node.add_link("eth1", carrier=False)
+        node.add_address("eth1", "10.225.0.4/16")
+        node.run("sysctl", "-qw", "net.ipv4.conf.eth1.ignore_routes_with_linkdown=1")
+        arrange(
+            node,
+            "default via 10.224.0.1 dev eth0 metric 100",
+            "default via 10.225.0.1 dev eth1 metric 200",
+        )
+        assert "default via 10.225.0.1 dev eth1 metric 200 dead linkdown" in node.ip("route show")
+        report = prove_egress(NetlinkBackend(netns=node.name), [SERVICES])
+    assert (report.verdict, report.notes) == (f"{SERVICES} leaves by eth0", ())
+
+
 def test_a_default_route_over_two_devices(asked: AskedNode) -> None:
     """A hash sends some of the flows by the wrong one, which the finding names."""
     asked.links("ib0", "eth0")

@@ -69,6 +69,16 @@ class TestDo:
         assert others(host) == before
         assert host.files.tree.snapshot() == {}
 
+    def test_without_routes_the_files_of_the_boot_script_go(
+        self, host: FakeHost, ctx: Context
+    ) -> None:
+        """What the script has waited and logged in this boot is not there for a later config."""
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        for name in "waited", "static-routes.told":
+            host.files.write(f"/run/aks-flex-node/{name}", b"30\n", mode=0o644)
+        ConfigureStaticRoutes(NONE, host=host).do(ctx)
+        assert host.files.tree.snapshot() == {}
+
     def test_zero_impact(self, ctx: Context) -> None:
         """Without routes, on a node without an earlier config, nothing is changed and systemd is
         not called.

@@ -261,6 +261,12 @@ class TestReadings:
         kept.act()
         assert standing(node) == ["172.16.1.0/24 via 10.225.0.1 dev eth1 proto 142"]
 
+    @pytest.mark.parametrize(("former", "seconds"), [("eth0", 0), ("eth7", inf)])
+    def test_a_device_that_was_renamed(self, kept: Kept, former: str, seconds: float) -> None:
+        """The event of a rename concerns the routes by the earlier name, which no device has now."""
+        renamed = DeviceEvent("set", Device("fab0", 2, up=True), former)
+        assert kept.keeper.receive([renamed]) == seconds
+
     def test_another_program_is_faster(self, kept: Kept, node: CountedNode) -> None:
         """A change that does not fit the routes of its moment is refused, and planned anew by
         another reading.

@@ -185,6 +185,13 @@ def test_a_rule_that_came_a_second_time_has_changed() -> None:
     assert (agreed, [v.object for v in changed]) == ([], [again])
 
 
+def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
+    """A program that has removed one of two identical rules is changing them: none is deleted."""
+    rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
+    agreed, changed = agree([stale(rule, again), stale(rule)])
+    assert (agreed, [v.object for v in changed]) == ([], [rule])
+
+
 @given(
     st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")])
 )

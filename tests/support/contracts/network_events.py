@@ -209,6 +209,7 @@ class KernelEventsContract(NetworkEventsContract):
         [event, *_] = listener.take()
         assert isinstance(event, DeviceEvent)
         assert (event.verb, event.device.name, event.device.ifindex) == ("set", "fab0", index)
+        assert event.former == "eth0"
         eth0.set_up("fab0")
         arrange(eth0, "9.0.0.0/8 dev fab0")
         eth0.remove_address("fab0", "10.224.0.4/16")
