@@ -9,6 +9,9 @@ from support.config_errors import is_beyond_a_schema
 from support.config_schema import is_valid
 from support.in_process import run_here
 
+from hostrouting.host import Host
+from hostrouting.testing import FakeHost
+
 _ABSENT = "no config is installed: there is no /etc/aks-flex-node/hostrouting.json"
 
 #: By status and key phrase, the words, which may have C (a right config), R (a record), X (no file).
@@ -103,8 +106,17 @@ LINES = {
         for line in lines.split(", ")
     ],
 )
-def test_a_command_line_as_typed(status: int, phrase: str, line: str, tmp_path: Path) -> None:
-    """Its exit status, and what to do next, in few lines; a guess only of a similar word."""
+def test_a_command_line_as_typed(
+    status: int, phrase: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exit status, and what to do next, in few lines; a guess only of a similar word.
+
+    No line reaches this machine: where a config is installed, `watch` would keep its routes.
+    """
+    fake = FakeHost()
+    # Under no service manager, as a person types it.
+    host = Host(routes=fake.routes, services=fake.services, files=fake.files, lock=fake.lock)
+    monkeypatch.setattr(Host, "live", lambda: host)
     config = tmp_path / "c.json"
     config.write_text('{"hostRouting":{"routeOverlap":{"expectedCidrs":["10.96.0.0/12"]}}}')
     (record := tmp_path / "n.jsonl").write_text("")

@@ -22,8 +22,8 @@ MENDED = {**CHECKED, **ROUTES}
 #: Hides the files that this machine may have of hostrouting, of the cloud's agent and of a CNI.
 _BARE = """
 for folder in /run /var/lib; do mount -t tmpfs -o mode=755 none $folder; done
-mkdir /run/changes /run/work
-mount -t overlay -o lowerdir=/etc,upperdir=/run/changes,workdir=/run/work none /etc
+mkdir /var/lib/changes /var/lib/work
+mount -t overlay -o lowerdir=/etc,upperdir=/var/lib/changes,workdir=/var/lib/work none /etc
 rm -rf /etc/aks-flex-node /etc/cni /etc/systemd/system /etc/waagent.conf
 exec "$@"
 """
