@@ -1,5 +1,5 @@
 """`make mutants`: change one piece of the code, run the tests of its room, and expect a failure;
-again for each mutant.
+again for each mutant. The test that fails must pass on the unchanged tree, before and after.
 
 A file `ROOM.txt` beside this one has mutants in blocks:
 
@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -52,6 +53,10 @@ ROOMS = {
 }
 #: Seconds; a mutant may loop for ever.
 _LONGEST = 900
+#: The test that failed, in the line of its result, or a file in the summary that cannot be imported.
+_FAILED = re.compile(
+    r"^(?:(.+?) (?:FAILED|ERROR) +\[ *\d+%\]|(?:FAILED|ERROR) (.+?)(?: - .*)?)$", re.MULTILINE
+)
 
 
 class Mutant(NamedTuple):
@@ -65,11 +70,14 @@ class Mutant(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the tests of a mutant's room did; `killer` is the first that failed, or empty."""
+    """What the tests of a mutant's room did."""
 
     mutant: Mutant
+    #: The first one that fails by the mutant alone, or empty.
     killer: str
     seconds: float
+    #: Those that failed, but not by the mutant alone.
+    doubtful: tuple[str, ...] = ()
 
 
 def mutants() -> list[Mutant]:
@@ -114,27 +122,21 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
     return places[0]
 
 
-def _run(tree: Path, tests: Sequence[str], profile: str) -> tuple[int, str]:
+def _run(
+    tree: Path, tests: Sequence[str], profile: str, *, without: Sequence[str] = ()
+) -> tuple[int, str]:
+    """Run tests until one fails; return the status of pytest, and which one failed or hung."""
     environment = os.environ | {
         "PYTHONPATH": str(tree),
         "HYPOTHESIS_PROFILE": profile,
         # A mutant of the same size in the same second as another would be taken from its cache.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+    command = [sys.executable, "-m", "pytest", "-vx", "-p", "no:cacheprovider", "--no-header"]
+    command += ["--tb=no", "-rfE", *(f"--deselect={test}" for test in without), *tests]
     try:
         done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-qx",
-                "-p",
-                "no:cacheprovider",
-                "--no-header",
-                "--tb=no",
-                "-rfE",
-                *tests,
-            ],
+            command,
             cwd=tree,
             env=environment,
             capture_output=True,
@@ -142,38 +144,65 @@ def _run(tree: Path, tests: Sequence[str], profile: str) -> tuple[int, str]:
             timeout=_LONGEST,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return 1, "it did not end"
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
+    except subprocess.TimeoutExpired as expired:
+        # pytest writes the name of a test before it begins.
+        return 1, (expired.stdout or b"").decode().rpartition("\n")[2].strip()
+    failed = _FAILED.search(done.stdout)
     if done.returncode == 1 and not failed:
         raise SystemExit(
             f"the tests of {tree} cannot run: {done.stdout[-500:]}{done.stderr[-500:]}"
         )
-    return done.returncode, failed[1] if failed else done.stdout.strip().rpartition("\n")[
-        2
-    ] or done.stderr[-200:]
+    return done.returncode, (failed[1] or failed[2]) if failed else ""
+
+
+@contextmanager
+def _mutated(mutant: Mutant, file: Path) -> Iterator[None]:
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+    try:
+        yield
+    finally:
+        file.write_text(text, encoding="utf-8")
+
+
+def _kills(test: str, mutant: Mutant, tree: Path, file: Path, profile: str) -> bool:
+    """Return True if a test fails with a mutant, and passes without it, before and after."""
+
+    def passes() -> bool:
+        status, _ = _run(tree, [test], profile)
+        return status == 0
+
+    if not passes():
+        return False
+    with _mutated(mutant, file):
+        if passes():
+            return False
+    return passes()
 
 
 def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
     """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then
-    all of the room.
+    all of the room. A test that is red by chance, or without the mutant, is left out.
     """
     room = ROOMS[mutant.room].split()
     file, begun = tree / path.relative_to(ROOT), time.monotonic()
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
-    try:
-        for tests, profile in [([first], "default")] * bool(first) + [
-            (room, "quick"),
-            (room, "default"),
-        ]:
-            status, killer = _run(tree, tests, profile)
-            # 4 and 5: the first one is not there any more.
-            if status not in {0, 4, 5}:
-                return Outcome(mutant, killer, time.monotonic() - begun)
-        return Outcome(mutant, "", time.monotonic() - begun)
-    finally:
-        file.write_text(text, encoding="utf-8")
+    doubtful: list[str] = []
+
+    def outcome(killer: str) -> Outcome:
+        return Outcome(mutant, killer, time.monotonic() - begun, tuple(doubtful))
+
+    if first and _kills(first, mutant, tree, file, "default"):
+        return outcome(first)
+    for profile in "quick", "default":
+        while True:
+            with _mutated(mutant, file):
+                _, failed = _run(tree, room, profile, without=doubtful)
+            if not failed or failed in doubtful:
+                break
+            if _kills(failed, mutant, tree, file, profile):
+                return outcome(failed)
+            doubtful.append(failed)
+    return outcome("")
 
 
 def main() -> int:
@@ -244,6 +273,8 @@ def main() -> int:
     print(f"{killed} of {len(outcomes)} mutants were killed")
     for mutant in lost:
         print(f"not killed: {mutant.room}: {mutant.name}")
+    for test in sorted({test for outcome in outcomes for test in outcome.doubtful}):
+        print(f"failed, but not by a mutant alone: {test}")
     return 1 if lost else 0
 
 

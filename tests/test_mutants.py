@@ -1,0 +1,53 @@
+"""`make mutants` on a tree of one function, and which of its failing tests count."""
+
+from pathlib import Path
+
+import pytest
+from mutants.run import ROOT, Mutant, judge
+
+CODE = "def twice(number):\n    return number * 2\n"
+RIGHT = "def test_twice():\n    assert twice(3) == 6\n"
+WRONG = "def test_is_wrong():\n    assert twice(3) == 7\n"
+#: It fails the first time.
+BY_CHANCE = """
+def test_by_chance():
+    marker = Path(__file__).with_name("ran")
+    ran = marker.exists()
+    marker.touch()
+    assert ran
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "tests/net").mkdir(parents=True)
+    (tmp_path / "code_of_net.py").write_text(CODE)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tests", "first", "killer", "doubtful"),
+    [
+        (RIGHT, "", "test_twice", []),
+        (RIGHT, "test_twice", "test_twice", []),
+        (WRONG + RIGHT, "", "test_twice", ["test_is_wrong"]),
+        (WRONG + RIGHT, "test_is_wrong", "test_twice", ["test_is_wrong"]),
+        (BY_CHANCE + RIGHT, "", "test_twice", ["test_by_chance"]),
+        (BY_CHANCE + WRONG, "", "", ["test_by_chance", "test_is_wrong"]),
+    ],
+)
+def test_a_killer_is_green_without_the_mutant(
+    tree: Path, tests: str, first: str, killer: str, doubtful: list[str]
+) -> None:
+    """A test that fails by chance, or on the unchanged tree, too, kills no mutant, though it did
+    the last time: the others decide.
+    """
+    header = "from pathlib import Path\nfrom code_of_net import twice\n"
+    (tree / "tests/net/test_twice.py").write_text(header + tests)
+    mutant = Mutant("net", "it adds", "number * 2", "number + 2", survives=False)
+    name = "tests/net/test_twice.py::"
+    outcome = judge(mutant, tree, ROOT / "code_of_net.py", f"{name}{first}" if first else "")
+    assert outcome.killer == (f"{name}{killer}" if killer else "")
+    assert [test.removeprefix(name) for test in outcome.doubtful] == doubtful
+    assert (tree / "code_of_net.py").read_text() == CODE
