@@ -56,7 +56,7 @@ WAYS = [
 
 def routes(prefix: Prefix, way: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Restorable]:
     """Return routes, also such as no kernel makes."""
-    numbers = dict.fromkeys(["metric", "flags", "nexthop_id", "expires"], NUMBERS)
+    numbers = dict.fromkeys(["metric", "flags", "nexthop_id"], NUMBERS)
     octets = dict.fromkeys(["protocol", "scope", "tos"], BYTES)
     return st.builds(
         ObservedRoute,
@@ -67,6 +67,8 @@ def routes(prefix: Prefix, way: dict[str, st.SearchStrategy[Any]]) -> st.SearchS
         kind=st.sampled_from(KINDS[1:]),
         source=st.sampled_from([None, prefix.network]),
         from_prefix=st.sampled_from([None, prefix if prefix.family == IPV6 else None]),
+        # The kernel's is signed: an expired route has less than none.
+        expires=st.integers(-0x80000000, 0x7FFFFFFF),
         **numbers,
         **octets,
         **way,
