@@ -15,16 +15,17 @@ from hypothesis import HealthCheck, Phase, settings
 from support.needs import require
 from support.patience import in_time
 
+from hostrouting.host.packets import with_sbin
 from phases import Context
 
 # pytest rewrites the asserts of these modules, as it does those of test files.
 pytest.register_assert_rewrite("support.contracts")
 
-# Tests find the programs of the environment (shellcheck) as if it were activated, and those of
-# `make fleet-tools`.
+# Tests find the programs of the environment (shellcheck) as if it were activated, those of
+# `make fleet-tools`, and ip and sysctl where PATH lacks their folder, as that of `su` does.
 _FLEET_TOOLS = str(Path(__file__).parents[1] / ".tools/fleet/bin")
 os.environ["PATH"] = os.pathsep.join(
-    [sysconfig.get_path("scripts"), _FLEET_TOOLS, os.environ.get("PATH", os.defpath)]
+    [sysconfig.get_path("scripts"), _FLEET_TOOLS, with_sbin()["PATH"]]
 )
 
 # `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its
