@@ -114,3 +114,21 @@ def test_a_rollback_without_privilege_names_what_was_added(node: MemoryBackend) 
         "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link"
     )
     assert shown(node, protocol=142) == ["9.0.0.0/8 dev eth0 proto 142 scope link"]
+
+
+def test_the_reason_is_that_of_the_first_refusal(node: MemoryBackend) -> None:
+    """A route of IPv6 by a gateway is replaced by a removal and an addition: if the first one is
+    refused, the second one is, too, since the place is taken, and that is no reason.
+    """
+    node.add_address("eth0", "fd00:1::4/64")
+    arrange(node, "fd05::/32 via fd00:1::5 dev eth0 metric 1")
+    before = find(node, "fd05::/32 via fd00:1::5 dev eth0 metric 1")
+    after = route("fd05::/32 via fd00:1::9 dev eth0 proto 142 metric 1")
+    node.fail_at(1, number=errno.ENOMEM)
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.replace(before, after)])
+    [refusal] = caught.value.refusals
+    assert (refusal.errno, refusal.reason) == (
+        errno.ENOMEM,
+        "injected fault (Cannot allocate memory)",
+    )

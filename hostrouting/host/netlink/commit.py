@@ -119,7 +119,10 @@ class Batch:
                         "changing routes needs root or CAP_NET_ADMIN; nothing was changed",
                         errno=errno.EPERM,
                     )
-                failures = {part[number][2]: failure for number, failure in refused.items()}
+                failures = {}
+                for number, failure in sorted(refused.items()):
+                    # The first one is the reason for the others of a change.
+                    failures.setdefault(part[number][2], failure)
                 done += [step for number, step in enumerate(part) if number not in refused]
             if failures:
                 raise self._roll_back(failures, done)
