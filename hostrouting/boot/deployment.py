@@ -186,10 +186,20 @@ class Deployment:
             self.transaction.commit()
         self.is_committed = not self.failures
         self._removes = True
-        if self.is_installed and not self._boot.is_right(*self._parts):
+        if self.is_installed and not self._is_right():
             # An interrupt would leave files of both configs.
             self.attempt(files, ctx=ctx.shielded().child(SECONDS_TO_UNDO))
         return True
+
+    def _is_right(self) -> bool:
+        """Return True if the files are right; the task that mends them reports a failure to read.
+
+        The changes are committed, so an error here would end the run without their state.
+        """
+        try:
+            return self._boot.is_right(*self._parts)
+        except HostFileError:
+            return False
 
     def _change_installed(self, files: _Work, *live: _Work) -> None:
         ctx = self.transaction.ctx

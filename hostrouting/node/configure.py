@@ -121,7 +121,13 @@ class _Pipeline(NamedTask, ABC):
             if run.failures:
                 # The deadline may have passed, and would hide the causes.
                 ctx = ctx.shielded().child(SECONDS_TO_UNDO)
-            still, released = self._boot.release(ctx, before, is_right=not run.failures)
+            try:
+                still, released = self._boot.release(ctx, before, is_right=not run.failures)
+            except HostRoutingError:
+                if run.is_committed and not run.failures:
+                    step = "see which units are held: hostrouting status"
+                    self._log.warning("the config is changed all the same; %s", step)
+                raise
             for unit in released:
                 ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
             if still:
