@@ -26,8 +26,8 @@ from hostrouting.boot.gates import (
 from hostrouting.boot.generation import Survey, generation_folders
 from hostrouting.boot.layout import (
     ANSWER,
+    FREE_UNITS,
     GATE_RUN_FILES,
-    GATE_UNITS,
     GATING_PATH,
     PROGRAM_PATH,
     READY_LINKS,
@@ -38,7 +38,6 @@ from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
-    WATCH_UNITS,
     BootUnit,
     drop_in_of,
     ready_unit,
@@ -48,7 +47,7 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.program import try_program
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Step, Steps
-from hostrouting.config import DEFAULT_GATES, OWN_UNITS, HostRoutingConfig
+from hostrouting.config import DEFAULT_GATES, GATE_UNITS, OWN_UNITS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
 from phases import Change, Context
 
@@ -435,7 +434,7 @@ class Boot:
         """Make systemd read all files, and stop or reset the units whose files were removed."""
         # Before the reload: without its file a service loses its settings for a stop, and systemd
         # waits 90 s for a program that hangs.
-        self._stop_removed(ctx, WATCH_UNITS)
+        self._stop_removed(ctx, FREE_UNITS)
         self._services.daemon_reload(ctx)
         # A run of an earlier script does not understand the answers of a later one.
         if self._services.state(ctx, RETRY_UNIT).is_running and self._disk.has(

@@ -40,7 +40,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import wanted_program
 from hostrouting.boot.recorded import state_of
-from hostrouting.config import OWN_UNITS
+from hostrouting.config import OWN_UNITS, SECTIONS
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.units import MASK
 
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
 #: The link that leads to the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 #: The scripts that are exchanged together, by the names in units and documents.
-SCRIPT_PATHS: Final = (
-    f"{SCRIPT_DIRECTORY}/static-routes.sh",
-    f"{SCRIPT_DIRECTORY}/check-route-overlap.sh",
+SCRIPT_PATHS: Final = tuple(
+    path for section in SECTIONS for path in section.files if path.endswith(".sh")
 )
 _PREFIX = "hostrouting-"
 #: All files that are exchanged together, by the same names.

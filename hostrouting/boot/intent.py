@@ -31,7 +31,7 @@ NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
 
 _BETWEEN = ",\n  "
 #: The attributes of a config.
-SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
+ATTRIBUTES: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
 
 
 class Intent(NamedTuple):
@@ -86,7 +86,7 @@ class Intent(NamedTuple):
 
 
 #: The intent of a run that names none.
-UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=SECTIONS)
+UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=ATTRIBUTES)
 #: One of the parts that `Boot` installs or removes at once.
 Part: TypeAlias = BootUnit | Departure | Intent
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from hostrouting.base.commands import command_line
+from hostrouting.config import SECTIONS
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ WAITS_TEMPLATE: Final = "hostrouting-waits@.service"
 #: Starts the marked units once routing is right.
 RETRY_UNIT: Final = "hostrouting-retry.service"
 
-#: They keep routing right after the boot, and gates do not wait for them; at most one is installed.
-WATCH_UNITS: Final = frozenset({"hostrouting-watch.service", "hostrouting-watch.timer"})
-#: Installed and removed with the gates, for every capability.
-GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, WAITS_TEMPLATE, RETRY_UNIT})
+#: Gates never wait for them: those that keep routing right after the boot.
+FREE_UNITS: Final = frozenset(
+    unit for section in SECTIONS if not section.may_gate for unit in section.units
+)
 
 #: The folder with a link to every unit that READY_UNIT requires.
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
@@ -278,8 +279,16 @@ def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
 
     The mode is in the drop-in because it decides what becomes of a gate whose script is lost.
     """
-    text = read_asset(__file__, DROP_IN_NAME)
-    return BootFile(drop_in_of(gate), text.replace(b"@MODE@", str(mode).encode()))
+    gating = [unit for section in SECTIONS if section.may_gate for unit in section.units]
+    removals = []
+    for section in SECTIONS:
+        if paths := [*map(unit_path, section.units), *section.files]:
+            removals.append(f"#                  rm -f {' '.join(paths)}\n")
+    text = read_asset(__file__, DROP_IN_NAME).decode()
+    text = text.replace("@MODE@", str(mode))
+    text = text.replace("@UNITS@", " ".join(unit.removesuffix(".service") for unit in gating))
+    text = text.replace("# @FILES@\n", "".join(removals))
+    return BootFile(drop_in_of(gate), text.encode())
 
 
 def program_path(files: FileStore, name: str) -> str | None:

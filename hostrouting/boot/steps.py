@@ -22,7 +22,6 @@ from hostrouting.boot.generation import (
 )
 from hostrouting.boot.intent import UNCHANGED, Intent, Part, mode_of
 from hostrouting.boot.layout import (
-    GATE_UNITS,
     GATING_PATH,
     INTENT_PATH,
     PROGRAM_PATH,
@@ -43,7 +42,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import FileState, change_of, state_of
-from hostrouting.config import OWN_UNITS, OverlapMode
+from hostrouting.config import GATE_UNITS, OWN_UNITS, OverlapMode
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host.units import MASK
 from phases import Change

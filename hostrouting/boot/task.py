@@ -11,7 +11,7 @@ import attrs
 from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.deployment import WAITING, Waiting
-from hostrouting.boot.intent import SECTIONS, Intent, Part
+from hostrouting.boot.intent import ATTRIBUTES, Intent, Part
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
@@ -88,9 +88,11 @@ class SectionTask(NodeTask, ABC):
     @property
     def _intent(self) -> Intent:
         """The config in force after this task: the sections of other tasks stay as installed."""
-        # No task that installs a unit has the sweep for its section.
-        own = {self.section, "gates", *(["stale_cni"] if self._config.stale_cni.enabled else [])}
-        return Intent(config=self._config, kept=SECTIONS - own)
+        # No task that installs a unit has a section without one.
+        config = self._config
+        asking = {name: section for name, section in config.sections.items() if section.asks}
+        free = {name for name, section in asking.items() if not section.units}
+        return Intent(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})
 
     def undo(self, ctx: Context) -> None:
         """Do as for a config without the section."""

@@ -8,12 +8,14 @@ wire        JSON to values and back: types, unknown keys, all errors at once
 
 from __future__ import annotations
 
-from hostrouting.config.rules import OWN_UNITS
 from hostrouting.config.schema import config_schema
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
+    GATE_UNITS,
+    OWN_UNITS,
     PRESETS,
+    SECTIONS,
     HostRoutingConfig,
     OverlapMode,
     RouteOverlapConfig,
@@ -21,17 +23,28 @@ from hostrouting.config.sections import (
     StaticRoutesConfig,
     require_config,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
+from hostrouting.config.siblings import (
+    ProbeSNATConfig,
+    Section,
+    Sibling,
+    StaleCNIConfig,
+    StaleCNIForce,
+    WatchConfig,
+)
 
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
     "DEFAULT_GATES",
+    "GATE_UNITS",
     "OWN_UNITS",
     "PRESETS",
+    "SECTIONS",
     "HostRoutingConfig",
     "OverlapMode",
     "ProbeSNATConfig",
     "RouteOverlapConfig",
+    "Section",
+    "Sibling",
     "StaleCNIConfig",
     "StaleCNIForce",
     "StaticRoute",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hostrouting.config.wire import accepting, describe, errors_under, schema_of
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
@@ -28,7 +28,7 @@ from hostrouting.net.addresses import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Collection, Hashable
 
 #: By family and first byte, (first bits, their number, their meaning): a static route may not lead
 #: there, and no router lives there.
@@ -334,20 +334,6 @@ def write_duration(value: float) -> str:
 # --- names of devices, units and folders
 
 
-#: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
-OWN_UNITS: Final = frozenset(
-    {
-        "check-route-overlap.service",
-        "hostrouting-held@.service",
-        "hostrouting-ready.service",
-        "hostrouting-retry.service",
-        "hostrouting-waits@.service",
-        "hostrouting-watch.service",
-        "hostrouting-watch.timer",
-        "probe-snat.service",
-        "static-routes.service",
-    }
-)
 _UNIT_TYPES = "service|socket|target|device|mount|automount|swap|timer|path|slice|scope"
 _UNIT_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
 _DEVICE_PATTERN = frozenset(
@@ -434,62 +420,74 @@ def _class_problem(text: str) -> str | None:
     return None
 
 
-@accepting(
-    {
-        "type": "string",
-        "pattern": r"^(?![-@.]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$",
-        "maxLength": _LONGEST_GATE,
-        "not": {"enum": sorted(OWN_UNITS)},
-    }
-)
-def gate(value: object) -> str:
-    """Return the name of a service unit, template or instance; refuse `OWN_UNITS`."""
-    text = string(value, "the name of a .service unit such as 'kubelet.service'")
-    problem = _unit_problem(text)
-    if not text.endswith(".service"):
-        problem = "it does not end in '.service'"
-    elif re.match(r"[^@]*-(@|\.service$)", text):
-        # foo-.service.d applies to foo-bar.service, too: hostrouting could wait for itself.
-        problem = (
-            "systemd reads a name that ends in '-' as all units that begin so; name each of them"
-        )
-    if problem:
-        raise ValueError(
-            f"{text!r} is not the name of a .service unit that can be a gate: {problem}"
-        )
-    return text
+def gate(own: Collection[str]) -> Callable[[object], str]:
+    """Return the rule for the name of a service unit, template or instance; not one of `own`."""
+
+    @accepting(
+        {
+            "type": "string",
+            "pattern": r"^(?![-@.]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$",
+            "maxLength": _LONGEST_GATE,
+            "not": {"enum": sorted(own)},
+        }
+    )
+    def rule(value: object) -> str:
+        text = string(value, "the name of a .service unit such as 'kubelet.service'")
+        problem = _unit_problem(text, own)
+        if not text.endswith(".service"):
+            problem = "it does not end in '.service'"
+        elif re.match(r"[^@]*-(@|\.service$)", text):
+            # foo-.service.d applies to foo-bar.service, too: hostrouting could wait for itself.
+            problem = (
+                "systemd reads a name that ends in '-' as all units that begin so; name each of "
+                "them"
+            )
+        if problem:
+            raise ValueError(
+                f"{text!r} is not the name of a .service unit that can be a gate: {problem}"
+            )
+        return text
+
+    return rule
 
 
-@accepting(
-    {
-        "type": "string",
-        "pattern": r"^(?![-@.]|.*@\.)[A-Za-z0-9:_.\\@-]+$",
-        "maxLength": _LONGEST_GATE,
-        "not": {"enum": sorted(OWN_UNITS)},
-    }
-)
-def awaited_unit(value: object) -> str:
-    """Return the name of a unit, no template; without a suffix it is a service, as for systemctl.
+def awaited_unit(own: Collection[str]) -> Callable[[object], str]:
+    """Return the rule for the name of a unit, no template, and not one of `own`.
 
-    >>> awaited_unit("ib_rdma_configure"), awaited_unit("ib.setup"), awaited_unit("a.target")
+    Without a suffix it is a service, as for systemctl.
+
+    >>> rule = awaited_unit(())
+    >>> rule("ib_rdma_configure"), rule("ib.setup"), rule("a.target")
     ('ib_rdma_configure.service', 'ib.setup.service', 'a.target')
     """
-    text = string(value, "the name of a unit such as 'ib_rdma_configure.service'")
-    name = text if re.search(rf"\.({_UNIT_TYPES})$", text) else f"{text}.service"
-    problem = _unit_problem(name)
-    if "@." in name:
-        problem = "it is a template; name an instance of it, such as 'ib@1.service'"
-    if problem:
-        raise ValueError(f"{text!r} is not a unit that routing can wait for: {problem}")
-    return name
+
+    @accepting(
+        {
+            "type": "string",
+            "pattern": r"^(?![-@.]|.*@\.)[A-Za-z0-9:_.\\@-]+$",
+            "maxLength": _LONGEST_GATE,
+            "not": {"enum": sorted(own)},
+        }
+    )
+    def rule(value: object) -> str:
+        text = string(value, "the name of a unit such as 'ib_rdma_configure.service'")
+        name = text if re.search(rf"\.({_UNIT_TYPES})$", text) else f"{text}.service"
+        problem = _unit_problem(name, own)
+        if "@." in name:
+            problem = "it is a template; name an instance of it, such as 'ib@1.service'"
+        if problem:
+            raise ValueError(f"{text!r} is not a unit that routing can wait for: {problem}")
+        return name
+
+    return rule
 
 
-def _unit_problem(name: str) -> str | None:
+def _unit_problem(name: str, own: Collection[str]) -> str | None:
     prefix, at, _ = name.partition("@")
     # systemd loads no hidden file.
     if name.startswith(("@", ".")):
         return "nothing stands before '@' or '.'"
-    if name in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
+    if name in own or (at and f"{prefix}@.service" in own):
         return "it is installed by hostrouting and cannot wait for itself; name another unit"
     return _name_problem(name, _UNIT_NAME, _LONGEST_GATE)
 

@@ -25,7 +25,13 @@ import attrs
 
 from hostrouting.base.values import LightValue
 from hostrouting.config import rules
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
+from hostrouting.config.siblings import (
+    SIBLINGS,
+    ProbeSNATConfig,
+    Section,
+    StaleCNIConfig,
+    WatchConfig,
+)
 from hostrouting.config.wire import (
     WireValue,
     accepting,
@@ -91,6 +97,15 @@ PRESETS: Final = {
 }
 #: Every machine of systemd-nspawn, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
+#: Installed and removed with the gates, for every section.
+GATE_UNITS: Final = frozenset(
+    {
+        "hostrouting-held@.service",
+        "hostrouting-ready.service",
+        "hostrouting-retry.service",
+        "hostrouting-waits@.service",
+    }
+)
 
 #: Seconds for the writer of a pipe, unless the caller gives a time.
 _LONGEST_WAIT = 10.0
@@ -106,13 +121,6 @@ _KEY = "hostRouting"
 AGENT_LIST: Final = "bootstrap.additionalRequiredServices"
 #: The key by which editors find the schema of a file.
 SCHEMA: Final = "$schema"
-#: Why a section installs nothing, for the names that agents do not use for other keys.
-_EMPTY = {
-    "staticRoutes": ": routes is empty",
-    "routeOverlap": ": expectedCidrs and expected are empty",
-    "probeSnat": ": enabled is not true",
-    "staleCni": ": enabled is not true",
-}
 _REMOVE_ALL = (
     f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
 )
@@ -226,8 +234,14 @@ _static_routes = rules.list_of(
 
 # Other values are found by their config, which may have thousands of routes.
 @attrs.frozen(kw_only=True, cache_hash=True)
-class StaticRoutesConfig(WireValue):
+class StaticRoutesConfig(Section):
     """The routes that the node must have, now and at every boot."""
+
+    units = ("static-routes.service",)
+    files = ("/etc/aks-flex-node/static-routes.sh",)
+    may_gate = True
+    is_kept_by_timer = True
+    idle = "routes is empty"
 
     enabled: bool = setting("Must be true to install the routes; false with routes is refused.")
     routes: tuple[StaticRoute, ...] = setting(
@@ -235,6 +249,11 @@ class StaticRoutesConfig(WireValue):
         _static_routes,
         default=(),
     )
+
+    @property
+    def asks(self) -> bool:
+        """See `Section`."""
+        return bool(self.routes)
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "routes"} and self.routes and not self.enabled:
@@ -298,13 +317,19 @@ def _expected_cidr(value: object) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class RouteOverlapConfig(LightValue, WireValue):
+class RouteOverlapConfig(LightValue, Section):
     """The addresses that must leave by the node's own device, or by one that a CNI made.
 
     >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
     RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), expected=(), \
 mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='auto')
     """
+
+    units = ("check-route-overlap.service",)
+    files = ("/etc/aks-flex-node/check-route-overlap.sh",)
+    may_gate = True
+    is_kept_by_timer = True
+    idle = "expectedCidrs and expected are empty"
 
     expected_cidrs: tuple[str, ...] = setting(
         "Networks that must leave by an expected or allowed device. Host bits are masked.",
@@ -352,6 +377,11 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
         object.__setattr__(self, "masked", masked)
 
     @property
+    def asks(self) -> bool:
+        """See `Section`."""
+        return bool(self.expected_cidrs or self.expected)
+
+    @property
     def cidrs(self) -> dict[str, str | None]:
         """Every expected CIDR with its name in a preset, or None."""
         cidrs: dict[str, str | None] = dict.fromkeys(self.expected_cidrs)
@@ -361,10 +391,14 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
         return cidrs
 
 
+SECTIONS: Final[tuple[type[Section], ...]] = (StaticRoutesConfig, RouteOverlapConfig, *SIBLINGS)
+#: All units that hostrouting installs.
+OWN_UNITS: Final = GATE_UNITS.union(*(section.units for section in SECTIONS))
 _gates = rules.list_of(
-    rules.gate, clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them"
+    rules.gate(OWN_UNITS),
+    clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them",
 )
-_after = rules.list_of(rules.awaited_unit)
+_after = rules.list_of(rules.awaited_unit(OWN_UNITS))
 
 
 def _why_gates_clash(after: Iterable[str], gates: Iterable[str]) -> Iterator[ConfigMistake]:
@@ -489,8 +523,8 @@ did you mean 'staticRoutes'?
         is_absent = whole is document and content is None
         misplaced = [
             ConfigMistake(key, f"must be inside {_KEY}; move it to {_KEY}.{key}")
-            for key in _EMPTY
-            if whole.get(key) is not None
+            for key, section in _sections(cls).items()
+            if section.is_reserved and whole.get(key) is not None
         ]
         also_known = () if whole is document else [_KEY]
         content = {} if is_absent else content
@@ -509,12 +543,14 @@ did you mean 'staticRoutes'?
     @property
     def asks(self) -> bool:
         """True if it has a route, a proof or a sibling; any other config installs nothing."""
-        return bool(
-            self.static_routes.routes
-            or self.route_overlap.cidrs
-            or self.probe_snat.enabled
-            or self.stale_cni.enabled
-        )
+        return any(section.asks for section in self.sections.values())
+
+    @property
+    def sections(self) -> dict[str, Section]:
+        """The sections by the names of their attributes."""
+        names = (field.name for field in wire_fields(type(self)).values())
+        values = ((name, getattr(self, name)) for name in names)
+        return {name: value for name, value in values if isinstance(value, Section)}
 
     @property
     def void(self) -> list[ConfigMistake]:
@@ -530,11 +566,19 @@ did you mean 'staticRoutes'?
         if self.given is None:
             reason = f"is missing or null: is this the right config? {_REMOVE_ALL}"
             return [ConfigMistake(_KEY, reason)]
-        empty = [
-            ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}")
-            for key in self.given or self.to_mapping()
-        ]
+        sections = _sections(type(self))
+        empty = []
+        for key in self.given or self.to_mapping():
+            idle = sections[key].idle if key in sections else ""
+            reason = f": {idle}" if idle else ""
+            empty.append(ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{reason}"))
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
+
+
+def _sections(cls: type[HostRoutingConfig]) -> dict[str, Section]:
+    """Return the default of each section by its key."""
+    fields = wire_fields(cls).items()
+    return {key: field.default for key, field in fields if isinstance(field.default, Section)}
 
 
 def _agent_list(whole: Mapping[str, Any], gates: Iterable[str]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""The sections of the siblings, which the node can do without, and that of `Watch`."""
+"""What a section declares; those of the siblings, which the node can do without, and of `Watch`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import attrs
 
@@ -15,9 +15,57 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+class Section(WireValue):
+    """One capability's part of the config, and what an apply installs for it."""
+
+    __slots__ = ()
+
+    #: The units; none of them may be a gate, which would wait for itself.
+    units: ClassVar[tuple[str, ...]] = ()
+    #: The paths of the files besides those of the units.
+    files: ClassVar[tuple[str, ...]] = ()
+    #: True if its unit may decide if a gate opens.
+    may_gate: ClassVar[bool] = False
+    #: True if a timer of `Watch`, which runs the units of the boot again, keeps it right.
+    is_kept_by_timer: ClassVar[bool] = False
+    #: False if the config of an agent may have another key of its name.
+    is_reserved: ClassVar[bool] = True
+    #: Why it asks for nothing if it does not.
+    idle: ClassVar[str] = "enabled is not true"
+
+    @property
+    def asks(self) -> bool:
+        """True if an apply has anything to do for it."""
+        raise NotImplementedError
+
+
+class Sibling(LightValue, Section):
+    """The section of an optional capability."""
+
+    __slots__ = ()
+
+    enabled: bool
+    #: True if its failure fails an apply.
+    required: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """See `Section`."""
+        return self.enabled
+
+
 @attrs.frozen(kw_only=True)
-class ProbeSNATConfig(LightValue, WireValue):
+class ProbeSNATConfig(Sibling):
     """IPv6 load-balancer probes: their link-local source becomes a global, routable address."""
+
+    units = ("probe-snat.service",)
+    files = (
+        "/etc/aks-flex-node/probe-snat.nft",
+        # A drop-in for AgentBaker's unit, which fills the same table.
+        "/etc/systemd/system/ipv6_nftables.service.d/10-probe-snat.conf",
+    )
+    may_gate = True
+    is_kept_by_timer = True
 
     enabled: bool = setting("Installs the rules.")
     dev: str | None = setting(
@@ -56,7 +104,7 @@ class StaleCNIForce(LightValue, WireValue):
 
 
 @attrs.frozen(kw_only=True)
-class StaleCNIConfig(LightValue, WireValue):
+class StaleCNIConfig(Sibling):
     """The sweep of objects that azure-vnet left on a node: only those of addresses in podCidrs."""
 
     enabled: bool = setting("Sweeps at each apply.")
@@ -92,12 +140,17 @@ class StaleCNIConfig(LightValue, WireValue):
 
 
 @attrs.frozen(kw_only=True)
-class WatchConfig(LightValue, WireValue):
+class WatchConfig(Sibling):
     """A unit that keeps routing right after the boot.
 
     >>> WatchConfig.from_mapping({"enabled": True, "interval": "1m30s"}).interval
     90.0
     """
+
+    units = ("hostrouting-watch.timer", "hostrouting-watch.service")
+    files = ("/etc/systemd/networkd.conf.d/10-hostrouting.conf",)
+    is_reserved = False
+    idle = ""
 
     enabled: bool = setting("Installs the unit.")
     mode: Literal["timer", "service"] = setting(
@@ -127,3 +180,11 @@ class WatchConfig(LightValue, WireValue):
             reason = "true counts only if watch.enabled is true, too"
             step = "set that to true, or take this one out"
             yield ConfigMistake("keepForeignRoutes", f"{reason}; {step}")
+
+    @property
+    def asks(self) -> bool:
+        """False: it keeps what other sections ask for."""
+        return False
+
+
+SIBLINGS: Final[tuple[type[Sibling], ...]] = (ProbeSNATConfig, StaleCNIConfig, WatchConfig)

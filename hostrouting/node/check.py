@@ -13,8 +13,8 @@ from hostrouting.base.commands import command_line
 from hostrouting.base.findings import STATES, NodeFinding, Severity
 from hostrouting.base.values import LightValue
 from hostrouting.boot import (
+    FREE_UNITS,
     INTENT_PATH,
-    WATCH_UNITS,
     Boot,
     Intent,
     exits_under,
@@ -414,9 +414,9 @@ class _Look:
 
     def _units(self, ctx: Context) -> _Findings:
         optional = (
-            WATCH_UNITS
+            FREE_UNITS
             if self.config.probe_snat.required
-            else {*WATCH_UNITS, capabilities.PROBE_UNIT}
+            else {*FREE_UNITS, capabilities.PROBE_UNIT}
         )
         for name in self.boot.installed_units():
             state = self.host.services.state(ctx, name)
@@ -435,7 +435,7 @@ class _Look:
         return map(_boot_file, task.plan(ctx))
 
     def _watch(self, ctx: Context) -> _Findings:
-        if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
+        if not (self.config.watch.enabled or FREE_UNITS & set(self.boot.installed_units())):
             return []
         return capabilities.watch_task()(self.config, host=self.host).findings(ctx)
 

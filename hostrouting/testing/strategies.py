@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from hostrouting.config import (
     DEFAULT_GATES,
+    OWN_UNITS,
     PRESETS,
     HostRoutingConfig,
     OverlapMode,
@@ -116,7 +117,7 @@ def gate_names() -> SearchStrategy[str]:
     odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(
         lambda prefix: f"{prefix}.service"
     )
-    return usual | odd.filter(_accepts(rules.gate))
+    return usual | odd.filter(_accepts(rules.gate(OWN_UNITS)))
 
 
 def static_routes(*families: int) -> SearchStrategy[StaticRoute]:

@@ -6,16 +6,16 @@ them, with and without the drop-in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot import (
     DROP_IN_NAME,
-    NETWORKD_FOLDER,
     BootFile,
     exits_under,
     read_asset,
 )
+from hostrouting.config import WatchConfig
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes.account import read, resolved
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-DROP_IN_PATH: Final = f"{NETWORKD_FOLDER}/{DROP_IN_NAME}"
+[DROP_IN_PATH] = WatchConfig.files
 #: The folders of its configuration; a file of an earlier one replaces those of the same name.
 _FOLDERS = (
     "/etc/systemd",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
 
 #: The unit of each mode.
-UNIT_OF: Final = {"timer": "hostrouting-watch.timer", "service": "hostrouting-watch.service"}
+UNIT_OF: Final = dict(zip(("timer", "service"), WatchConfig.units, strict=True))
 #: The detail of the change that runs the unit, and of one that runs it anew.
 _STARTED = "started"
 _RESTARTED = "restarted"
@@ -54,10 +54,10 @@ _REFUSED = frozenset("\"'\\\n\t")
 
 def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled and its unit has duties; a timer never sweeps."""
-    if config.watch.mode == "service":
-        return config.watch.enabled and config.asks
-    keeps_boot = config.static_routes.routes or config.route_overlap.cidrs
-    return config.watch.enabled and (bool(keeps_boot) or config.probe_snat.enabled)
+    asking = [section for section in config.sections.values() if section.asks]
+    if config.watch.mode == "timer":
+        asking = [section for section in asking if section.is_kept_by_timer]
+    return config.watch.enabled and bool(asking)
 
 
 def command_path(host: Host) -> str:

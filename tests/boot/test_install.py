@@ -16,6 +16,15 @@ from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 
 SCRIPTS = "hostrouting-ask.sh", "hostrouting-retry.sh"
+#: What each capability has installed, for those who remove it by hand.
+FILES = """\
+#                  rm -f /etc/systemd/system/static-routes.service /etc/aks-flex-node/static-routes.sh
+#                  rm -f /etc/systemd/system/check-route-overlap.service /etc/aks-flex-node/check-route-overlap.sh
+#                  rm -f /etc/systemd/system/probe-snat.service /etc/aks-flex-node/probe-snat.nft \
+/etc/systemd/system/ipv6_nftables.service.d/10-probe-snat.conf
+#                  rm -f /etc/systemd/system/hostrouting-watch.timer \
+/etc/systemd/system/hostrouting-watch.service /etc/systemd/networkd.conf.d/10-hostrouting.conf
+"""
 
 
 def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
@@ -26,6 +35,8 @@ def test_a_machine_that_has_nothing(host: FakeHost, ctx: Context) -> None:
     unit = stand_in(STATIC)
     assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
     drop_in = asset("boot/10-hostrouting.conf").replace("@MODE@", "WARN")
+    drop_in = drop_in.replace("@UNITS@", "static-routes check-route-overlap probe-snat")
+    drop_in = drop_in.replace("# @FILES@\n", FILES)
     program = program_for(None, "/usr/bin/python3")
     assert seen(host.files.tree) == before | {
         **{file.path: file.content.decode() for file in unit.files},

@@ -13,7 +13,7 @@ from support.config_json import JSON_VALUES, KEYS, SCALARS, places
 from support.config_schema import problems
 
 from hostrouting import InvalidConfigError
-from hostrouting.config import HostRoutingConfig, rules
+from hostrouting.config import OWN_UNITS, HostRoutingConfig, rules
 from hostrouting.host import IPV4, IPV6
 from hostrouting.testing.strategies import (
     addresses,
@@ -135,7 +135,7 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
         (gateways(), rules.gateway),
         (device_names(), rules.device),
         (device_patterns(), rules.device_pattern),
-        (gate_names(), rules.gate),
+        (gate_names(), rules.gate(OWN_UNITS)),
     ],
 )
 @given(data=st.data())

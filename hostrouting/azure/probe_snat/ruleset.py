@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootTemplate, BootUnit
+from hostrouting.boot import BootTemplate, BootUnit
 from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
@@ -27,9 +27,7 @@ TABLE_NAME: Final = "azureSLBProbe"
 #: The name in messages.
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 
-RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
-#: A drop-in for AgentBaker's unit, which fills the same table; those of gates have another name.
-AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
+RULESET_PATH, AGAIN_PATH = ProbeSNATConfig.files
 
 _REQUIRED = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
 _OPTIONAL = (
