@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import shtab
 
 from hostrouting import __version__
-from hostrouting.cli.parser import CHANGING, HEADINGS, parser
+from hostrouting.cli.parser import HEADINGS, members_of, parser
 
 if TYPE_CHECKING:
     import argparse
@@ -106,9 +106,8 @@ def groups(
     command: argparse.ArgumentParser,
 ) -> Iterator[tuple[str, dict[str, argparse.ArgumentParser]]]:
     """Yield the heading and the commands of each group, as `hostrouting --help` does."""
-    for changes, heading in enumerate(HEADINGS):
-        members = commands(command).items()
-        yield heading, {name: each for name, each in members if (name in CHANGING) == changes}
+    for changes, heading in HEADINGS.items():
+        yield heading, members_of(commands(command), changes=changes)
 
 
 def _actions(command: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -1,7 +1,11 @@
 """The command `hostrouting`: it calls the tasks and prints the result.
 
-parser      its words, options and help
-commands    what each command does
+command          a command as a value
+commands/        the commands, a file each: words, help and function
+parser           the parser that follows from them
+shared           config, host, answer and exit status of all commands
+changing         the run of `apply` and `reset`
+recorded_nodes   the proof of recorded nodes
 
 stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an
 invalid config; 3 it could not; 4 there is something to change (`plan --exit-code`).
@@ -15,13 +19,15 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import DIFFERS, FINE, USAGE
-from hostrouting.cli.commands import CHANGING, recorded_run, refuse, status_after
 from hostrouting.cli.parser import parser
+from hostrouting.cli.shared import recorded_run, refuse, status_after
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.output import end_log, log_to_stderr, prepare_streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hostrouting.cli.command import Command
 
 _logger = logging.getLogger("hostrouting")
 
@@ -44,15 +50,19 @@ def parsed(argv: Sequence[str] | None = None) -> Namespace:
 
 def perform(arguments: Namespace) -> int:
     """Run the command, and return the exit status."""
-    is_brief = arguments.command in CHANGING and not arguments.verbose
-    talks = arguments.command == "watch"
-    log_to_stderr(verbose=arguments.verbose, talks=talks, is_brief=is_brief, as_json=arguments.json)
+    command: Command = arguments.chosen
+    log_to_stderr(
+        verbose=arguments.verbose,
+        talks=command.goes_on,
+        is_brief=command.has_history and not arguments.verbose,
+        as_json=arguments.json,
+    )
     with recorded_run(arguments):
         try:
-            status: int = arguments.run(arguments)
+            status = command.run(arguments)
         except KeyboardInterrupt:
             # As of a process that SIGINT ended; that is the usual end of a watch.
-            status = refuse(arguments, "interrupted", FINE if talks else 130)
+            status = refuse(arguments, "interrupted", FINE if command.goes_on else 130)
         except Exception as error:
             _logger.debug("where it happened", exc_info=True)
             # Some mistakes in a config show only on its machine, within a task.

@@ -2,7 +2,7 @@
 
 This file and `node/watch.py` alone import their rooms, and late: a node without one of them loads
 none of its code. Functions here load what `configure.py` (the task), `boot_files.py` (the units),
-`check.py` (the findings) and `cli/parser.py` (the command) call; CONTRIBUTING.md has all steps.
+`check.py` (the findings) and `cli/commands/` (the command) call; CONTRIBUTING.md has all steps.
 """
 
 from __future__ import annotations
@@ -89,12 +89,5 @@ def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
 def sweep_command() -> Run:
     """Return the function of `hostrouting sweep`."""
     from hostrouting.azure.stale_cni.report import run_sweep as run
-
-    return run
-
-
-def watch_command() -> Run:
-    """Return the function of `hostrouting watch`."""
-    from hostrouting.node.watch import run
 
     return run

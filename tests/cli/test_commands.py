@@ -34,13 +34,14 @@ from hostrouting import (
 )
 from hostrouting.base.commands import BAD, FAILED, command_line
 from hostrouting.boot import INTENT_PATH
-from hostrouting.cli.commands import status_after
+from hostrouting.cli.commands import all_commands
 from hostrouting.cli.parser import parser
+from hostrouting.cli.shared import status_after
 from hostrouting.host import IPV4, OUR_PROTOCOL, RouteChange
 from hostrouting.testing.strategies import configs
 from phases import Task, TaskFailedError, plan, run
 
-COMMANDS = "plan|apply|check|record|explain|render|reset|sweep|watch|schema|status"
+COMMANDS = "|".join(all_commands())
 #: A command line ends with its line, or before a mark that a shell would not give to the command
 #: either.
 LINE = re.compile(rf"\bhostrouting (?:{COMMANDS})\b(?: (?:'[^'\n]*'|[^\s'\",;`)]+))*")

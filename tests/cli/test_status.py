@@ -352,7 +352,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
     """The journal has what the apply has done, and stderr what went wrong then."""
     with monkeypatch.context() as patched:
         patched.setattr(
-            "hostrouting.cli.commands.print_lines", Mock(side_effect=HostFileError("no room"))
+            "hostrouting.cli.shared.print_lines", Mock(side_effect=HostFileError("no room"))
         )
         applied = on_mended("apply")
     assert (applied.returncode, applied.stderr) == (3, "hostrouting: no room\n")
@@ -477,7 +477,7 @@ def test_explain_paints_what_the_config_does_not_expect(
         host.routes.add_address(name, address)
     if is_installed:
         on_stdin(MENDED, "apply")
-    monkeypatch.setattr("hostrouting.cli.commands.has_colours", lambda: True)
+    monkeypatch.setattr("hostrouting.cli.commands.explain.has_colours", lambda: True)
     shown = run_here("explain", "172.16.9.1", "172.16.1.9", "172.17.1.9", "10.1.0.9", "9.9.9.9")
     words = re.findall(r"\x1b\[30;(\d+)m(\w+)\x1b\[0m  \d", shown.stdout)
     usual = "42 ib0, 42 ib0, 46 ib1, 43 cilium_host, 45 eth0"

@@ -530,9 +530,11 @@ def test_a_status_that_has_no_time_left(
     assert found.live["routes"] == "1 of 1 routes are in force"
     assert found.live["gates"] == "unknown: no time was left to look at held"
     assert not found.report.ok
-    monkeypatch.setattr(
-        "hostrouting.cli.commands._context", lambda _: nullcontext(Context(timeout=0, clock=clock))
-    )
+    for command in "status", "check":
+        monkeypatch.setattr(
+            f"hostrouting.cli.commands.{command}.context",
+            lambda _: nullcontext(Context(timeout=0, clock=clock)),
+        )
     monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
     monkeypatch.setattr(Host, "live", lambda: host)
     assert main(["status", "--json"]) == 3

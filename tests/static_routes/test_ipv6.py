@@ -26,7 +26,7 @@ from hostrouting import (
     StaticRoute,
 )
 from hostrouting.base.commands import FAILED
-from hostrouting.cli.commands import status_after
+from hostrouting.cli.shared import status_after
 from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Host, NextHop, ObservedRoute, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix

@@ -1,0 +1,53 @@
+"""`hostrouting apply`: the node corrected, now and for every boot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostrouting.base.commands import USAGE
+from hostrouting.cli.command import ROOT, Command, switch
+from hostrouting.cli.shared import config_of, context, host_of, refuse, with_unit_files
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def run(arguments: Namespace) -> int:
+    """Correct the node, now and for every boot."""
+    from hostrouting.cli.commands.plan import log_notices, show_plan
+
+    if arguments.live and (arguments.dry_run or arguments.root is not None):
+        problem = (
+            "--live excludes --root and --dry-run; for the changes, run: hostrouting plan CONFIG"
+        )
+        return refuse(arguments, problem, USAGE)
+    if arguments.dry_run:
+        return show_plan(arguments)
+    from hostrouting.cli.changing import run_task
+    from hostrouting.node.configure import Configure, ConfigureLive
+
+    config, host = config_of(arguments), host_of(arguments)
+    if arguments.live:
+        host = with_unit_files(host)
+        return run_task(arguments, ConfigureLive(config, host=host, force=arguments.force), host)
+    task = Configure(config, host=host, force=arguments.force)
+    # Before the gates are installed: later it is unknown which running machines were never held.
+    with context(arguments.timeout) as ctx:
+        log_notices(ctx, config, host)
+    return run_task(arguments, task, host, None if config.void else config)
+
+
+COMMAND = Command(
+    run=run,
+    summary="correct this node now and for every boot",
+    position=10,
+    config="",
+    options={
+        **ROOT,
+        "--dry-run": switch("the same as plan"),
+        "--live": switch("change and prove the routes until the next boot, and install nothing"),
+        "--force": switch("go on even if addresses that leave right would leave wrong"),
+    },
+    changes=True,
+    hints=dict.fromkeys(("install", "run", "configure", "start"), "run: hostrouting apply CONFIG"),
+)

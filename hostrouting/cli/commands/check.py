@@ -1,0 +1,108 @@
+"""`hostrouting check`: the proof of every expected CIDR."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
+from hostrouting.cli.shared import (
+    config_of,
+    context,
+    host_of,
+    print_answer,
+    refuse,
+    with_unit_files,
+)
+from hostrouting.exceptions import HostFileError
+from hostrouting.node.output import print_document
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+_logger = logging.getLogger("hostrouting")
+
+
+def run(arguments: Namespace) -> int:
+    """Prove the expected CIDRs, and compare the installed files."""
+    from hostrouting.boot import INTENT_PATH
+    from hostrouting.node.check import check_node
+
+    if arguments.records:
+        from hostrouting.cli.recorded_nodes import prove_records
+
+        return prove_records(arguments, planned=False, fail_on=arguments.fail_on)
+    excluded = arguments.root or arguments.fix or arguments.json
+    if excluded if arguments.format else arguments.out is not None:
+        problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
+        return refuse(arguments, problem, USAGE)
+    config, host = config_of(arguments), with_unit_files(host_of(arguments))
+    # The given time is for the default route: its absence is an answer.
+    with context(None) as ctx:
+        if arguments.fix:
+            from hostrouting.node.fix import fixed, replaced
+
+            result = fixed(ctx, config, host, seconds=arguments.timeout)
+            if isinstance(result, str):
+                _logger.error("%s", result)
+                return BAD
+            for sentence in replaced(config, result):
+                _logger.warning("%s", sentence)
+            print_document({"hostRouting": result.to_mapping()})
+            return FINE
+        # A line with `-` would wait for a config on a terminal.
+        given = "CONFIG" if arguments.config == "-" else arguments.config
+        path, root = given or INTENT_PATH, arguments.root
+        report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=root)
+        lines = report.lines(verbose=arguments.verbose)
+        if arguments.format:
+            from hostrouting.fleet.metrics import exposition
+
+            text = exposition(report, config, now=ctx.clock.time())
+            # A name of stdout must not be replaced.
+            if arguments.out in {None, "-", "/dev/stdout"}:
+                lines = text.splitlines()
+            else:
+                path = os.path.abspath(arguments.out)  # noqa: PTH100 (slow)
+                # The node of a device, such as /dev/null, would be gone for the whole machine; a
+                # link, for its owner.
+                if os.path.islink(path) or os.path.exists(path) > os.path.isfile(path):  # noqa: PTH110, PTH113, PTH114
+                    raise HostFileError(
+                        f"{path} is not a plain file to replace; give the path of one"
+                    )
+                host.files.write(path, text.encode(), mode=0o644)
+    print_answer(arguments, report.to_mapping(), lines)
+    if not report.severities.isdisjoint({"error", arguments.fail_on}):
+        return BAD
+    return FAILED if report.unread else FINE
+
+
+COMMAND = Command(
+    run=run,
+    summary="prove every expected CIDR, and compare all else; changes nothing, needs no root",
+    position=30,
+    config=INSTALLED,
+    options={
+        **ROOT,
+        "--fail-on": {
+            "choices": ["error", "warning"],
+            "default": "error",
+            "help": "exit with 1 for findings of this severity or a worse one; the default is "
+            "error",
+        },
+        **RECORDS,
+        "--fix": switch("write CONFIG with the routes that repair this node, to apply it"),
+        "--format": {
+            "choices": ["prometheus"],
+            "help": "the answer as metrics of this node, for the textfile collector of "
+            "node_exporter",
+        },
+        "--out": {
+            "metavar": "FILE",
+            "help": "write the metrics to FILE, which is replaced as a whole",
+        },
+    },
+    hints=dict.fromkeys(("validate", "verify", "test", "lint"), "run: hostrouting check CONFIG"),
+)

@@ -1,0 +1,57 @@
+"""`hostrouting explain`: the routes that decide."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from hostrouting.base.commands import FINE, USAGE
+from hostrouting.cli.command import Command
+from hostrouting.cli.shared import host_of, print_answer, refuse
+from hostrouting.exceptions import HostFileError, InvalidConfigError
+from hostrouting.node.output import has_colours
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def run(arguments: Namespace) -> int:
+    """Print the routes that decide the addresses."""
+    from hostrouting.route_overlap.explain import explain_routing
+
+    host, overlap = host_of(arguments), None
+    width, picture = sys.maxsize, has_colours()
+    if picture:
+        from hostrouting.boot import require_intent
+
+        with suppress(HostFileError, InvalidConfigError):
+            overlap = require_intent(host.files).route_overlap
+    try:
+        explanations = explain_routing(host, arguments.targets, overlap=overlap)
+    except ValueError as error:
+        return refuse(arguments, error, USAGE)
+    if sys.stdout.isatty():
+        from shutil import get_terminal_size
+
+        # In less nothing can be read.
+        width = max(20, get_terminal_size().columns)
+    texts = (explanation.lines(width=width, picture=picture) for explanation in explanations)
+    mappings = [explanation.to_mapping() for explanation in explanations]
+    print_answer(arguments, {"explanations": mappings}, chain.from_iterable(texts))
+    return FINE
+
+
+COMMAND = Command(
+    run=run,
+    summary="show which route and device decide each part, and why",
+    position=50,
+    options={
+        "targets": {
+            "nargs": "+",
+            "metavar": "ADDRESS|CIDR",
+            "help": "one or more, of either family",
+        }
+    },
+)

@@ -1,0 +1,45 @@
+"""`hostrouting init`: a first config for this node."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hostrouting.base.commands import FINE, USAGE
+from hostrouting.cli.command import Command
+from hostrouting.cli.shared import host_of, refuse
+from hostrouting.node.output import print_document
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+_logger = logging.getLogger("hostrouting")
+
+
+def run(arguments: Namespace) -> int:
+    """Print a first config for this node, and on stderr where its values came from."""
+    from hostrouting.node.first_config import first_config
+
+    try:
+        document, lines = first_config(host_of(arguments), arguments.cidr)
+    except ValueError as error:
+        return refuse(arguments, f"{error}; give --cidr once for each expected CIDR", USAGE)
+    print_document(document)
+    for line in lines:
+        _logger.warning("%s", line)
+    return FINE
+
+
+COMMAND = Command(
+    run=run,
+    summary="print a first CONFIG for this node, under WARN",
+    position=80,
+    options={
+        "--cidr": {
+            "action": "append",
+            "default": [],
+            "metavar": "CIDR",
+            "help": "an expected CIDR; repeat it for several",
+        }
+    },
+)

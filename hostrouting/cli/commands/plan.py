@@ -1,0 +1,149 @@
+"""`hostrouting plan`: the changes that an apply would make."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
+from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
+from hostrouting.cli.shared import config_of, context, host_of, print_answer, with_unit_files
+from hostrouting.exceptions import HostFileError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from phases import Change, Context
+
+_NO_SYSTEMD = (
+    "systemd does not run here, so its files are read instead; "
+    "an apply needs it, or --live, or --root DIR"
+)
+_logger = logging.getLogger("hostrouting")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the changes that an apply would make, or the proofs of recorded nodes as planned."""
+    if arguments.records:
+        from hostrouting.cli.recorded_nodes import prove_records
+
+        return prove_records(arguments, planned=True, fail_on="error")
+    return show_plan(arguments, diff=arguments.diff, exit_code=arguments.exit_code)
+
+
+COMMAND = Command(
+    run=run,
+    summary="show the changes that apply would make; changes nothing, needs no root",
+    position=20,
+    config=INSTALLED,
+    options={
+        **ROOT,
+        "--exit-code": switch(f"exit with {DIFFERS} if there is something to change"),
+        "--diff": switch("show the changed files as a unified diff"),
+        **RECORDS,
+    },
+    hints={"diff": "run: hostrouting plan --diff"},
+)
+
+
+def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = False) -> int:
+    """Print the changes that an apply would make, and the proof of the planned node.
+
+    With `diff` it prints the changed files, too; with `exit_code` the status is DIFFERS if there is
+    something to change.
+    """
+    from hostrouting.base.findings import LEFT, REFUSED
+    from hostrouting.boot.gates import broken_glass
+    from hostrouting.node.configure import Configure
+    from phases import TaskFailedError
+    from phases import plan as plan_task
+
+    config, host = config_of(arguments), host_of(arguments)
+    live, host = host, with_unit_files(host)
+    with context(arguments.timeout) as ctx:
+        task = Configure(config, host=host)
+        by_task: list[Sequence[Change]] = []
+        unread: dict[str, None] = {}
+        for subtask in task.subtasks:
+            # Only root may list some folders; the routes can be planned all the same.
+            try:
+                by_task.append(plan_task(subtask, ctx).changes)
+            except TaskFailedError as error:
+                if not isinstance(error.cause, HostFileError):
+                    raise error.under(task.name) from error.cause
+                unread[f"not compared: {error.cause}"] = None
+        changes = _without_repeats(by_task)
+        first = (*[_NO_SYSTEMD] * (host is not live), *unread)
+        notices = log_notices(ctx, config, host, *first, reads=not unread)
+        forecast, broken = task.forecast(ctx), None if unread else broken_glass(host.files)
+    diffs = _diffs(changes, config, host) if diff else ()
+    lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
+    more = ({"notices": notices} if notices else {}) | forecast.to_mapping(config, broken)
+    print_answer(arguments, {"changes": [change.to_mapping() for change in changes], **more}, lines)
+    if forecast.fails(config) or any(change.kind == REFUSED for change in changes):
+        return BAD
+    if unread:
+        return FAILED
+    differs = any(change.kind != LEFT for change in changes)
+    return DIFFERS if exit_code and differs else FINE
+
+
+def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:
+    """Yield the unified diff of each file that the changes write or remove."""
+    from difflib import unified_diff
+
+    from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
+    from hostrouting.node.boot_files import render_files
+
+    wanted = {file.path: file.content for file in render_files(config, host=host).files}
+    for path in dict.fromkeys(change.subject for change in changes):
+        # It is empty, and only root can read it.
+        if path == GATE_LOCK:
+            continue
+        if path == PROGRAM_PATH:
+            yield f"Binary files {path} and {path} differ"
+            continue
+        # Scripts are links, too; those that start a unit lack content.
+        if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
+            contents = (host.files.read(path) or b"", wanted.get(path, b""))
+            before, after = (content.decode(errors="replace").splitlines() for content in contents)
+            yield from unified_diff(before, after, path, path, lineterm="")
+
+
+def log_notices(
+    ctx: Context, config: HostRoutingConfig, host: Host, *first: str, reads: bool = True
+) -> list[str]:
+    """Log and return the notices about the gates, after the first ones."""
+    from hostrouting.boot import Boot
+    from hostrouting.config.sections import AGENT_LIST
+    from hostrouting.node.boot_files import installs_units, missing_programs
+    from hostrouting.node.capabilities import networkd_findings
+
+    boot = Boot(host, gates=config.gates)
+    findings = boot.notices(ctx) if reads and installs_units(ctx, config, host) else []
+    if host.is_live:
+        findings += networkd_findings(ctx, config, host)
+    findings += missing_programs(config, host)
+    notices = [*first, *(finding.text for finding in findings)]
+    if config.inherits_after:
+        step = "to change that, set hostRouting.after"
+        notices.append(f"after: {', '.join(config.after)}, from {AGENT_LIST}; {step}")
+    for notice in notices:
+        _logger.warning("%s", notice)
+    return notices
+
+
+def _without_repeats(by_task: Iterable[Sequence[Change]]) -> list[Change]:
+    """Return the changes of all tasks, with those that several tasks share (the gates) once."""
+    from hostrouting.boot import BOOT_FOLDERS, RELOAD
+
+    changes: list[Change] = []
+    for planned in by_task:
+        earlier = set(changes)
+        changes += [change for change in planned if change not in earlier]
+    # A reload that a killed run left is part of the reload for these files.
+    is_read_anyway = any(change.subject.startswith(BOOT_FOLDERS) for change in changes)
+    return [change for change in changes if not (is_read_anyway and change == RELOAD)]

@@ -1,0 +1,31 @@
+"""`hostrouting sweep`: the stale objects of azure-vnet removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostrouting.cli.command import INSTALLED, Command, switch
+from hostrouting.cli.shared import run_optional
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def run(arguments: Namespace) -> int:
+    """Remove the stale objects of azure-vnet, or show them."""
+    from hostrouting.node.capabilities import sweep_command
+
+    return run_optional(sweep_command(), arguments)
+
+
+COMMAND = Command(
+    run=run,
+    summary="remove the stale objects of azure-vnet; `reset` restores them",
+    position=30,
+    config=INSTALLED,
+    options={
+        "--dry-run": switch("only show the objects that a sweep would remove"),
+        "--exit-code": switch("with --dry-run: exit with 4 if there is something to sweep"),
+    },
+    changes=True,
+)

@@ -1,0 +1,124 @@
+"""What several commands share: their config and host, their answer, and their exit status."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
+from hostrouting.host import Host
+from hostrouting.node.output import json_line, painted, print_json, print_lines
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.node.capabilities import Run
+    from phases import Context
+
+#: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
+DEFAULT_TIMEOUT: Final = 120.0
+_logger = logging.getLogger("hostrouting")
+
+
+def config_of(arguments: Namespace) -> HostRoutingConfig:
+    """Return the CONFIG of a command, or the installed one."""
+    from hostrouting.config import HostRoutingConfig
+
+    if arguments.config is None:
+        from hostrouting.boot import require_intent
+
+        return require_intent(host_of(arguments).files)
+    source = sys.stdin.fileno() if arguments.config == "-" else arguments.config
+    config = HostRoutingConfig.from_file(source, timeout=arguments.timeout or DEFAULT_TIMEOUT)
+    if arguments.allow_empty and config.void:
+        return HostRoutingConfig()
+    if config.given is None:
+        # To remove everything there is `reset`: an empty file is more probably a mistake.
+        raise InvalidConfigError(config.void)
+    return config
+
+
+def host_of(arguments: Namespace) -> Host:
+    """Return the host of a command: this node, or the image below --root."""
+    if arguments.root is None:
+        return Host.live()
+    return Host.offline(os.path.abspath(arguments.root))  # noqa: PTH100 (slow)
+
+
+def with_unit_files(host: Host) -> Host:
+    """Return the host, with the files of units where no systemd runs."""
+    import attrs
+
+    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
+
+    if isinstance(host.services, Systemctl) and not is_there():
+        return attrs.evolve(host, services=OfflineUnits("/"))
+    return host
+
+
+def context(timeout: float | None) -> AbstractContextManager[Context]:
+    """Return a context that signals cancel, with a limit in seconds."""
+    from phases import Context, cancel_on_signals
+
+    return cancel_on_signals(Context(timeout=timeout))
+
+
+def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
+    """Return a context that records the run in the journal, if the command changes the node."""
+    if not arguments.chosen.has_history or arguments.root is not None or arguments.dry_run:
+        return nullcontext()
+    from hostrouting.host.files.store import RootedFiles
+    from hostrouting.node.history import recorded
+
+    return recorded(arguments, RootedFiles())
+
+
+def run_optional(run: Run, arguments: Namespace) -> int:
+    """Run the command of an optional capability, and print its answer."""
+    answer = run(host_of(arguments), arguments, partial(config_of, arguments))
+    arguments.verdict = answer.error or "ok"
+    print_answer(arguments, answer.mapping, answer.lines)
+    if answer.error:
+        _logger.error("%s", answer.error)
+    return answer.status
+
+
+def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print the answer of a command: as JSON, or as lines with colours."""
+    if arguments.json:
+        # That of a watch is the last of many lines.
+        print_lines([json_line(mapping)]) if arguments.chosen.goes_on else print_json(mapping)
+    else:
+        print_lines(map(painted, lines))
+
+
+def status_after(error: BaseException) -> int:
+    """Return the exit status of a failure."""
+    reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
+    if reason in signal.Signals.__members__:
+        # As of a process that the signal ended.
+        return 128 + signal.Signals[reason]
+    if any(isinstance(failure, InvalidConfigError) for failure in failures):
+        return USAGE
+    return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED
+
+
+def refuse(arguments: Namespace, problem: object, status: int) -> int:
+    """Print the problem on stderr, and with --json on stdout, too."""
+    # An answer that cannot be written takes no verdict back.
+    arguments.verdict = arguments.verdict or problem
+    _logger.error("%s", problem)
+    if arguments.json:
+        answer: dict[str, object] = {"ok": status == FINE, "error": str(problem)}
+        if isinstance(problem, InvalidConfigError):
+            answer["errors"] = [error._asdict() for error in problem.errors]
+        print_answer(arguments, answer, ())
+    return status

@@ -1,0 +1,135 @@
+"""The commands are files: what follows from a file, and what it costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+from support.documents import ROOT
+
+from hostrouting.cli import commands
+from hostrouting.cli.command import Command
+from hostrouting.cli.commands import all_commands, command_named
+
+_GREET = """
+import sys
+
+from hostrouting.cli.command import Command
+
+
+def run(arguments):
+    sys.stdout.write(f"good morning, {arguments.name}\\n")
+    return 0
+
+
+COMMAND = Command(
+    run=run,
+    summary="greet somebody",
+    position=35,
+    options={"--name": {"metavar": "WHO", "help": "the name of somebody"}},
+    hints={"hello": "run: hostrouting greet --name WHO"},
+)
+"""
+#: The folder of the first word belongs to the package of the commands, too.
+_WITH_FOLDER = "import sys; from hostrouting.cli import commands, main; commands.__path__.append(sys.argv.pop(1));"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "greet.py").write_text(_GREET)
+    return tmp_path
+
+
+def with_folder(
+    folder: Path, *words: str, program: str = "sys.exit(main())"
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, or another program, with the commands of a folder besides the usual ones."""
+    return subprocess.run(
+        [sys.executable, "-c", f"{_WITH_FOLDER} {program}", str(folder), *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "release",
+    )
+
+
+@pytest.mark.parametrize("name", [name for _, name, _ in iter_modules(commands.__path__)])
+def test_each_file_of_the_package_is_a_command(name: str) -> None:
+    """Its `COMMAND` is a `Command` with a summary; what commands share is in other files."""
+    command = command_named(name)
+    assert isinstance(command, Command)
+    assert command.summary
+    assert all_commands()[name] is command
+
+
+@pytest.mark.parametrize(
+    "word", ["", "-", "--json", "__init__", "_switch", "greet", "check.py", "a.b", "\0", "\udcff"]
+)
+def test_any_other_word_is_not_a_command(word: str) -> None:
+    """Nothing is imported by it."""
+    before = set(sys.modules)
+    assert command_named(word) is None
+    assert set(sys.modules) == before
+
+
+def test_a_module_that_a_command_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that cannot be imported is not taken for an unknown word."""
+    (tmp_path / "broken.py").write_text("import hostrouting.nowhere\n")
+    monkeypatch.setattr(commands, "__path__", [str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'hostrouting\.nowhere'$"):
+        command_named("broken")
+
+
+def test_a_new_command_runs(folder: Path) -> None:
+    """Its file alone has its function and its options."""
+    assert with_folder(folder, "greet", "--name", "Ada").stdout == "good morning, Ada\n"
+
+
+def test_a_new_command_is_in_the_help(folder: Path) -> None:
+    """At its position in its group; its own help has its options."""
+    shown = with_folder(folder, "--help").stdout
+    assert "\n    greet        greet somebody\n    record " in shown
+    assert shown.index("\n    greet ") < shown.index("change the node:")
+    shown = with_folder(folder, "greet", "--help").stdout
+    assert "usage: hostrouting greet [-h] [--json] [-v] [--timeout S] [--name WHO]\n" in shown
+    assert "  --name WHO     the name of somebody\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        (["gret"], "did you mean 'greet'?"),
+        (["hello"], "run: hostrouting greet --name WHO"),
+        (["greet", "--nam", "Ada"], "did you mean '--name'?"),
+    ],
+)
+def test_an_error_proposes_a_new_command(words: list[str], step: str, folder: Path) -> None:
+    """Its name, the words that people type instead, and its options."""
+    refused = with_folder(folder, *words)
+    assert (refused.returncode, refused.stderr.endswith(f"; {step}\n")) == (2, True), refused.stderr
+
+
+def test_a_new_command_is_completed_and_in_the_manual(folder: Path) -> None:
+    """In each shell; no list of the release names commands."""
+    program = "sys.path.insert(0, ''); import manual; print(manual.page()); [print(text) for _, text in manual.completions()]"
+    made = with_folder(folder, program=program)
+    assert made.stderr == ""
+    assert ".SS greet\ngreet somebody\n" in made.stdout
+    assert "_shtab_hostrouting_greet_option_strings=(" in made.stdout
+    assert "    greet) _arguments -C -s $_shtab_hostrouting_greet_options ;;" in made.stdout
+    assert "-eq 0' -a greet -d 'greet somebody'\n" in made.stdout
+
+
+def test_a_command_imports_its_own_file_alone(folder: Path) -> None:
+    """So what other commands need costs it nothing."""
+    program = "main(); print(*(name for name in sys.modules if name.startswith('hostrouting.cli.commands.')))"
+    shown = with_folder(folder, "greet", "--name", "Ada", program=program).stdout
+    assert shown == "good morning, Ada\nhostrouting.cli.commands.greet\n"
+
+
+def test_a_reset_is_never_guessed() -> None:
+    """A misspelled word proposes each other command."""
+    assert [name for name, command in all_commands().items() if not command.is_guessed] == ["reset"]
