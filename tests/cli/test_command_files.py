@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 
 import pytest
 from support.documents import ROOT
+from support.in_process import run_here
 
 from hostrouting.cli import commands
 from hostrouting.cli.command import Command
@@ -131,5 +132,13 @@ def test_a_command_imports_its_own_file_alone(folder: Path) -> None:
 
 
 def test_a_reset_is_never_guessed() -> None:
-    """A misspelled word proposes each other command."""
-    assert [name for name, command in all_commands().items() if not command.is_guessed] == ["reset"]
+    """A misspelled word proposes any other command, so that nobody removes everything by mistake."""
+    assert run_here("rset").stderr.endswith("; for its words: hostrouting --help\n")
+    assert run_here("chek").stderr.endswith("; did you mean 'check'?\n")
+
+
+def test_a_watch_leaves_no_entry_in_the_journal() -> None:
+    """Its log is its answer; an apply leaves one, and logs little."""
+    assert all_commands()["apply"].has_history
+    assert not all_commands()["watch"].has_history
+    assert not all_commands()["check"].has_history
