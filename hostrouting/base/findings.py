@@ -92,3 +92,13 @@ def hindered(
     """
     fate, kind = ("left out", LEFT) if optional else ("refused", REFUSED)
     return Change(action, subject, f"will be {fate}: {reason}", kind)
+
+
+def boot_file(change: Change) -> NodeFinding:
+    """Return the finding about a file that an apply would change for the next boot.
+
+    >>> print(boot_file(Change("+", "/etc/systemd/system/a.service")))
+    error: boot-file: /etc/systemd/system/a.service: is missing; apply the config
+    """
+    state = change.detail or STATES[change.action]
+    return NodeFinding("boot-file", change.subject, state, apply="" if change.kind else "now")

@@ -33,8 +33,9 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from hostrouting.base.late import on_first_use
 
 if TYPE_CHECKING:
     from hostrouting.boot.boot import RELOAD, Boot
@@ -167,11 +168,4 @@ _HOMES = {
     "recorded": ("RecordedFiles",),
     "task": ("NamedTask", "NodeTask", "PairTask", "SectionTask"),
 }
-
-
-def __getattr__(name: str) -> object:
-    """Import a name on first use."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

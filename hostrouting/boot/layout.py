@@ -280,10 +280,8 @@ def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
     The mode is in the drop-in because it decides what becomes of a gate whose script is lost.
     """
     gating = [unit for section in SECTIONS if section.may_gate for unit in section.units]
-    removals = []
-    for section in SECTIONS:
-        if paths := [*map(unit_path, section.units), *section.files]:
-            removals.append(f"#                  rm -f {' '.join(paths)}\n")
+    installed = [(*map(unit_path, section.units), *section.files) for section in SECTIONS]
+    removals = [f"#                  rm -f {' '.join(paths)}\n" for paths in installed if paths]
     text = read_asset(__file__, DROP_IN_NAME).decode()
     text = text.replace("@MODE@", str(mode))
     text = text.replace("@UNITS@", " ".join(unit.removesuffix(".service") for unit in gating))

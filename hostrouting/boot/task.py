@@ -46,7 +46,7 @@ class NamedTask:
         return f"<{type(self).__name__} {self.name}>"
 
 
-class NodeTask(NamedTask):
+class NodeTask(NamedTask, ABC):
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
     #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
@@ -72,12 +72,16 @@ class NodeTask(NamedTask):
                 f"'families'); use another backend, or remove {ipv6} from the config"
             )
 
+    @abstractmethod
+    def do(self, ctx: Context) -> None:
+        """Do the task."""
+
     @property
     def _boot(self) -> Boot:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
 
-class SectionTask(NodeTask, ABC):
+class SectionTask(NodeTask):
     """A task that installs a unit for one section of the config."""
 
     #: The attribute of the config.
@@ -99,10 +103,6 @@ class SectionTask(NodeTask, ABC):
         empty = type(getattr(self._config, self.section))()
         config = attrs.evolve(self._config, **{self.section: empty})
         type(self)(config, host=self._host, logger=self._logger, **self._undo_options).do(ctx)
-
-    @abstractmethod
-    def do(self, ctx: Context) -> None:
-        """Do the task."""
 
 
 class PairTask(SectionTask):

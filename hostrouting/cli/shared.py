@@ -17,11 +17,13 @@ from hostrouting.node.output import json_line, painted, print_json, print_lines
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from hostrouting.base.commands import Answer
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.node.capabilities import Run
     from phases import Context
+
+    Run = Callable[[Host, Namespace, Callable[[], HostRoutingConfig]], Answer]
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 DEFAULT_TIMEOUT: Final = 120.0

@@ -32,11 +32,18 @@ class Section(WireValue):
     is_reserved: ClassVar[bool] = True
     #: Why it asks for nothing if it does not.
     idle: ClassVar[str] = "enabled is not true"
+    #: True if its failure fails an apply, and may hold the gates.
+    required: bool = True
 
     @property
     def asks(self) -> bool:
         """True if an apply has anything to do for it."""
         raise NotImplementedError
+
+    @property
+    def unit(self) -> str:
+        """The one of its units that an apply would install; "" without any."""
+        return self.units[0] if self.units else ""
 
 
 class Sibling(LightValue, Section):
@@ -45,7 +52,6 @@ class Sibling(LightValue, Section):
     __slots__ = ()
 
     enabled: bool
-    #: True if its failure fails an apply.
     required: bool = False
 
     @property
@@ -185,6 +191,12 @@ class WatchConfig(Sibling):
     def asks(self) -> bool:
         """False: it keeps what other sections ask for."""
         return False
+
+    @property
+    def unit(self) -> str:
+        """See `Section`."""
+        timer, service = self.units
+        return timer if self.mode == "timer" else service
 
 
 SIBLINGS: Final[tuple[type[Sibling], ...]] = (ProbeSNATConfig, StaleCNIConfig, WatchConfig)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot.generation import program_file
+from hostrouting.boot.generation import SCRIPT_PATHS, program_file
 from hostrouting.boot.intent import Intent, mode_of
 from hostrouting.boot.layout import (
     gate_drop_in,
@@ -20,31 +20,22 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import interpreter_finding
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import Host
-from hostrouting.node.capabilities import PROBE_UNIT, probe_task, probe_units, watch_units
+from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
-from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.boot import BootFile, BootUnit, Departure
+    from hostrouting.boot.capability import Program
+    from hostrouting.config import Section
+    from phases import Context
 
-#: The programs that the units of the pair run, each with its package.
-_PACKAGES = {
-    "bash": "bash",
-    "ip": "iproute2",
-    "flock": "util-linux",
-    "nsenter": "util-linux",
-    "setpriv": "util-linux",
-}
 _SHUT = "a boot would find the gates shut, and they stay shut"
 
 
-# An apply needs those of one config three times: 2 ms for each 1,000 routes.
-@lru_cache(maxsize=1)
 def boot_parts(
     config: HostRoutingConfig, exits: tuple[tuple[int, str], ...] = ()
 ) -> tuple[BootUnit | Departure, BootUnit | Departure]:
@@ -52,51 +43,48 @@ def boot_parts(
 
     `exits` are the items of those that a run pins: see `hostrouting.net.exits`.
     """
-    return routes.boot_part(config, dict(exits)), overlap.boot_part(config)
-
-
-def _needs_pair(config: HostRoutingConfig) -> bool:
-    # Without rendering the scripts: that of 10,000 routes takes a while.
-    return bool(config.static_routes.routes or config.route_overlap.cidrs)
+    return routes.boot_part(config, exits), overlap.boot_part(config)
 
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
-    """Return True if an apply would install anything: probes alone need IPv6."""
-    if _needs_pair(config) or watch_units(config, host):
-        return True
-    if not host.is_live or not config.probe_snat.enabled:
-        return config.probe_snat.enabled
-    try:
-        return probe_task()(config, host=host).wants_rules(ctx)
-    except (HostRoutingError, DeadlineExceededError):
-        # Unknown; the apply will report the reason.
-        ctx.check()
-        return True
+    """Return True if an apply would install anything."""
+    return any(capability.would_install(ctx, config, host) for capability in CAPABILITIES)
 
 
 def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
     """Return the programs that the units of this config run and that the node or image lacks."""
-    needed: dict[str, tuple[str, str, Severity]] = {}
-    if _needs_pair(config):
-        needed = {name: (package, _SHUT, "error") for name, package in _PACKAGES.items()}
-    # A live node without IPv6 has no unit of the probes; whether an image needs it is unknown.
-    if config.probe_snat.enabled and (not host.is_live or host.files.exists(unit_path(PROBE_UNIT))):
-        is_required = config.probe_snat.required
-        consequence = _SHUT if is_required else "IPv6 load-balancer probes would not reach pods"
-        needed["nft"] = "nftables", consequence, "error" if is_required else "warning"
-    interpreter = interpreter_finding(host) if _needs_pair(config) else None
-    lacking = [
+    place = "node" if host.is_live else "image"
+    needed: dict[str, tuple[Program, str, Severity]] = {}
+    for capability in CAPABILITIES:
+        section = capability.in_config(config)
+        if not section.asks:
+            continue
+        # Whether an image needs a unit that depends on the node is unknown.
+        if capability.reads_node and host.is_live and not _has_unit(section, host):
+            continue
+        for program in capability.programs:
+            effect: tuple[str, Severity] = (
+                (_SHUT, "error") if section.required else (program.consequence, "warning")
+            )
+            needed.setdefault(program.name, (program, *effect))
+    findings = [
         NodeFinding(
             "no-program",
             name,
-            f"the {'node' if host.is_live else 'image'} lacks it: {consequence}",
+            f"the {place} lacks it: {consequence}",
             severity,
-            f"install the package {package}",
+            f"install the package {program.package}",
         )
-        for name, (package, consequence, severity) in needed.items()
+        for name, (program, consequence, severity) in needed.items()
         if not program_path(host.files, name)
     ]
-    return lacking if interpreter is None else [*lacking, interpreter]
+    scripts = {path for name in config.sections.values() if name.asks for path in name.files}
+    interpreter = interpreter_finding(host) if scripts.intersection(SCRIPT_PATHS) else None
+    return findings if interpreter is None else [*findings, interpreter]
+
+
+def _has_unit(section: Section, host: Host) -> bool:
+    return any(host.files.exists(unit_path(unit)) for unit in section.units)
 
 
 class RenderedFiles(NamedTuple):
@@ -126,8 +114,9 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     >>> rendered.paths[-1]
     '/etc/systemd/system/multi-user.target.wants/hostrouting-ready.service'
     """
-    static, check = boot_parts(require_config(config))
-    units = units_in([static, *probe_units(config, host), check, *watch_units(config, host)])
+    require_config(config)
+    parts = (capability.parts(config, host) for capability in CAPABILITIES)
+    units = units_in(chain.from_iterable(parts))
     if not units:
         return RenderedFiles(files=(), links={})
     units = [*units, ready_unit()]

@@ -1,93 +1,46 @@
-"""The optional capabilities of a node: the sweep, the probes and the watch.
+"""The capabilities of a node, in the order in which an apply attends to them.
 
-This file and `node/watch.py` alone import their rooms, and late: a node without one of them loads
-none of its code. Functions here load what `configure.py` (the task), `boot_files.py` (the units),
-`check.py` (the findings) and `cli/commands/` (the command) call; CONTRIBUTING.md has all steps.
+Configure, Reset, `check`, `render`, the watch and the documents iterate over this list; a new
+capability is one more entry. The optional ones are in azure/ and watch/, which this file and
+`node/watch.py` alone import: their entries load the code when it is needed.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host import Host
+from hostrouting.azure.probe_snat.capability import PROBE_SNAT
+from hostrouting.azure.stale_cni.capability import STALE_CNI
+from hostrouting.boot.capability import Inquiry
+from hostrouting.boot.layout import units_in
+from hostrouting.route_overlap.capability import ROUTE_OVERLAP
+from hostrouting.static_routes.capability import STATIC_ROUTES
+from hostrouting.watch.capability import WATCH
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable
-
-    from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-    from hostrouting.azure.stale_cni import CleanStaleCNI
-    from hostrouting.base.commands import Answer
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot import BootUnit
+    from hostrouting.boot.capability import Capability
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.watch.unit import ConfigureWatch
+    from hostrouting.host import Host
     from phases import Context
 
-    Run = Callable[[Host, Namespace, Callable[[], HostRoutingConfig]], Answer]
-
-#: Repeated here, so that nodes without probes need not import their room.
-PROBE_UNIT: Final = "probe-snat.service"
-
-# --- tasks, which have the findings, too
-
-
-def sweep_task() -> type[CleanStaleCNI]:
-    """Return the task that removes stale objects of azure-vnet."""
-    from hostrouting.azure.stale_cni import CleanStaleCNI
-
-    return CleanStaleCNI
+#: The routes and the proof of them, whose boot files are installed together.
+PAIR: Final[tuple[Capability, ...]] = (STATIC_ROUTES, ROUTE_OVERLAP)
+#: A node can do without them.
+SIBLINGS: Final[tuple[Capability, ...]] = (STALE_CNI, PROBE_SNAT, WATCH)
+CAPABILITIES: Final = (*PAIR, *SIBLINGS)
 
 
-def probe_task() -> type[ConfigureProbeSNAT]:
-    """Return the task of the rules for IPv6 probes."""
-    from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-
-    return ConfigureProbeSNAT
-
-
-def watch_task() -> type[ConfigureWatch]:
-    """Return the task of the unit of the watch."""
-    from hostrouting.watch.unit import ConfigureWatch
-
-    return ConfigureWatch
+def sibling_units(config: HostRoutingConfig, host: Host) -> list[BootUnit]:
+    """Return the units of the siblings that do not depend on the state of the node."""
+    fixed = (capability for capability in SIBLINGS if not capability.reads_node)
+    return units_in(part for capability in fixed for part in capability.parts(config, host))
 
 
-def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return the findings about systemd-networkd, which removes routes that it did not add."""
-    from hostrouting.watch.networkd import networkd_findings as findings
-
-    return findings(ctx, config, host)
-
-
-# --- boot files
-
-
-def probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    """Return the unit of the probes, if there is to be one."""
-    if not config.probe_snat.enabled:
-        return []
-    from hostrouting.azure.probe_snat import boot_unit, rules_to_install
-
-    return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
-
-
-def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    """Return the unit of the watch, if there is to be one."""
-    if not config.watch.enabled:
-        return []
-    from hostrouting.watch.unit import boot_unit, command_path, has_duties
-
-    if not has_duties(config):
-        return []
-    return [boot_unit(config, command_path(Host.given_or_live(host)))]
-
-
-# --- commands
-
-
-def sweep_command() -> Run:
-    """Return the function of `hostrouting sweep`."""
-    from hostrouting.azure.stale_cni.report import run_sweep as run
-
-    return run
+def warnings_of(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+    """Return what a plan and an apply of a config warn of."""
+    inquiry = Inquiry(config, host)
+    looks = chain.from_iterable(each.warnings.values() for each in CAPABILITIES)
+    return [finding for look in looks for finding in look(ctx, inquiry)]

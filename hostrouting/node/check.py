@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from hostrouting.base.commands import command_line
-from hostrouting.base.findings import STATES, NodeFinding, Severity
+from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.base.values import LightValue
 from hostrouting.boot import (
-    FREE_UNITS,
     INTENT_PATH,
     Boot,
     Intent,
@@ -23,12 +24,11 @@ from hostrouting.boot import (
     installed_over,
     is_refused_now,
 )
+from hostrouting.boot.capability import Inquiry
 from hostrouting.config import (
     HostRoutingConfig,
     OverlapMode,
-    ProbeSNATConfig,
     RouteOverlapConfig,
-    StaleCNIConfig,
     require_config,
 )
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
@@ -36,15 +36,17 @@ from hostrouting.host import Host
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6, is_network
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
-from hostrouting.node import capabilities
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
+from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
-from phases import Change, Context, DeadlineExceededError
+from phases import Context, DeadlineExceededError
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from hostrouting.boot.capability import Capability
 
     _Findings: TypeAlias = Iterable[NodeFinding]
     _Looker: TypeAlias = Callable[[Context], _Findings]
@@ -201,11 +203,8 @@ def check_node(
     look = _Look(
         # What no time is left for is named in the report.
         ctx.child(timeout=_LONGEST_LOOK).expiring(),
-        config,
-        host,
-        Boot(host, gates=config.gates),
+        Inquiry(config, host, queries=seconds != 0),
         overlap.expected_devs,
-        queries=seconds != 0,
         applied=applied,
     )
     findings, step = (*overlap.notes, *look.findings()), None
@@ -226,7 +225,7 @@ def check_node(
         is_worse=is_worse,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         unread=tuple(look.unread),
-        spared=tuple(look.spared),
+        spared=tuple(look.inquiry.spared),
     )
 
 
@@ -235,8 +234,7 @@ def look_after_apply(ctx: Context, config: HostRoutingConfig, host: Host) -> Nod
     # A config that expects no addresses has nothing to prove, and many routes to read.
     is_proven = host.is_live and config.route_overlap.cidrs
     overlap = check_now(ctx, config, host, seconds=0) if is_proven else OverlapReport()
-    boot = Boot(host, gates=config.gates)
-    look = _Look(ctx.expiring(), config, host, boot, overlap.expected_devs, queries=False)
+    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap.expected_devs)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -250,17 +248,27 @@ class _Look:
     """Makes each check by itself: one that cannot be made does not stop the rest."""
 
     ctx: Context
-    config: HostRoutingConfig
-    host: Host
-    boot: Boot
+    inquiry: Inquiry
     expected_devs: Sequence[str]
-    #: False if the cloud is not to be queried.
-    queries: bool
     #: That of `look_after_apply`.
     applied: NodeReport | None = None
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
-    spared: list[dict[str, object]] = attrs.field(factory=list)
+
+    @property
+    def config(self) -> HostRoutingConfig:
+        """The config that the node is compared with."""
+        return self.inquiry.config
+
+    @property
+    def host(self) -> Host:
+        """The node, or an image."""
+        return self.inquiry.host
+
+    @property
+    def boot(self) -> Boot:
+        """The boot files of the host."""
+        return Boot(self.host, gates=self.config.gates)
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
@@ -282,12 +290,12 @@ class _Look:
         if has_traces:
             looks = {"held": self._held, "down": self.boot.down, "units": self._units}
             yield from self._make(gates=self.boot.findings, **(looks if is_live else {}))
-        siblings = [*self._make(watch=self._watch)]
-        siblings += self._make_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
-        yield from _lasting(siblings, waiting)
         yield from self._make(exposed=self._exposed)
         yield from self.programs()
+        # Last: they may query the cloud, or ask on the link for pods.
+        siblings = (self._of_capability(each, waiting) for each in CAPABILITIES)
         if not is_live:
+            yield from chain.from_iterable(siblings)
             if config.route_overlap.cidrs or config.static_routes.routes:
                 step = command_line("check", INTENT_PATH)
                 reason = f"an image has no routes to be checked; on a node made of it, run: {step}"
@@ -298,10 +306,6 @@ class _Look:
                 if is_network(dev)
             ]
             return
-        if config.static_routes.routes:
-            yield from self._make(
-                networkd=lambda ctx: capabilities.networkd_findings(ctx, config, self.host)
-            )
         if config.route_overlap.cidrs:
             devs = self.expected_devs
             yield from self._make(routers=lambda ctx: silent_routers(ctx, self.host, devs))
@@ -309,8 +313,7 @@ class _Look:
             reason = "it names no addresses, so nothing is proven, now or at a boot"
             step = "give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)
-        leftovers = "leftovers of azure-vnet"
-        yield from self._make_sibling(self._leftovers, config.stale_cni, "stale-cni", leftovers)
+        yield from chain.from_iterable(siblings)
 
     def programs(self) -> _Findings:
         """Yield a finding for each program that a boot lacks."""
@@ -338,12 +341,15 @@ class _Look:
                 return any(each.is_refused or not each.is_move for each in worse)
         return False
 
-    def _make_sibling(
-        self, look: _Looker, section: ProbeSNATConfig | StaleCNIConfig, kind: str, subject: str
-    ) -> _Findings:
-        if section.enabled:
-            severity: Severity = "error" if section.required else "warning"
-            yield from self._make(NodeFinding(kind, subject, "", severity), **{kind: look})
+    def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:
+        section = capability.in_config(self.config)
+        severity: Severity = "error" if section.required else "warning"
+        for name, look in (capability.findings | capability.warnings).items():
+            trouble = None
+            if capability.subject:
+                trouble = NodeFinding(name, capability.subject, "", severity)
+            findings = self._make(trouble, **{name: partial(look, inquiry=self.inquiry)})
+            yield from _lasting(findings, waiting and bool(section.units))
 
     def _make(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> _Findings:
         """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
@@ -391,10 +397,10 @@ class _Look:
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)
         parts = (*boot_parts(self.config, (*exits.items(),)), Intent(config=self.config))
-        return map(_boot_file, self.boot.drift(ctx, *parts))
+        return map(boot_file, self.boot.drift(ctx, *parts))
 
     def _exposed(self, _ctx: Context) -> _Findings:
-        units = capabilities.watch_units(self.config, self.host)
+        units = sibling_units(self.config, self.host)
         if reasons := self.boot.exposed(*boot_parts(self.config), *units):
             yield NodeFinding("exposed", "hostRouting", reasons)
 
@@ -413,11 +419,8 @@ class _Look:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
     def _units(self, ctx: Context) -> _Findings:
-        optional = (
-            FREE_UNITS
-            if self.config.probe_snat.required
-            else {*FREE_UNITS, capabilities.PROBE_UNIT}
-        )
+        sections = self.config.sections.values()
+        optional = {unit for each in sections if not each.required for unit in each.units}
         for name in self.boot.installed_units():
             state = self.host.services.state(ctx, name)
             if state.active_state == "failed":
@@ -426,30 +429,7 @@ class _Look:
                 step = f"see: journalctl -b -u {name}"
                 yield NodeFinding("failed-unit", name, reason, severity, step)
 
-    # --- the siblings
-
-    def _probes(self, ctx: Context) -> _Findings:
-        task = capabilities.probe_task()(self.config, host=self.host)
-        if self.host.is_live:
-            return task.findings(ctx, asks=self.queries)
-        return map(_boot_file, task.plan(ctx))
-
-    def _watch(self, ctx: Context) -> _Findings:
-        if not (self.config.watch.enabled or FREE_UNITS & set(self.boot.installed_units())):
-            return []
-        return capabilities.watch_task()(self.config, host=self.host).findings(ctx)
-
-    def _leftovers(self, ctx: Context) -> _Findings:
-        findings, spared = capabilities.sweep_task()(self.config, host=self.host).findings(ctx)
-        self.spared += [verdict.to_mapping() for verdict in spared]
-        return findings
-
 
 def _lasting(findings: _Findings, waiting: bool) -> _Findings:
     """Leave out what the first apply repairs, if that is `waiting`."""
     return (finding for finding in findings if not (waiting and finding.apply))
-
-
-def _boot_file(change: Change) -> NodeFinding:
-    state = change.detail or STATES[change.action]
-    return NodeFinding("boot-file", change.subject, state, apply="" if change.kind else "now")

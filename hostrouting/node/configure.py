@@ -32,7 +32,7 @@ from hostrouting.exceptions import (
 )
 from hostrouting.host import Host, RouteChange
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
+from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.route_overlap.task import log_dropped
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -54,6 +54,7 @@ from phases import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.boot.capability import Capability
     from hostrouting.net.exits import Exits
     from hostrouting.node.check import NodeReport
 
@@ -184,8 +185,11 @@ class _Pipeline(NamedTask, ABC):
         exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
         parts = boot_parts(self._config, (*exits.items(),))
         pair = zip((self._routes, self._check), parts, strict=True)
-        with_unit = (self._routes, self._check, probe_task(), watch_task())
-        kept = frozenset(whole.section for whole in with_unit if ctx.skips(whole))
+        kept = frozenset(
+            capability.section
+            for capability in CAPABILITIES
+            if capability.in_config(self._config).units and ctx.skips(capability)
+        )
         return [
             *(part for live, part in pair if not ctx.skips(live)),
             Intent(config=self._config, kept=kept, exits=pins),
@@ -243,18 +247,15 @@ class Configure(_Pipeline):
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
 
     def _arranged(self) -> tuple[Task, ...]:
-        config = self._config
-        probes = self._sibling(self._make(probe_task()), required=config.probe_snat.required)
+        routes = self._live_half(self._routes)
         check = self._live_half(self._check, self._plan_check)
-        if config.stale_cni.enabled:
-            sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
-            # Stale objects may shadow routes.
-            last = sweep, probes, check
-        else:
-            # The room of the sweep takes a while to import.
-            last = check, self._idle("clean-stale-cni"), probes
-        watch = self._sibling(self._make(watch_task()), required=False)
-        return self._files, self._live_half(self._routes), *last, watch
+        first = [sibling for sibling in SIBLINGS if self._precedes_proof(sibling)]
+        last = [sibling for sibling in SIBLINGS if sibling not in first]
+        before, after = (map(self._sibling, siblings) for siblings in (first, last))
+        return self._files, routes, *before, check, *after
+
+    def _precedes_proof(self, sibling: Capability) -> bool:
+        return sibling.precedes_proof and sibling.in_config(self._config).asks
 
     def _plan_check(self, ctx: Context) -> Sequence[Change]:
         """Return the changes of the proof; `{}` is meant to drop all addresses."""
@@ -316,7 +317,7 @@ class Configure(_Pipeline):
         ctx = run.transaction.ctx
         # Without boot files that of the watch is not installed either.
         if self._files in self.subtasks:
-            self._boot.refuse_exposed(*watch_units(self._config, self._host))
+            self._boot.refuse_exposed(*sibling_units(self._config, self._host))
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
         earlier = run.config_over(self._config)
@@ -389,9 +390,13 @@ class Configure(_Pipeline):
 
         return prove
 
-    def _sibling(self, subtask: Task, *, required: bool) -> Task:
-        bounded = with_timeout(subtask, _SIBLING_SECONDS, share=0.5)
-        return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
+    def _sibling(self, sibling: Capability) -> Task:
+        section = sibling.in_config(self._config)
+        if sibling.restore is not None and not section.asks:
+            # Its room takes a while to import.
+            return self._idle(sibling.name)
+        bounded = with_timeout(self._make(sibling.task()), _SIBLING_SECONDS, share=0.5)
+        return bounded if section.required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
         """Do not tolerate the failure of an optional task if the config is wrong."""
@@ -443,17 +448,17 @@ class Reset(_Pipeline):
         host: Host | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
+        require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        sweep = sweep_task()(require_config(config), host=self._host, logger=self._log)
+        pair = {whole.name: self._live_half(whole) for whole in (self._routes, self._check)}
+        restores = [each.restore for each in CAPABILITIES if each.restore is not None]
+        removed = [each for each in CAPABILITIES if each.restore is None]
+        # The gate first: the units would add the routes again if a gated machine started
+        # meanwhile.
         self.subtasks = (
-            # The gate first: the units would add the routes again if a gated machine started
-            # meanwhile.
             self._files,
-            self._make(watch_task()),
-            self._live_half(self._routes),
-            self._make(probe_task()),
-            self._live_half(self._check),
-            task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
+            *(pair.get(each.name) or self._make(each.task()) for each in reversed(removed)),
+            *(restore(config, self._host, self._log) for restore in restores),
         )
 
     def _do_all(self, files: _Work, *others: _Work) -> None:

@@ -18,8 +18,8 @@ from hostrouting.boot import (
     installed_checksum,
     require_intent,
 )
-from hostrouting.boot.layout import drop_in_of, unit_path
-from hostrouting.config import HostRoutingConfig
+from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
+from hostrouting.config import HostRoutingConfig, Sibling
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
@@ -199,7 +199,6 @@ def node_status(
         for finding in findings
         if (finding.kind, finding.severity) == ("held", "error")
     ]
-    unit = f"hostrouting-watch.{config.watch.mode}"
     # A run that repairs a unit or a gate leaves the config as it is.
     boot = Boot(host)
     paths = [INTENT_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
@@ -212,7 +211,11 @@ def node_status(
         "last_change": f"{changed}; for all: {SHOW_HISTORY}",
         "boot_files": known("files", f"{wrong} differ" if wrong else "right"),
         "break_glass": broken or "not set",
-        "watch": f"{unit} ({state(unit)})" if config.watch.enabled else "not enabled",
+        **{
+            name: f"{section.unit} ({state(section.unit)})" if section.enabled else "not enabled"
+            for name, section in config.sections.items()
+            if isinstance(section, Sibling) and section.unit in FREE_UNITS
+        },
     }
     in_force = f"{routes - lost} of {routes} routes are in force"
     proof = report.overlap.headline

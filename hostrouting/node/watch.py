@@ -7,15 +7,14 @@ import logging
 import signal
 from contextlib import suppress
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from hostrouting.azure.probe_snat.keeper import ProbeKeeper
-from hostrouting.azure.probe_snat.ruleset import template
-from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.base.commands import Answer
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.host.offline import NoSupervisor
+from hostrouting.node.capabilities import SIBLINGS
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from hostrouting.watch.task import KeepNode
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
+    from hostrouting.boot import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
 
@@ -80,7 +80,11 @@ class Watch(KeepNode):
     `host.supervisor` gets the first repair, reloads, and each change of state.
     """
 
-    _siblings = (ProbeKeeper, 10.0), (StaleObjectKeeper, 60.0)
+    @property
+    def _siblings(self) -> tuple[tuple[SiblingKeeper, float], ...]:
+        keepers = [(each.keeper(), each.seconds) for each in SIBLINGS if each.keeper is not None]
+        # The quick ones need not wait for a sweep.
+        return tuple(sorted(keepers, key=itemgetter(1)))
 
 
 def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> Answer:
@@ -110,7 +114,6 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
             # The process may outlive an upgrade or a removal of its files.
             for name in _LATE:
                 import_module(name)
-            template()
             if config is not None:
                 watch = Watch(config, host=host, logger=_logger)
                 signal.signal(signal.SIGHUP, lambda *_: watch.reload(read_config))

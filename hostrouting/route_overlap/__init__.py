@@ -19,8 +19,9 @@ script     the check at every boot: bash, where routing is plainly right
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from hostrouting.base.late import on_first_use
 
 if TYPE_CHECKING:
     from hostrouting.route_overlap.look import check_now
@@ -49,11 +50,4 @@ _HOMES = {
     "script": ("render_script",),
     "task": ("CheckRouteOverlap",),
 }
-
-
-def __getattr__(name: str) -> object:
-    """Import a name on first use."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
@@ -54,6 +55,8 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return text.encode()
 
 
+# An apply needs it three times.
+@lru_cache(maxsize=2)
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     """Return the unit and script to install for this config; without CIDRs, their removal."""
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE

@@ -11,9 +11,9 @@ at_boot.py      what is not plain, for the boot script: one repair without a wai
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hostrouting.base.late import on_first_use
 from hostrouting.static_routes.account import RouteAccount
 from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.static_routes.script import render_script
@@ -23,9 +23,5 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigureStaticRoutes", "RouteAccount", "reconcile", "render_script", "resolve"]
 
-
-def __getattr__(name: str) -> object:
-    """Import the task on first use: the program of a boot needs none."""
-    if name != "ConfigureStaticRoutes":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.task").ConfigureStaticRoutes
+# The program of a boot needs no task.
+__getattr__ = on_first_use(__name__, {"task": ("ConfigureStaticRoutes",)})

@@ -141,7 +141,7 @@ class ConfigureStaticRoutes(PairTask):
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        return boot_part(self._config, self._exits), self._intent
+        return boot_part(self._config, (*self._exits.items(),)), self._intent
 
     # --- the live half
 

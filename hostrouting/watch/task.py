@@ -179,8 +179,11 @@ class KeepNode(NodeTask):
     """Keep routes, proof and siblings right until the context ends; see `Watch`."""
 
     name = WATCH_TASK
-    #: The keepers of optional capabilities, each with the longest time of one `act` in seconds.
-    _siblings: tuple[tuple[SiblingKeeper, float], ...] = ()
+
+    @property
+    def _siblings(self) -> tuple[tuple[SiblingKeeper, float], ...]:
+        """The keepers of optional capabilities, each with the longest time of one `act`."""
+        return ()
 
     def __init__(
         self,

@@ -28,8 +28,8 @@ from phases import Change, Context
 if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
 
-#: The unit of each mode.
-UNIT_OF: Final = dict(zip(("timer", "service"), WatchConfig.units, strict=True))
+#: The unit of the mode `service`.
+_SERVICE: Final = WatchConfig.units[1]
 #: The detail of the change that runs the unit, and of one that runs it anew.
 _STARTED = "started"
 _RESTARTED = "restarted"
@@ -106,7 +106,7 @@ def _problem(files: FileStore, path: str) -> str:
 
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     """Return the unit for the mode of the config; `command` is the path for a service."""
-    name = UNIT_OF[config.watch.mode]
+    name = config.watch.unit
     sweep = config.stale_cni
     writes_records = sweep.enabled and sweep.sweep == "clean"
     values = {
@@ -185,7 +185,7 @@ class ConfigureWatch(SectionTask):
         """Return the changes that `do` would make now."""
         ctx.check()
         if obstacle := self._obstacle():
-            return [hindered("~", UNIT_OF["service"], obstacle, optional=True)]
+            return [hindered("~", _SERVICE, obstacle, optional=True)]
         parts, unit = self._parts()
         planned = self._boot.plan_install(ctx, *parts)
         # A masked unit is not installed, so it is not started either.
@@ -196,7 +196,7 @@ class ConfigureWatch(SectionTask):
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
-        own = (*UNIT_OF.values(), DROP_IN_PATH)
+        own = (*WatchConfig.units, DROP_IN_PATH)
         findings = [
             self._finding(ctx, change)
             for change in self.plan(ctx)
@@ -237,7 +237,7 @@ class ConfigureWatch(SectionTask):
         unit = None
         if has_duties(config):
             unit = boot_unit(config, command_path(self._host))
-        first, *rest = (name for name in UNIT_OF.values() if unit is None or name != unit.name)
+        first, *rest = (name for name in WatchConfig.units if unit is None or name != unit.name)
         # With the drop-in for networkd, if it is not used.
         paths = () if unit and DROP_IN_PATH in unit.paths else (DROP_IN_PATH,)
         departures = [Departure(first, paths), *(Departure(name, ()) for name in rest)]
@@ -248,7 +248,7 @@ class ConfigureWatch(SectionTask):
             return ""
         command = command_path(self._host)
         problem = _problem(self._host.files, command)
-        return problem and f"the command {command} of {UNIT_OF['service']} {problem}, {_NO_COMMAND}"
+        return problem and f"the command {command} of {_SERVICE} {problem}, {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)

@@ -37,7 +37,6 @@ from hostrouting.cli import main
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import default_routes
-from hostrouting.node.capabilities import PROBE_UNIT
 from hostrouting.node.check import NodeReport, check_node
 from hostrouting.node.fix import fixed, replaced
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
@@ -577,9 +576,9 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
 
 
 def no_root(host: FakeHost) -> None:
-    host.services.failing.add(PROBE_UNIT)
+    host.services.failing.add("probe-snat.service")
     with pytest.raises(UnitError):
-        host.services.start(in_time(), PROBE_UNIT)
+        host.services.start(in_time(), "probe-snat.service")
     for number in range(1, 9):
         host.nftables.fail_at(number, PermissionDeniedError("only root can read the table"))
 
@@ -625,9 +624,9 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
     report = check(
         host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch)
     )
-    assert [kind for _, kind, _ in told(report)] == ["not-applied", "watch", "probe-snat"]
-    assert "is missing; install hostrouting there" in report.findings[1].reason
-    assert "there is no IPv6 default route" in report.findings[2].reason
+    assert [kind for _, kind, _ in told(report)] == ["not-applied", "probe-snat", "watch"]
+    assert "there is no IPv6 default route" in report.findings[1].reason
+    assert "is missing; install hostrouting there" in report.findings[2].reason
 
 
 def test_leftovers(host: FakeHost) -> None:

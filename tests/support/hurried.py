@@ -23,7 +23,9 @@ from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.host.systemd.systemctl import Systemctl
-from hostrouting.node import boot_files, configure
+from hostrouting.node import configure
+from hostrouting.route_overlap import script as overlap_script
+from hostrouting.static_routes import script as routes_script
 
 SCRIPT = Path(__file__)
 #: Instead of the 30 s for DHCP.
@@ -54,8 +56,9 @@ def hurried() -> Iterator[None]:
 
     with ExitStack() as patched:
         # The rendered scripts of a config are kept.
-        boot_files.boot_parts.cache_clear()
-        patched.callback(boot_files.boot_parts.cache_clear)
+        for module in overlap_script, routes_script:
+            module.boot_part.cache_clear()
+            patched.callback(module.boot_part.cache_clear)
         patched.enter_context(patch.object(layout, "read_asset", short))
         patched.enter_context(patch.object(deployment, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))

@@ -1,5 +1,6 @@
 """IPv6 load-balancer probes reach pods: nftables rewrites their link-local source, now and at boot.
 
+capability the probes in the list of a node
 task       ConfigureProbeSNAT: decide, load in one transaction, persist; the findings of `check`
 detect     a reading -> a decision if a node needs the rules, and for which device, without waiting;
            the table of a live node, and its repair in `Watch`
@@ -7,8 +8,16 @@ ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at
            nft's listing -> ProbeRules
 """
 
-from hostrouting.azure.probe_snat.detect import rules_to_install
-from hostrouting.azure.probe_snat.ruleset import boot_unit
-from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
+from __future__ import annotations
 
-__all__ = ["ConfigureProbeSNAT", "boot_unit", "rules_to_install"]
+from typing import TYPE_CHECKING
+
+from hostrouting.base.late import on_first_use
+
+if TYPE_CHECKING:
+    from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
+
+__all__ = ["ConfigureProbeSNAT"]
+
+# A node without probes loads none of this.
+__getattr__ = on_first_use(__name__, {"task": ("ConfigureProbeSNAT",)})

@@ -120,12 +120,11 @@ def log_notices(
     from hostrouting.boot import Boot
     from hostrouting.config.sections import AGENT_LIST
     from hostrouting.node.boot_files import installs_units, missing_programs
-    from hostrouting.node.capabilities import networkd_findings
+    from hostrouting.node.capabilities import warnings_of
 
     boot = Boot(host, gates=config.gates)
     findings = boot.notices(ctx) if reads and installs_units(ctx, config, host) else []
-    if host.is_live:
-        findings += networkd_findings(ctx, config, host)
+    findings += warnings_of(ctx, config, host)
     findings += missing_programs(config, host)
     notices = [*first, *(finding.text for finding in findings)]
     if config.inherits_after:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Remove the stale objects of azure-vnet, or show them."""
-    from hostrouting.node.capabilities import sweep_command
+    from hostrouting.azure.stale_cni.report import run_sweep
 
-    return run_optional(sweep_command(), arguments)
+    return run_optional(run_sweep, arguments)
 
 
 COMMAND = Command(

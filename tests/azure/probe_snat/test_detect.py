@@ -15,8 +15,13 @@ from support.probe_nodes import CONFIG, lead
 from support.probe_worlds import ADDRESS, RULES
 
 from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
-from hostrouting.azure.probe_snat import rules_to_install
-from hostrouting.azure.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
+from hostrouting.azure.probe_snat.detect import (
+    NotWanted,
+    Obstacle,
+    assess,
+    describes_ipv6,
+    rules_to_install,
+)
 from hostrouting.azure.probe_snat.ruleset import ProbeRules
 from hostrouting.host import Address, NextHop, ObservedRoute
 from hostrouting.testing import FakeHost, KernelNode

@@ -17,13 +17,13 @@ from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
 from hostrouting import BackendError, InvalidConfigError, ProbeSNATConfig
-from hostrouting.azure.probe_snat import boot_unit
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
     FAMILY,
     RULESET_PATH,
     TABLE_NAME,
     ProbeRules,
+    boot_unit,
     delete_script,
     effect_of,
     render,

@@ -36,8 +36,7 @@ from support.probe_nodes import (
 from support.probe_worlds import RULES
 
 from hostrouting import BackendError, ConfigureProbeSNAT, Host, ToolNotFoundError, UnitError
-from hostrouting.azure.probe_snat import boot_unit
-from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, render
+from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host.imds import InstanceMetadataClient

@@ -1,0 +1,78 @@
+"""The rules for IPv6 probes in the list of a node's capabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.base.findings import boot_file
+from hostrouting.boot.capability import Capability, Inquiry, Program
+from hostrouting.exceptions import HostRoutingError
+from phases import Context, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
+    from hostrouting.base.findings import NodeFinding
+    from hostrouting.boot import Part, SiblingKeeper
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+
+
+def _task() -> type[ConfigureProbeSNAT]:
+    from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
+
+    return ConfigureProbeSNAT
+
+
+def _parts(config: HostRoutingConfig, host: Host | None) -> list[Part]:
+    if not config.probe_snat.enabled:
+        return []
+    from hostrouting.azure.probe_snat.detect import rules_to_install
+    from hostrouting.azure.probe_snat.ruleset import boot_unit
+
+    return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
+
+
+def _installs(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+    """Return True if the node has IPv6, or is an image."""
+    if not host.is_live or not config.probe_snat.enabled:
+        return config.probe_snat.enabled
+    try:
+        return _task()(config, host=host).wants_rules(ctx)
+    except (HostRoutingError, DeadlineExceededError):
+        # Unknown; the apply will report the reason.
+        ctx.check()
+        return True
+
+
+def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
+    if not inquiry.config.probe_snat.enabled:
+        return []
+    task = _task()(inquiry.config, host=inquiry.host)
+    if inquiry.host.is_live:
+        return task.findings(ctx, asks=inquiry.queries)
+    return map(boot_file, task.plan(ctx))
+
+
+def _keeper() -> SiblingKeeper:
+    from hostrouting.azure.probe_snat.keeper import ProbeKeeper
+    from hostrouting.azure.probe_snat.ruleset import template
+
+    # The process may outlive the file.
+    template()
+    return ProbeKeeper
+
+
+PROBE_SNAT: Final = Capability(
+    section="probe_snat",
+    name="configure-probe-snat",
+    task=_task,
+    parts=_parts,
+    reads_node=True,
+    installs=_installs,
+    programs=(Program("nft", "nftables", "IPv6 load-balancer probes would not reach pods"),),
+    findings={"probe-snat": _findings},
+    subject="IPv6 probes",
+    keeper=_keeper,
+)

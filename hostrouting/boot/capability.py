@@ -1,0 +1,113 @@
+"""A capability of a node as a value: what the commands about a whole node need of it.
+
+`node/capabilities.py` has the list. The functions import the room of the capability when they are
+called: a node without it loads none of its code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Iterable
+
+    from hostrouting.base.findings import NodeFinding
+    from hostrouting.boot.intent import Part
+    from hostrouting.boot.keeper import SiblingKeeper
+    from hostrouting.boot.task import NodeTask
+    from hostrouting.config import HostRoutingConfig, Section
+    from hostrouting.host import Host
+    from phases import Context, Task
+
+
+class Look(Protocol):
+    """A look at one part of a node."""
+
+    def __call__(self, ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
+        """Return the findings; change nothing."""
+
+
+@attrs.frozen(eq=False)
+class Inquiry:
+    """What the findings of a capability are about."""
+
+    config: HostRoutingConfig
+    host: Host
+    #: False if the cloud is not to be queried about what is installed.
+    queries: bool = True
+    #: The objects that a sweep would leave alone are put here.
+    spared: list[dict[str, Any]] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Program:
+    """A program that a boot needs for a capability."""
+
+    name: str
+    package: str
+    #: The effect of its lack, if no gate waits for the capability.
+    consequence: str = ""
+
+
+#: What the units of boot scripts run.
+SCRIPT_PROGRAMS: Final = (
+    Program("bash", "bash"),
+    Program("ip", "iproute2"),
+    Program("flock", "util-linux"),
+    Program("nsenter", "util-linux"),
+    Program("setpriv", "util-linux"),
+)
+
+
+def _no_parts(_config: HostRoutingConfig, _host: Host | None) -> Iterable[Part]:
+    return ()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Capability:
+    """One capability of a node."""
+
+    #: The attribute of its section in the config.
+    section: str
+    #: The name of its task.
+    name: str
+    #: Returns the class of its task.
+    task: Callable[[], type[NodeTask]]
+    #: Returns the task of a reset that restores what an apply removed. Without it, the task undoes
+    #: by itself what an earlier config wanted.
+    restore: Callable[[HostRoutingConfig, Host, logging.Logger], Task] | None = None
+    #: True if the proof counts what the task has changed.
+    precedes_proof: bool = False
+    #: Returns its unit for every boot, or the removal of that; of an image without a host.
+    parts: Callable[[HostRoutingConfig, Host | None], Iterable[Part]] = _no_parts
+    #: True if they depend on the state of the node, or on the cloud: made when its task runs, never
+    #: before the routes.
+    reads_node: bool = False
+    #: Returns True if an apply would install anything; by default if the section asks for units.
+    installs: Callable[[Context, HostRoutingConfig, Host], bool] | None = None
+    programs: tuple[Program, ...] = ()
+    #: What `check` looks at, by its name in a report.
+    findings: dict[str, Look] = attrs.field(factory=dict)
+    #: What a plan and an apply warn of, too.
+    warnings: dict[str, Look] = attrs.field(factory=dict)
+    #: Names it in the finding of a look that fails; without it, that is a note.
+    subject: str = ""
+    #: Returns what keeps it right for `Watch`.
+    keeper: Callable[[], SiblingKeeper] | None = None
+    #: The longest time of one `act` of the keeper.
+    seconds: float = 10.0
+
+    def in_config(self, config: HostRoutingConfig) -> Section:
+        """Return its section."""
+        section: Section = getattr(config, self.section)
+        return section
+
+    def would_install(self, ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+        """Return True if an apply would install anything for it."""
+        if self.installs is not None:
+            return self.installs(ctx, config, host)
+        section = self.in_config(config)
+        return section.asks and bool(section.units)
