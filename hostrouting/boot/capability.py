@@ -6,13 +6,11 @@ called: a node without it loads none of its code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.intent import Part
@@ -30,20 +28,18 @@ class Look(Protocol):
         """Return the findings; change nothing."""
 
 
-@attrs.frozen(eq=False)
-class Inquiry:
+class Inquiry(NamedTuple):
     """What the findings of a capability are about."""
 
     config: HostRoutingConfig
     host: Host
     #: False if the cloud is not to be queried about what is installed.
     queries: bool = True
-    #: The objects that a sweep would leave alone are put here.
-    spared: list[dict[str, Any]] = attrs.field(factory=list)
+    #: Receives the objects that a sweep would leave alone.
+    spare: Callable[[dict[str, object]], object] = bool
 
 
-@attrs.frozen
-class Program:
+class Program(NamedTuple):
     """A program that a boot needs for a capability."""
 
     name: str
@@ -66,8 +62,7 @@ def _no_parts(_config: HostRoutingConfig, _host: Host | None) -> Iterable[Part]:
     return ()
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Capability:
+class Capability(NamedTuple):
     """One capability of a node."""
 
     #: The attribute of its section in the config.
@@ -90,9 +85,9 @@ class Capability:
     installs: Callable[[Context, HostRoutingConfig, Host], bool] | None = None
     programs: tuple[Program, ...] = ()
     #: What `check` looks at, by its name in a report.
-    findings: dict[str, Look] = attrs.field(factory=dict)
+    findings: Mapping[str, Look] = {}
     #: What a plan and an apply warn of, too.
-    warnings: dict[str, Look] = attrs.field(factory=dict)
+    warnings: Mapping[str, Look] = {}
     #: Names it in the finding of a look that fails; without it, that is a note.
     subject: str = ""
     #: Returns what keeps it right for `Watch`.

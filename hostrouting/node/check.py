@@ -200,10 +200,11 @@ def check_node(
             # An apply must accept the section that the report suggests.
             without_refused = attrs.evolve(config, static_routes=accepted)
             overlap = check_now(ctx, without_refused, host, seconds=0)
+    spared: list[dict[str, object]] = []
     look = _Look(
         # What no time is left for is named in the report.
         ctx.child(timeout=_LONGEST_LOOK).expiring(),
-        Inquiry(config, host, queries=seconds != 0),
+        Inquiry(config, host, queries=seconds != 0, spare=spared.append),
         overlap.expected_devs,
         applied=applied,
     )
@@ -225,7 +226,7 @@ def check_node(
         is_worse=is_worse,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         unread=tuple(look.unread),
-        spared=tuple(look.inquiry.spared),
+        spared=tuple(spared),
     )
 
 
@@ -344,7 +345,7 @@ class _Look:
     def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:
         section = capability.in_config(self.config)
         severity: Severity = "error" if section.required else "warning"
-        for name, look in (capability.findings | capability.warnings).items():
+        for name, look in {**capability.findings, **capability.warnings}.items():
             trouble = None
             if capability.subject:
                 trouble = NodeFinding(name, capability.subject, "", severity)

@@ -33,7 +33,8 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     if not inquiry.config.stale_cni.enabled or not inquiry.host.is_live:
         return []
     findings, spared = _task()(inquiry.config, host=inquiry.host).findings(ctx)
-    inquiry.spared.extend(verdict.to_mapping() for verdict in spared)
+    for verdict in spared:
+        inquiry.spare(verdict.to_mapping())
     return findings
 
 
