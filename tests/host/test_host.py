@@ -33,6 +33,10 @@ ADAPTERS = [
             ["pyroute2", "asyncio", "ctypes", "subprocess", "ipaddress", "json"],
         ),
         (
+            "from hostrouting.host.netlink.link_layer import NetlinkLinkLayer as N; one = N(); one.neighbours(), one.stations('br0'), one.classifiers('lo'), one.newest_address('lo')",
+            ["pyroute2", "asyncio", "subprocess", "ipaddress", "json"],
+        ),
+        (
             "from hostrouting.host.imds import InstanceMetadataClient as C; C()",
             ["http.client", "email", "json", "urllib.parse"],
         ),

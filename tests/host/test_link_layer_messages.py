@@ -1,13 +1,25 @@
-"""Packed neighbours, against our parser."""
+"""Packed neighbours, against our parsers."""
 
+import struct
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.host import Neighbour
-from hostrouting.host.netlink.device_codec import pack_neighbour, parse_neighbours
-from hostrouting.net.addresses import parse_address
+from hostrouting.host import Address, Neighbour
+from hostrouting.host.netlink.device_codec import pack_neighbour, parse_devices, parse_neighbours
+from hostrouting.host.netlink.frames import attribute
+from hostrouting.net.addresses import parse_address, parse_ipv4
 
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
+INCOMPLETE, REACHABLE, FAILED = 0x1, 0x2, 0x20
+
+
+def without_mac(address: str, index: int, state: int) -> bytes:
+    """Return the payload of a neighbour without a hardware address."""
+    family, number = Address.parse(address)
+    fixed = struct.pack("=BxxxiHBB", family, index, state, 0, 0)
+    return fixed + attribute(1, Address(family, number).packed)
 
 
 @given(
@@ -24,3 +36,37 @@ macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
 def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
     """A packed neighbour has every detail."""
     assert parse_neighbours([pack_neighbour(neighbour, 3)], {3: "azure0"}).known == [neighbour]
+
+
+def test_a_device_has_its_neighbours_by_index() -> None:
+    """Those of IPv4 with a hardware address, and those of both families that failed; each is
+    sorted.
+    """
+    links = [
+        struct.pack("=BxHiII", 0, 1, index, 0x1, 0) + attribute(3, name)
+        for index, name in ((3, b"eth0\0"), (4, b"ib0\0"))
+    ]
+    known = [
+        Neighbour(address, "eth0", "02:00:00:00:00:09", permanent=False)
+        for address in ("10.0.0.10", "10.0.0.9", "fd00::9")
+    ]
+    neighbours = [
+        *(pack_neighbour(neighbour, 3) for neighbour in known),
+        without_mac("10.0.0.7", 3, REACHABLE),
+        without_mac("10.0.0.8", 3, INCOMPLETE),
+        without_mac("fd00::2", 4, FAILED),
+        without_mac("10.0.0.2", 4, FAILED),
+        without_mac("10.0.0.3", 99, FAILED),
+    ]
+    eth0, ib0 = parse_devices(links, [], neighbours)
+    assert eth0.neighbours == (parse_ipv4("10.0.0.9"), parse_ipv4("10.0.0.10"))
+    assert eth0.failed == ()
+    assert ib0.neighbours == ()
+    assert ib0.failed == (Address.parse("10.0.0.2"), Address.parse("fd00::2"))
+
+
+def test_a_neighbour_without_address_is_unreadable() -> None:
+    """The kernel writes none, so nothing is made of it."""
+    nameless = struct.pack("=BxxxiHBB", 2, 3, REACHABLE, 0, 0)
+    with pytest.raises(ValueError, match=r"^a neighbour has no address$"):
+        parse_neighbours([nameless], {3: "azure0"})

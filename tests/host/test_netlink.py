@@ -17,6 +17,7 @@ from hostrouting import BackendError, RouteRejectedError
 from hostrouting.host import Address, NextHop, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.frames import Request
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import KernelNode
@@ -298,3 +299,19 @@ def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> Non
     """A success is not answered, so it cannot overflow the queue."""
     backend.apply(many(2000))
     assert ours(backend) == 2000
+
+
+def test_devices_are_read_by_one_dump_of_each_kind(
+    backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours are assigned by the index of their device, so the names are not read beside it."""
+    commands = []
+    receive_dump = Conversation.receive_dump
+
+    def count(conversation: Conversation, request: Request) -> Iterator[memoryview]:
+        commands.append(request.command)
+        return receive_dump(conversation, request)
+
+    monkeypatch.setattr(Conversation, "receive_dump", count)
+    backend.links()
+    assert sorted(commands) == ["ip -d link", "ip address", "ip neighbour"]

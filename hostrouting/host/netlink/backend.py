@@ -63,7 +63,7 @@ class NetlinkBackend(Adapter):
                 lambda: device_codec.parse_devices(
                     kernel.dump(LINKS),
                     kernel.dump(device_codec.ADDRESSES),
-                    kernel.neighbours(),
+                    kernel.dump(device_codec.NEIGHBOURS),
                 )
             )
 

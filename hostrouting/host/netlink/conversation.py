@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink import device_codec, frames
+from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names
 
@@ -179,12 +179,6 @@ class Conversation:
     def indexes(self) -> dict[str, int]:
         """Return the interface indexes by device name."""
         return {name: index for index, name in self.names().items()}
-
-    def neighbours(self) -> device_codec.NeighbourTable:
-        """Return the neighbours of both families."""
-        return self.consistently(
-            lambda: device_codec.parse_neighbours(self.dump(device_codec.NEIGHBOURS), self.names())
-        )
 
     def dump(self, request: frames.Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request, without the headers.

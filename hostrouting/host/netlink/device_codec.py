@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.host.netlink.frames import (
+    Attributes,
     Request,
     address_of,
     attribute,
@@ -23,7 +23,7 @@ from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 _ifaddrmsg = struct.Struct("=BBBBI")
@@ -53,19 +53,18 @@ _TENTATIVE = 0x40
 
 
 def parse_devices(
-    links: Iterable[bytes], addresses: Iterable[bytes], table: NeighbourTable | None = None
+    links: Iterable[bytes], addresses: Iterable[bytes], neighbours: Iterable[bytes] = ()
 ) -> list[Device]:
     """Return the devices by index, each with its addresses in the kernel's order.
 
-    The links and addresses are payloads: messages without their headers.
+    The arguments are payloads: messages without their headers.
     """
     known, failed = defaultdict(list), defaultdict(list)
-    for neighbour in table.known if table else ():
-        address = Address.parse(neighbour.address)
-        if address.family == IPV4:
-            known[neighbour.dev].append(address.number)
-    for dev, text in table.failed if table else ():
-        failed[dev].append(Address.parse(text))
+    for entry in _entries(neighbours):
+        if entry.is_known and entry.address.family == IPV4:
+            known[entry.ifindex].append(entry.address.number)
+        elif entry.state & _NUD_FAILED:
+            failed[entry.ifindex].append(entry.address)
     own = defaultdict(list)
     for payload in addresses:
         if payload[0] in {IPV4, IPV6}:
@@ -77,8 +76,8 @@ def parse_devices(
     return [
         device._replace(
             addresses=tuple(own[device.ifindex]),
-            neighbours=tuple(sorted(known[device.name])),
-            failed=tuple(sorted(failed[device.name])),
+            neighbours=tuple(sorted(known[device.ifindex])),
+            failed=tuple(sorted(failed[device.ifindex])),
         )
         for device in sorted(devices, key=attrgetter("ifindex"))
     ]
@@ -158,46 +157,64 @@ _NUD_FAILED = 0x20
 _NUD_NOARP = 0x40
 _NUD_PERMANENT = 0x80
 #: Reachable, stale, delay, probe, permanent: only these states have a hardware address.
-KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
+_NUD_KNOWN = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 #: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
 _EXT_SHIFT = 8
 
 
 class NeighbourTable(NamedTuple):
-    """The neighbours with a hardware address, and the (device, address) of those without.
-
-    The kernel has given up those that are `failed`, until a program sends to them again.
-    """
+    """The neighbours with a hardware address, and the (device, address) of those without."""
 
     known: list[Neighbour]
     unresolved: set[tuple[str, str]]
-    failed: set[tuple[str, str]]
 
 
-def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
-    """Return the neighbours of both families, sorted."""
-    table = NeighbourTable([], set(), set())
+class _Entry(NamedTuple):
+    """A neighbour as the kernel sends it."""
+
+    ifindex: int
+    address: Address
+    state: int
+    flags: int
+    fields: Attributes
+
+    @property
+    def is_known(self) -> bool:
+        """True for a neighbour with a hardware address."""
+        return bool(self.state & _NUD_KNOWN) and _NDA_LLADDR in self.fields
+
+
+def _entries(payloads: Iterable[bytes]) -> Iterator[_Entry]:
+    """Yield the neighbours of both families."""
     for payload in payloads:
         (family, index, state, flags, _), fields = parsed(payload, _ndmsg)
         if family not in {IPV4, IPV6}:
             continue
-        address = socket.inet_ntop(family, fields[_NDA_DST])
-        dev = device_of(index, names)
-        if state & KNOWN_NEIGHBOUR and _NDA_LLADDR in fields:
+        number = address_of(fields, _NDA_DST, family)
+        if number is None:
+            raise ValueError("a neighbour has no address")
+        yield _Entry(index, Address(family, number), state, flags, fields)
+
+
+def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
+    """Return the neighbours of both families, sorted."""
+    table = NeighbourTable([], set())
+    for entry in _entries(payloads):
+        address = str(entry.address)
+        dev = device_of(entry.ifindex, names)
+        if entry.is_known:
             table.known.append(
                 Neighbour(
                     address,
                     dev,
-                    fields[_NDA_LLADDR].hex(":"),
-                    permanent=bool(state & _NUD_PERMANENT),
-                    flags=flags | number_of(fields, _NDA_FLAGS_EXT) << _EXT_SHIFT,
-                    protocol=number_of(fields, _NDA_PROTOCOL, size=1),
+                    entry.fields[_NDA_LLADDR].hex(":"),
+                    permanent=bool(entry.state & _NUD_PERMANENT),
+                    flags=entry.flags | number_of(entry.fields, _NDA_FLAGS_EXT) << _EXT_SHIFT,
+                    protocol=number_of(entry.fields, _NDA_PROTOCOL, size=1),
                 )
             )
-        elif not state or state & (_NUD_INCOMPLETE | _NUD_FAILED):
+        elif not entry.state or entry.state & (_NUD_INCOMPLETE | _NUD_FAILED):
             table.unresolved.add((dev, address))
-            if state & _NUD_FAILED:
-                table.failed.add((dev, address))
     table.known.sort(key=neighbour_order)
     return table
 

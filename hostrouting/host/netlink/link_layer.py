@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink import classifiers, device_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failures
-from hostrouting.host.netlink.conversation import BATCH, Adapter, errors_of, in_namespace
+from hostrouting.host.netlink.conversation import (
+    BATCH,
+    Adapter,
+    Conversation,
+    errors_of,
+    in_namespace,
+)
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.host.netlink.neighbours import (
     NeighbourChanges,
@@ -51,7 +57,7 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
     def neighbours(self) -> list[Neighbour]:
         """Return the neighbours of both families that have a hardware address."""
         with self._open() as kernel:
-            return kernel.neighbours().known
+            return _table(kernel).known
 
     def stations(self, bridge: str) -> list[Station]:
         """Return the forwarding database of a bridge."""
@@ -93,7 +99,7 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
         again = ctx.clock.monotonic() + _SECONDS_BETWEEN_DATAGRAMS
         while True:
             with self._open() as kernel:
-                waiting &= kernel.neighbours().unresolved
+                waiting &= _table(kernel).unresolved
             now = ctx.clock.monotonic()
             if not waiting or now >= until:
                 return waiting
@@ -145,7 +151,7 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
         if not neighbours:
             return
         with self._open() as kernel:
-            table = kernel.neighbours()
+            table = _table(kernel)
             indexes = kernel.indexes()
             refuse_impossible(verb, neighbours, table.known, indexes)
             packed = []
@@ -167,4 +173,10 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
             # After lost answers the reading decides.
             with suppress(AnswersLostError):
                 failures = kernel.deliver(batches, len(packed))
-            check_changes(verb, neighbours, failures, kernel.neighbours().known)
+            check_changes(verb, neighbours, failures, _table(kernel).known)
+
+
+def _table(kernel: Conversation) -> device_codec.NeighbourTable:
+    return kernel.consistently(
+        lambda: device_codec.parse_neighbours(kernel.dump(device_codec.NEIGHBOURS), kernel.names())
+    )
