@@ -35,8 +35,8 @@ class NodeFinding(LightValue):
     An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be
     looked at; a `note` is information.
 
-    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing", apply="now"))
-    error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
+    >>> print(NodeFinding("boot-file", "/etc/a.service", "is missing", apply="now"))
+    error: boot-file: /etc/a.service: is missing; apply the config
     """
 
     #: A word such as `lost-route`; `release/findings.py` describes each.

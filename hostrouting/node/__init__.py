@@ -1,13 +1,13 @@
 """A whole node: one config, all capabilities.
 
-capabilities   the list of the optional ones: their tasks, units, findings and commands
+capabilities   the list of the capabilities, with all that the others here need of them
 boot_files     the files of all capabilities
 at_boot        the program that the boot scripts run where routing is not plain
 configure      Configure and Reset: all tasks under one lock, with one commit
 check          all findings of a node
 status         the verdict in one sentence
 fix            a config with the routes that repair its node
-watch          Watch with the keepers of all capabilities, and its command
+watch          Watch with the keepers of all capabilities, run until a signal
 history        the entry that a command leaves in the journal
 output         what commands print
 """

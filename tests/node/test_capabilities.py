@@ -1,0 +1,103 @@
+"""The list of capabilities: its entries say what their rooms do, and no other file names them."""
+
+import re
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from support.config_json import FULL
+from support.run_nodes import gpu_node
+
+import hostrouting
+from hostrouting.boot.capability import Capability
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, units_in
+from hostrouting.config import HostRoutingConfig
+from hostrouting.node.boot_files import render_files
+from hostrouting.node.capabilities import CAPABILITIES, PAIR, SIBLINGS
+
+PACKAGE = Path(hostrouting.__file__).parent
+#: The files outside of its room that name a sibling, each with the reason.
+NAMED_IN = {
+    "__init__.py": "the public names",
+    "boot/assets/10-hostrouting.conf": "what is stopped before its files are removed by hand",
+    "boot/assets/hostrouting-ask.sh": "optional rules are loaded with each start of a gate",
+    "cli/commands/sweep.py": "a command of one capability",
+    "config/__init__.py": "the names of the sections",
+    "config/sections.py": "the fields of the config",
+    "config/siblings.py": "the sections",
+    "node/capabilities.py": "the list",
+    "node/configure.py": "an example",
+    "node/watch.py": "the loop of the watch, which has the keepers of the others",
+    "testing/strategies.py": "configs at random",
+}
+
+
+def names(capability: Capability) -> set[str]:
+    section = capability.in_config(HostRoutingConfig())
+    task = capability.task().__name__
+    units = {unit.rpartition(".")[0] for unit in section.units}
+    room = capability.task.__module__.removesuffix(".capability")
+    own = {type(section).__name__, capability.name, task, room, f"config.{capability.section}"}
+    return own.union(units)
+
+
+def test_no_file_outside_of_its_room_names_a_sibling() -> None:
+    """But for these: a change of one capability touches no other file."""
+    words = "|".join(map(re.escape, set(chain.from_iterable(map(names, SIBLINGS)))))
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".sh", ".conf"}]
+    named = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in sources
+        if re.search(rf"\b(?:{words})\b", path.read_text("utf-8"))
+    }
+    rooms = "azure/", "watch/"
+    assert {path for path in named if not path.startswith(rooms)} == NAMED_IN.keys()
+
+
+def test_each_section_has_its_capability() -> None:
+    """And each capability its section."""
+    sections = [capability.section for capability in CAPABILITIES]
+    assert sorted(sections) == sorted(HostRoutingConfig().sections)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
+def test_an_entry_says_what_its_task_is(capability: Capability) -> None:
+    """The name by which a run skips it, and the section that it obeys."""
+    task = capability.task()
+    assert task.name == capability.name
+    assert getattr(task, "section", capability.section) == capability.section
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
+def test_a_section_declares_what_its_capability_installs(
+    capability: Capability,
+) -> None:
+    """All of its units and files, whether they come or go, so that a reset leaves none."""
+    config, host = HostRoutingConfig.from_mapping(FULL), gpu_node()
+    section = capability.in_config(config)
+    installed: set[str] = set()
+    for part in capability.parts(config, host):
+        installed |= {*part.paths} if isinstance(part, Departure) else set()
+    for unit in units_in(capability.parts(config, host)):
+        installed |= {*unit.paths}
+    assert installed <= {*map(unit_path, section.units), *section.files}
+
+
+@pytest.mark.parametrize("capability", PAIR, ids=lambda each: each.section)
+def test_the_pair_declares_its_removal(capability: Capability) -> None:
+    """An empty config removes exactly what the section declares."""
+    [part] = capability.parts(HostRoutingConfig(), None)
+    section = capability.in_config(HostRoutingConfig())
+    assert isinstance(part, Departure)
+    assert {*part.paths} == {*map(unit_path, section.units), *section.files}
+
+
+def test_render_has_the_files_of_each_capability() -> None:
+    """Those that its section declares, of the one unit that the config asks for."""
+    config, host = HostRoutingConfig.from_mapping(FULL), gpu_node()
+    paths = {*render_files(config, host=host).paths}
+    for section in config.sections.values():
+        if section.units:
+            assert unit_path(section.unit) in paths
+        own = {path for path in section.files if path.startswith(f"{SCRIPT_DIRECTORY}/")}
+        assert own <= paths
