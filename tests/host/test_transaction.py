@@ -9,6 +9,7 @@ from support.kernel import connect
 
 from hostrouting import PermissionDeniedError, RouteRejectedError
 from hostrouting.host import RouteChange
+from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange, find, route, shown
 
@@ -113,7 +114,7 @@ def test_a_rollback_without_privilege_names_what_was_added(node: MemoryBackend) 
         "THE ROLLBACK IS INCOMPLETE, these differ from before:\n"
         "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link"
     )
-    assert shown(node, protocol=142) == ["9.0.0.0/8 dev eth0 proto 142 scope link"]
+    assert shown(node, protocol=142) == [resting(NINE)]
 
 
 def test_the_reason_is_that_of_the_first_refusal(node: MemoryBackend) -> None:

@@ -14,7 +14,7 @@ from support.two_worlds import TwoWorlds, decided
 
 from hostrouting.fib import Packet
 from hostrouting.host import IPV6, NextHop, Route, Rule
-from hostrouting.testing.contracts.routes import arrange, deciding
+from hostrouting.testing.contracts.routes import arrange, as_read, deciding
 
 pytestmark = needs_kernel
 
@@ -49,7 +49,7 @@ def test_an_inverted_l3mdev_rule_looks_up_main(worlds: TwoWorlds) -> None:
     _, _, main, _ = worlds.memory.rules()
     worlds.both(lambda world: world.remove_rule(main))
     worlds.same_lookups()
-    assert deciding(worlds.kernel, "10.1.0.1") == "10.1.0.0/24 dev e0 scope link"
+    assert deciding(worlds.kernel, "10.1.0.1") == as_read("10.1.0.0/24 dev e0 scope link")
 
 
 def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:

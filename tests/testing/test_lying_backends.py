@@ -16,7 +16,15 @@ import pytest
 from support.kernel import needs_kernel
 
 from hostrouting import BackendError, Refusal, RouteRejectedError
-from hostrouting.host import IPV4, IPV6, RouteBackend, RouteChange, Rule
+from hostrouting.host import (
+    IPV4,
+    IPV6,
+    ObservedRoute,
+    Route,
+    RouteBackend,
+    RouteChange,
+    Rule,
+)
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.routes import place
 from hostrouting.testing import KernelNode, MemoryBackend, Node
@@ -307,6 +315,31 @@ def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
     node = MemoryBackend()
     backend = Wrapper(node, {"keeps_metrics": lambda _: False, **applies(refuse)})
     keeps("test_unknown_attributes_are_kept", node, backend, backend)
+
+
+class TestOtherWords(RouteBackendContract):
+    """No promise depends on the words that print a route: a new attribute may bring another."""
+
+    @pytest.fixture(autouse=True)
+    def other_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Print every route with one more word, as those that have a new attribute."""
+        for of_routes in Route, ObservedRoute:
+            printed = of_routes.__str__
+            monkeypatch.setattr(
+                of_routes, "__str__", lambda one, printed=printed: f"{printed(one)} mtu 1400"
+            )
+
+    @pytest.fixture
+    def node(self) -> MemoryBackend:
+        return MemoryBackend()
+
+    @pytest.fixture
+    def backend(self, node: MemoryBackend) -> MemoryBackend:
+        return node
+
+    @pytest.fixture
+    def failing(self) -> RouteBackend:
+        return NetlinkBackend(netns="hostrouting-absent")
 
 
 @needs_kernel
