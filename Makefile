@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick unprivileged test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference matrix matrix-table \
+.PHONY: demo test quick unprivileged test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference api matrix matrix-table \
 	bench fuzz mutants soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
@@ -121,6 +121,10 @@ packages: $(VENV)/ready
 reference: $(VENV)/ready
 	$(BIN)/python release/reference.py
 	$(BIN)/python release/pictures.py
+
+# tests/public_api.txt, the public names with their signatures. A test fails if it is out of date.
+api: $(VENV)/ready
+	$(BIN)/python release/api.py
 
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
 # is not in the usual environment: it installs Node.js.
