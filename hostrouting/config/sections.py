@@ -49,7 +49,16 @@ from hostrouting.config.wire import (
 )
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, Place, place
+from hostrouting.net.routes import (
+    ATTRIBUTES,
+    MAIN_TABLE,
+    OUR_PROTOCOL,
+    ObservedRoute,
+    Place,
+    attribute_words,
+    given_numbers,
+    place,
+)
 
 #: Devices of well-known CNIs and of the sibling agent's overlay, whose routes lie inside expected
 #: CIDRs once the first machine has run. Overlaps by `docker0` and `br-*` are real.
@@ -158,7 +167,7 @@ class StaticRoute(WireValue):
     )
     metric: int = setting(
         "Of two routes to one network the lower metric decides. IPv6 routes have 1 without it.",
-        rules.whole_number(0, 0xFFFFFFFF),
+        rules.route_attribute("metric"),
         default=0,
     )
 
@@ -206,14 +215,14 @@ class StaticRoute(WireValue):
             key == (OUR_PROTOCOL, "unicast", self.place, 0)
             and self.dev in {None, route.dev}
             and self.gateway in {None, str(route.gateway)}
+            and given_numbers(self) == [each.read(route) for each in ATTRIBUTES]
         )
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
         gateway = f" via {self.gateway}" if self.gateway else ""
         dev = f" dev {self.dev}" if self.dev else ""
-        metric = f" metric {self.metric}" if self.metric else ""
-        return f"{self.destination}{gateway}{dev}{metric}"
+        return f"{self.destination}{gateway}{dev}{attribute_words(*given_numbers(self))}"
 
 
 def _why_routes_clash(route: StaticRoute, earlier: StaticRoute, index: int) -> str:

@@ -26,7 +26,7 @@ from hostrouting.net.addresses import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 #: The mark of ownership: the protocol number of all routes of hostrouting, and of no foreign one.
 OUR_PROTOCOL: Final = 142
@@ -100,6 +100,58 @@ class Encapsulation(NamedTuple):
 
     kind: int
     payload: bytes
+
+
+class RouteAttribute(NamedTuple):
+    """A number that a route may have beside its network and its next hop; 0 stands for none.
+
+    A config and `ip` have one name for it.
+    """
+
+    name: str
+    #: What a config may give, and the kernel shows unchanged.
+    numbers: range
+    #: Returns the number of a `Route` or an `ObservedRoute`.
+    read: Callable[[Any], int]
+    #: Returns the fields of a `Route` that has the number: one of its own, or `extra`.
+    fields: Callable[[int], Mapping[str, Any]]
+
+
+#: The attributes that a config may give, in the order of `ip route`. `StaticRoute` has a field for
+#: each; all that completes, compares, prints or draws routes iterates over this table.
+ATTRIBUTES: Final = (
+    RouteAttribute(
+        "metric", range(1 << 32), attrgetter("metric"), lambda number: {"metric": number}
+    ),
+)
+ATTRIBUTE_NAMES: Final = tuple(attribute.name for attribute in ATTRIBUTES)
+
+
+def given_numbers(route: object) -> list[int]:
+    """Return the numbers that a route of a config gives, one for each of `ATTRIBUTES`."""
+    return [getattr(route, name) for name in ATTRIBUTE_NAMES]
+
+
+# Thousands of routes have the same few numbers.
+@lru_cache(256)
+def attribute_fields(*numbers: int) -> Mapping[str, Any]:
+    """Return the fields of a `Route` that has these numbers, one for each of `ATTRIBUTES`."""
+    fields: dict[str, Any] = {}
+    for attribute, number in zip(ATTRIBUTES, numbers, strict=True):
+        if number:
+            fields.update(attribute.fields(number))
+    return fields
+
+
+@lru_cache(256)
+def attribute_words(*numbers: int) -> str:
+    """Return these numbers as `ip route` shows them, one for each of `ATTRIBUTES`.
+
+    >>> attribute_words(100), attribute_words(0)
+    (' metric 100', '')
+    """
+    named = zip(ATTRIBUTES, numbers, strict=True)
+    return "".join(f" {attribute.name} {number}" for attribute, number in named if number)
 
 
 #: LWTUNNEL_ENCAP_IP and _IP6: the header is for the device of the next hop.
@@ -178,20 +230,13 @@ class Route:
         return SCOPE_LINK if is_of_link else SCOPE_UNIVERSE
 
     def __attrs_post_init__(self) -> None:
-        bits = address_bits(self.family)
-        for name, value, lowest, highest in (
-            ("prefix_length", self.prefix_length, 0, bits),
-            # For IPv6 the kernel would turn metric 0 into 1024.
-            ("metric", self.metric, int(self.family == IPV6), 0xFFFFFFFF),
-            ("table", self.table, 1, 0xFFFFFFFF),
-            ("protocol", self.protocol, 0, 0xFF),
-        ):
-            if not lowest <= value <= highest:
-                raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
-        if not 0 <= self.network < 1 << bits:
+        mask = _mask_within_limits(
+            self.family, self.prefix_length, self.metric, self.table, self.protocol
+        )
+        if not 0 <= self.network < 1 << address_bits(self.family):
             name = FAMILY_NAMES[self.family]
             raise ValueError(f"network {self.network} is not an {name} address")
-        if self.network & ~mask_of(self.family, self.prefix_length):
+        if self.network & ~mask:
             prefix = Prefix(self.family, self.network, self.prefix_length)
             raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
         if self.kind not in KIND_NUMBERS:
@@ -222,6 +267,24 @@ class Route:
 
     def __str__(self) -> str:
         return _format(self, FLAG_ONLINK if self.onlink else 0)
+
+
+# Thousands of routes differ in their destination alone.
+@lru_cache(256)
+def _mask_within_limits(
+    family: int, prefix_length: int, metric: int, table: int, protocol: int
+) -> int:
+    """Return the mask of a route's network; raise ValueError for a number that no route has."""
+    for name, value, lowest, highest in (
+        ("prefix_length", prefix_length, 0, address_bits(family)),
+        # For IPv6 the kernel would turn metric 0 into 1024.
+        ("metric", metric, int(family == IPV6), 0xFFFFFFFF),
+        ("table", table, 1, 0xFFFFFFFF),
+        ("protocol", protocol, 0, 0xFF),
+    ):
+        if not lowest <= value <= highest:
+            raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
+    return mask_of(family, prefix_length)
 
 
 class ObservedRoute(NamedTuple):
@@ -398,43 +461,54 @@ def _format(route: Route | ObservedRoute, flags: int) -> str:
     return f"{kind}{destination if route.prefix_length else 'default'}{rest}"
 
 
-_shown = attrgetter(
-    "family",
-    "from_prefix",
-    "tos",
-    "gateway",
-    "dev",
-    "table",
-    "protocol",
-    "scope",
-    "source",
-    "metric",
-    "nexthops",
-)
+class _Shown(NamedTuple):
+    """The fields of a route that its text shows after the destination."""
+
+    family: int
+    from_prefix: Prefix | None
+    tos: int
+    gateway: Address | None
+    dev: str | None
+    table: int
+    protocol: int
+    scope: int
+    source: int | None
+    metric: int
+    extra: Extra
+    nexthops: tuple[NextHop, ...]
+
+
+_shown: Final = attrgetter(*_Shown._fields)
 
 
 # Thousands of routes differ in their destination alone.
 @lru_cache(256)
-def _after_destination(shown: tuple[Any, ...], flags: int) -> str:
-    family, from_prefix, tos, gateway, dev, table, number, scope, source, metric, nexthops = shown
-    protocol = PROTOCOL_NAMES.get(number, str(number))
-    via = ""
-    if gateway is not None:
-        via = f" via {'inet6 ' if gateway.family != family else ''}{gateway}"
-    words = [
-        f" from {from_prefix}" if from_prefix is not None else "",
-        f" tos {tos:#04x}" if tos else "",
-        via,
-        f" dev {dev}" if dev is not None else "",
-        f" table {TABLE_NAMES.get(table, str(table))}" if table != MAIN_TABLE else "",
-        f" proto {protocol}" if protocol != "boot" else "",  # ip leaves it out, too
-        f" scope {SCOPE_NAMES.get(scope, str(scope))}" if scope != SCOPE_UNIVERSE else "",
-        f" src {format_address(family, source)}" if source is not None else "",
-        f" metric {metric}" if metric else "",
-        # Of several next hops no state is shown.
-        *(f" {word}" for flag, word in FLAG_NAMES if flags & flag and not nexthops),
-        *(f" {hop}" for hop in nexthops),
-    ]
+def _after_destination(fields: tuple[Any, ...], flags: int) -> str:
+    route = _Shown(*fields)
+    words = []
+    if route.from_prefix is not None:
+        words.append(f" from {route.from_prefix}")
+    if route.tos:
+        words.append(f" tos {route.tos:#04x}")
+    if route.gateway is not None:
+        kind = "inet6 " if route.gateway.family != route.family else ""
+        words.append(f" via {kind}{route.gateway}")
+    if route.dev is not None:
+        words.append(f" dev {route.dev}")
+    if route.table != MAIN_TABLE:
+        words.append(f" table {TABLE_NAMES.get(route.table, str(route.table))}")
+    protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
+    if protocol != "boot":  # ip leaves it out, too
+        words.append(f" proto {protocol}")
+    if route.scope != SCOPE_UNIVERSE:
+        words.append(f" scope {SCOPE_NAMES.get(route.scope, str(route.scope))}")
+    if route.source is not None:
+        words.append(f" src {format_address(route.family, route.source)}")
+    words.append(attribute_words(*(attribute.read(route) for attribute in ATTRIBUTES)))
+    # Of several next hops no state is shown.
+    if not route.nexthops:
+        words += [f" {word}" for flag, word in FLAG_NAMES if flags & flag]
+    words += [f" {hop}" for hop in route.nexthops]
     return "".join(words)
 
 

@@ -27,7 +27,7 @@ from hostrouting.net.addresses import (
     is_network,
     mask_of,
 )
-from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
+from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
@@ -299,10 +299,13 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def merged_routes(self) -> StaticRoutesConfig:
         """The config's section with every suggested route in place of the route there."""
-        new = {
-            route.place: route
-            for route in (suggested.to_config() for suggested in self.suggested_routes)
-        }
+        present = {route.place: route for route in self.config.static_routes.routes}
+        new: dict[Place, StaticRoute] = {}
+        for suggested in self.suggested_routes:
+            route = suggested.to_config()
+            # It goes another way, and keeps what else the config gives.
+            earlier = present.get(route.place, route)
+            new[route.place] = attrs.evolve(earlier, gateway=route.gateway, dev=route.dev)
         kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 

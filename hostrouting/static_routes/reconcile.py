@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 from itertools import takewhile
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.routes import (
+    ATTRIBUTE_NAMES,
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
     SCOPE_LINK,
@@ -32,6 +33,7 @@ from hostrouting.net.routes import (
     Place,
     Route,
     RouteChange,
+    attribute_fields,
     default_routes,
     expected_exit,
     is_deleted_by,
@@ -106,6 +108,10 @@ def resolve(
     return Resolution(routes=(*complete, *restored), missing=tuple(lacking))
 
 
+#: What a config gives of a route; the last ones are its numbers, one for each of `ATTRIBUTES`.
+_given: Final = attrgetter("prefix", "gateway", "dev", *ATTRIBUTE_NAMES)
+
+
 # For the forecast, the change and the verdict of one apply, and for each event in watch.
 @lru_cache(maxsize=1)
 def _completed(
@@ -121,13 +127,16 @@ def _completed(
     complete: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
-        family, network, prefix_length = route.prefix
-        name, dev = FAMILY_NAMES[family], route.dev or devices.get(family)
+        prefix, gateway, named_dev, *numbers = _given(route)
+        family, network, prefix_length = prefix
+        dev = named_dev or devices.get(family)
         if dev is None:
-            missing.append(Unresolved(route, f"table main has no {name} default route"))
+            reason = f"table main has no {FAMILY_NAMES[family]} default route"
+            missing.append(Unresolved(route, reason))
             continue
-        hop = _named_hop(route.gateway, dev) if route.gateway else hops.get((family, dev))
+        hop = _named_hop(gateway, dev) if gateway else hops.get((family, dev))
         if hop is None:
+            name = FAMILY_NAMES[family]
             reason = f"no {name} default route leaves by {dev}, so it has no gateway there"
             missing.append(Unresolved(route, reason))
             continue
@@ -137,9 +146,9 @@ def _completed(
                 prefix_length=prefix_length,
                 gateway=hop.gateway,
                 dev=dev,
-                metric=route.metric,
                 onlink=hop.onlink,
                 family=family,
+                **attribute_fields(*numbers),
             )
         )
     return complete, missing

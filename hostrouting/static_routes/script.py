@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
 from hostrouting.net.addresses import IPV4, IPV6, roots_of
+from hostrouting.net.routes import ATTRIBUTE_NAMES, attribute_words
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -62,21 +64,33 @@ def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
     return network if family == IPV4 else route.prefix.last, -length, route.metric
 
 
+_given: Final = attrgetter("gateway", "dev", *ATTRIBUTE_NAMES)
+
+
 def _line(route: StaticRoute) -> str:
     """Return one route as ip reads and shows it: a single address without a length.
 
-    What a default route completes is between bars, which no device name has. A name contains only
-    characters that are plain for bash and ip: see `hostrouting.net.addresses.check_device_name`.
+    A name contains only characters that are plain for bash and ip: see
+    `hostrouting.net.addresses.check_device_name`.
     """
-    is_ipv6, gateway = ":" in route.destination, route.gateway or "?"
-    if ":" in gateway and not is_ipv6:
-        gateway = f"inet6 {gateway}"
-    dev = f"dev {route.dev or '?'}"
-    hop = f"via {gateway} {dev}"
-    if not route.gateway:
-        hop = f"|{hop}|"
-    elif not route.dev:
-        hop = f"via {gateway} |{dev}|"
-    metric = f"metric {route.metric} " if route.metric else ""
-    end = "pref medium" if is_ipv6 else ""
-    return f"{route.destination.removesuffix('/128' if is_ipv6 else '/32')} {hop} {metric}{end}\n"
+    is_ipv6 = ":" in route.destination
+    destination = route.destination.removesuffix("/128" if is_ipv6 else "/32")
+    return f"{destination} {_after_destination(_given(route), is_ipv6)}\n"
+
+
+# Thousands of routes differ in their destination alone.
+@lru_cache(256)
+def _after_destination(given: tuple[Any, ...], is_ipv6: bool) -> str:
+    """Return the words of a next hop and of the attributes.
+
+    What a default route completes is between bars, which no device name has.
+    """
+    gateway, dev, *numbers = given
+    to_dev = f"dev {dev or '?'}"
+    if not gateway:
+        hop = f"|via ? {to_dev}|"
+    else:
+        kind = "inet6 " if ":" in gateway and not is_ipv6 else ""
+        hop = f"via {kind}{gateway} {to_dev if dev else f'|{to_dev}|'}"
+    # ip ends a route of IPv4 with a blank.
+    return f"{hop}{attribute_words(*numbers)} {'pref medium' if is_ipv6 else ''}"

@@ -39,6 +39,7 @@ from hostrouting.config import (
     rules,
 )
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, check_device_name
+from hostrouting.net.routes import ATTRIBUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,16 +122,22 @@ def gate_names() -> SearchStrategy[str]:
 
 
 def static_routes(*families: int) -> SearchStrategy[StaticRoute]:
-    """Routes with and without a gateway, a device and a metric."""
+    """Routes with and without a gateway, a device, a metric and the like."""
     return destinations(*families).flatmap(
         lambda destination: st.builds(
             StaticRoute,
             destination=st.just(destination),
             gateway=st.none() | gateways(*([IPV6] if ":" in destination else families)),
             dev=st.none() | device_names(),
-            metric=st.sampled_from([0, 1, 100, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
+            **{each.name: _numbers(each.numbers) for each in ATTRIBUTES},
         )
     )
+
+
+def _numbers(allowed: range) -> SearchStrategy[int]:
+    """Numbers of an attribute of routes, or 0 for none."""
+    usual = [number for number in (1, 100, allowed[0], allowed[-1]) if number in allowed]
+    return st.sampled_from([0, *usual]) | st.integers(allowed[0], allowed[-1])
 
 
 def static_routes_configs(*families: int) -> SearchStrategy[StaticRoutesConfig]:

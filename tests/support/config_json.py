@@ -50,12 +50,18 @@ FULL: dict[str, Any] = {
     "gates": ["kubelet.service"],
     "after": ["ib_rdma_configure.service"],
 }
-WIRE_NAMES = """
-    hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
-    after expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force conflist lock
-    required interval expected expectedDevs fabric
-"""
-KEYS = st.sampled_from(WIRE_NAMES.split())
+
+
+def names_in(value: Any) -> set[str]:
+    """Return every key of a document."""
+    if isinstance(value, list):
+        return {name for item in value for name in names_in(item)}
+    if isinstance(value, dict):
+        return {name for key, item in value.items() for name in (key, *names_in(item))}
+    return set()
+
+
+KEYS = st.sampled_from(sorted({"hostRouting", *names_in(FULL)}))
 SCALARS = (
     st.none()
     | st.booleans()

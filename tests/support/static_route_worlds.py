@@ -21,6 +21,7 @@ from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.boot.program import program_for
 from hostrouting.host import Route
+from hostrouting.net.routes import ATTRIBUTE_NAMES, ATTRIBUTES, RouteAttribute
 from hostrouting.static_routes import render_script
 from hostrouting.testing import FakeHost, KernelNode
 
@@ -76,12 +77,17 @@ def configs() -> st.SearchStrategy[HostRoutingConfig]:
         destination=st.sampled_from(_DESTINATIONS),
         gateway=st.none() | st.sampled_from(_GATEWAYS),
         dev=st.none() | small_world.devices() | st.sampled_from([*small_world.DEVICES, "absent"]),
-        metric=st.sampled_from([0, 0, 50, 4294967295]),
+        **{each.name: st.sampled_from([0, 0, *_numbers(each)]) for each in ATTRIBUTES},
     )
     several = st.lists(
         routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric)
     )
     return several.map(config_of)
+
+
+def _numbers(attribute: RouteAttribute) -> list[int]:
+    """Numbers that foreign routes have, too."""
+    return [number for number in (50, attribute.numbers[-1]) if number in attribute.numbers]
 
 
 def static_route(text: str) -> StaticRoute:
@@ -92,7 +98,7 @@ def static_route(text: str) -> StaticRoute:
         destination=destination,
         gateway=given.get("via"),
         dev=given.get("dev"),
-        metric=int(given.get("metric", 0)),
+        **{name: int(given.get(name, 0)) for name in ATTRIBUTE_NAMES},
     )
 
 
