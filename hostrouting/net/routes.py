@@ -145,10 +145,9 @@ def attribute_fields(*numbers: int) -> Mapping[str, Any]:
 
 @lru_cache(256)
 def attribute_words(*numbers: int) -> str:
-    """Return these numbers as `ip route` shows them, one for each of `ATTRIBUTES`.
+    """Return these numbers, one for each of `ATTRIBUTES`, as `ip route` shows them.
 
-    >>> attribute_words(100), attribute_words(0)
-    (' metric 100', '')
+    Each begins with a blank: ` metric 100`.
     """
     named = zip(ATTRIBUTES, numbers, strict=True)
     return "".join(f" {attribute.name} {number}" for attribute, number in named if number)

@@ -20,6 +20,7 @@ from support.static_route_worlds import boot, boot_with_program, config_of, impa
 
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.boot import units_in
+from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes import render_script
 from hostrouting.static_routes.script import boot_part
 from hostrouting.testing import KernelNode, strategies
@@ -33,6 +34,12 @@ CONFIG = config_of(
     ]
 )
 [UNIT] = units_in([boot_part(CONFIG)])
+
+
+def numbers_of(route: StaticRoute) -> str:
+    """Return the numbers of a route as ip shows them, each before a blank."""
+    numbers = {name: getattr(route, name) for name in ATTRIBUTE_NAMES}
+    return "".join(f"{name} {number} " for name, number in numbers.items() if number)
 
 
 class TestFiles:
@@ -100,7 +107,7 @@ class TestFiles:
         lines = [
             f"{route.destination.removesuffix('/128' if ':' in route.destination else '/32')} via "
             f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
-            f"{route.gateway or '?'} dev {route.dev or '?'} {f'metric {route.metric} ' if route.metric else ''}"
+            f"{route.gateway or '?'} dev {route.dev or '?'} {numbers_of(route)}"
             f"{'pref medium' if ':' in route.destination else ''}"
             for route in config.static_routes.routes
         ]

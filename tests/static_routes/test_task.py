@@ -13,6 +13,7 @@ from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
+from hostrouting.testing.contracts.route_changes import metrics
 from phases import Context
 
 SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
@@ -128,14 +129,15 @@ class TestPlan:
         assert state(host) == before
 
     def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:
-        """An operator gave our route an mtu: 'was' and the very same words would leave a reader
-        puzzled.
+        """An operator gave our route an initial window, which the text of a route lacks: 'was' and
+        the very same words would leave a reader puzzled.
         """
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
         ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
-        with_mtu = attrs.evolve(ours.to_route(), extra=((8, b"\x08\x00\x02\x00\x58\x02\x00\x00"),))
-        host.routes.insert_route(with_mtu, verb="replace")
+        initcwnd = 11
+        with_window = attrs.evolve(ours.to_route(), extra=metrics(initcwnd, 600))
+        host.routes.insert_route(with_window, verb="replace")
         assert [str(change) for change in task.plan(ctx)] == [
             "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (was the same with other attributes)"
         ]
