@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from support import small_world
 
-from hostrouting.host import Address, NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.host import IPV6, Address, NextHop, ObservedRoute, Route, RouteChange
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
 
@@ -37,6 +37,16 @@ def test_a_wrong_route_cannot_be_made(fields: dict[str, Any], message: str) -> N
     """Each refusal names the value and the rule."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Route(**{**NINE, **fields})
+
+
+def test_the_least_metric_depends_on_the_family() -> None:
+    """The kernel would give an IPv6 route without a metric one of 1024; an IPv4 route may lack it."""
+    assert str(Route(**NINE)) == "9.0.0.0/8 dev eth0 proto 142 scope link"
+    assert str(Route(**NINE, metric=1)) == "9.0.0.0/8 dev eth0 proto 142 scope link metric 1"
+    six = {**NINE, "network": 0xFD << 120, "family": IPV6}
+    with pytest.raises(ValueError, match=r"^metric 0 is not from 1 to 4294967295$"):
+        Route(**six)
+    assert str(Route(**six, metric=1)) == "fd00::/8 dev eth0 proto 142 metric 1"
 
 
 @given(small_world.routes())
