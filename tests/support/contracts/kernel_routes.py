@@ -141,10 +141,9 @@ class KernelRoutesContract(RouteBackendContract):
         self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], metric: int
     ) -> None:
         """The kernel limits this metric, so the route is not there as wanted; the one that it made goes."""
-        error = self._refused(
-            backend, verb(attrs.evolve(route(ON_LINK), extra=metrics(metric, 70_000)))
-        )
-        assert [refusal.change for refusal in error.refusals] == [f"+ {ON_LINK}"]
+        change = verb(route(ON_LINK, extra=metrics(metric, 70_000)))
+        error = self._refused(backend, change)
+        assert [refusal.change for refusal in error.refusals] == [str(change)]
 
     def test_a_rollback_spares_what_looks_like_the_changed_route(
         self, eth0: Node, backend: RouteBackend
