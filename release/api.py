@@ -71,7 +71,10 @@ def page() -> str:
         for name in _exported(module):
             found = definition(module, name)
             home = homes.setdefault((found.module, found.name), module)
-            lines += [f"    {name}: see {home}"] if home != module else described(found, "    ")
+            if home == module:
+                lines += described(found, "    ")
+            else:
+                lines.append(f"    {name}: see {home}")
     return "\n".join(lines) + "\n"
 
 
@@ -133,8 +136,8 @@ def _names(statement: ast.stmt) -> list[str]:
 
 def _class(module: str, cls: ast.ClassDef, indent: str) -> Iterator[str]:
     yield from (f"{indent}@{ast.unparse(each)}" for each in cls.decorator_list)
-    words = [ast.unparse(each) for each in (*cls.bases, *cls.keywords)]
-    yield f"{indent}class {cls.name}{'(' if words else ''}{', '.join(words)}{')' if words else ''}"
+    words = ", ".join(ast.unparse(each) for each in (*cls.bases, *cls.keywords))
+    yield f"{indent}class {cls.name}({words})" if words else f"{indent}class {cls.name}"
     seen: set[str] = set()
     for each in _bases(module, cls):
         # The getter and the setter of a property have one name; a base's own one is replaced.
