@@ -45,7 +45,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import try_program
-from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
 from hostrouting.boot.steps import MASKED, Step, Steps
 from hostrouting.config import DEFAULT_GATES, GATE_UNITS, OWN_UNITS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
@@ -62,10 +62,6 @@ _logger = logging.getLogger(__name__)
 #: The plan for a disk that is right, if systemd has not read all of it.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 _BLOCK = 4096
-
-
-class UnreadFilesError(UnitError):
-    """An undo has restored the files, but systemd could not read them."""
 
 
 class Boot:
@@ -372,7 +368,7 @@ class Boot:
                 try:
                     self._reload(ctx)
                 except Exception as error:
-                    raise UnreadFilesError(
+                    raise UnfinishedUndoError(
                         "the files are back, but systemd has not read them; "
                         f"run: systemctl daemon-reload: {error}"
                     ) from error

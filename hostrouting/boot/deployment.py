@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from hostrouting.boot.boot import Boot, UnreadFilesError
 from hostrouting.boot.intent import config_over, first_intent
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
-from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
 from hostrouting.exceptions import HostFileError
 from phases import Context, TaskFailedError, Transaction
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from hostrouting.boot.boot import Boot
     from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
@@ -94,6 +94,10 @@ class Deployment:
         self._gates = ExitStack()
         self._are_held = False
         self._files: RecordedFiles | None = None
+        #: True if boot files could not be changed by themselves, and their undo was tried.
+        self.has_undone_files: bool = False
+        #: True once boot files are committed by themselves, before routes.
+        self._has_committed_files = False
         #: False until the commit: the files of the earlier config stay, and an undo needs no space.
         self._removes = True
 
@@ -162,21 +166,19 @@ class Deployment:
         state = "the earlier config is in force, live and for the next boot"
         self._removes = not self.is_installed
         with self._gates:
+            if not self.is_installed:
+                state = self._install_first(files)
             try:
                 if self.is_installed:
                     self._change_installed(files, *live)
                 else:
-                    state = "no route of this config is in force"
-                    self.attempt(files)
-                    # Only some of the files would hold no gate, or hold gates for ever.
-                    self.undo_partial("nothing is installed for the next boot")
                     self._hold_gates()
                     self.attempt(*live)
                 ctx.check()
                 if prove is not None and not self.failures:
                     prove(state)
             except BaseException as error:
-                self._undo(state)
+                self._undo(state, always=self._has_committed_files)
                 if not isinstance(error, TaskFailedError):
                     raise
                 self.failures.append(error)
@@ -201,6 +203,17 @@ class Deployment:
         except HostFileError:
             return False
 
+    def _install_first(self, files: _Work) -> str:
+        """Install the files on a node without any; return its state as long as routes may fail."""
+        nothing = "nothing is installed for the next boot"
+        # Only some of the files would hold no gate, or hold gates for ever.
+        self.carry_out_files(files, undone=nothing)
+        if self._has_committed_files:
+            return "this config is installed for the next boot, and no route of it is in force"
+        if self.failures and not self.has_undone_files:
+            self._logger.warning(nothing)
+        return f"no route of this config is in force, and {nothing}"
+
     def _change_installed(self, files: _Work, *live: _Work) -> None:
         ctx = self.transaction.ctx
         self._hold_gates()
@@ -216,29 +229,42 @@ class Deployment:
             for work in live:
                 work(ctx)
 
-    def undo_partial(self, state: str) -> bool:
-        """Undo the files and return True if one of them could not be changed; else commit them."""
-        causes = [cause for failure in self.failures for cause in failure.failures]
-        is_partial = any(isinstance(cause, HostFileError) for cause in causes)
-        if is_partial:
-            self._undo(state)
-        self.transaction.commit()
-        return is_partial
+    def carry_out_files(self, files: _Work, *, undone: str) -> bool:
+        """Change the boot files, and commit; return False if they are undone, to this state.
 
-    def _undo(self, state: str) -> None:
-        """Roll back everything that is not committed, and log the `state` after it."""
+        They are if one of them could not be changed, or if the change was interrupted.
+        """
+        try:
+            self.attempt(files)
+        except BaseException:
+            self._undo(undone, always=True)
+            raise
+        causes = [cause for failure in self.failures for cause in failure.failures]
+        self.has_undone_files = any(isinstance(cause, HostFileError) for cause in causes)
+        if self.has_undone_files:
+            self._undo(undone, always=True)
+        self._has_committed_files = bool(self.transaction.changes)
+        self.transaction.commit()
+        return not self.has_undone_files
+
+    def _undo(self, state: str, *, always: bool) -> None:
+        """Roll back everything that is not committed, and log the `state` after it.
+
+        Without `always` it is logged only if anything was rolled back.
+        """
         results: list[object] = []
         try:
             for record, result in self.transaction.rollback(timeout=SECONDS_TO_UNDO):
                 results.append(result)
                 if isinstance(result, Exception):
                     text = f"{record.changes[-1]}, and the changes with it: {result}"
-                    is_whole = isinstance(result, UnreadFilesError)
+                    is_whole = isinstance(result, UnfinishedUndoError)
                     self._logger.error("not undone: %s", result if is_whole else text)
         except BaseException:
-            changes = self.transaction.changes
-            text = "the undo was ended; %d changes stay, the newest is: %s"
-            self._logger.error(text, len(changes), changes[-1])  # noqa: TRY400
+            # The newest may be undone, in part or as a whole.
+            if changes := self.transaction.changes:
+                text = "the undo was ended; up to %d changes stay, the newest may be: %s"
+                self._logger.error(text, len(changes), changes[-1])  # noqa: TRY400
             raise
         if any(isinstance(result, Exception) for result in results):
             return
@@ -246,6 +272,8 @@ class Deployment:
             partial = "only in part, since other programs have changed the rest"
             # As important as the error: of many lines the command shows the errors.
             self._logger.error("undone: %s", partial if False in results else state)
+        elif always:
+            self._logger.error("%s", state)
         if False not in results:
             with suppress(HostFileError):
                 self._boot.finish()

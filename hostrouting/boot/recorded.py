@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.boot.layout import GATE_LOCK
+from hostrouting.exceptions import HostFileError, HostRoutingError
 from phases import Change, Context
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def state_of(files: FileStore, path: str) -> FileState:
 def change_of(path: str, before: FileState, after: FileState) -> Change:
     """Return the change of a path from one state to another."""
     return Change("-" if after is None else "+" if before is None else "~", path)
+
+
+class UnfinishedUndoError(HostRoutingError):
+    """An undo of files did not end; the message names what is not as before."""
 
 
 class RecordedFiles:
@@ -92,10 +97,20 @@ class RecordedFiles:
     def record_rest(self) -> None:
         """Record the files that differ from before for an undo, if no change is recorded yet."""
         if not self._is_recorded:
-            for path, (before, _) in self._states.items():
-                now = state_of(self._files, path)
-                if now != before:
-                    self._record([change_of(path, before, now)])
+            for path in self._left():
+                self._record([change_of(path, *self._states[path])])
+
+    def _left(self) -> list[str]:
+        """Return the paths that are not as before, or that cannot be read."""
+
+        def is_left(path: str) -> bool:
+            before, _ = self._states[path]
+            try:
+                return state_of(self._files, path) != before
+            except HostFileError:
+                return True
+
+        return [*filter(is_left, self._states)]
 
     def _record(self, changes: Iterable[Change]) -> None:
         for change in changes:
@@ -105,21 +120,29 @@ class RecordedFiles:
     def undo(self, ctx: Context) -> bool:
         """Restore all files, the newest change first; return False if they stay as they are."""
         with self._lock.hold(ctx) as locked:
-            now = {path: state_of(self._files, path) for path in self._states}
-            altered = [path for path, states in self._states.items() if now[path] not in states]
-            if altered:
-                _logger.warning(
-                    "%s changed since this run; the files of this run stay", ", ".join(altered)
-                )
-                return False
-            changed = [path for path, (before, _) in self._states.items() if now[path] != before]
-            with self._restoring(locked) if changed else nullcontext():
-                for path in reversed(changed):
-                    before, _ = self._states[path]
-                    self._put(path, before)
-                    if before is None:
-                        self._files.remove_directory_if_empty(path.rpartition("/")[0])
-            return True
+            try:
+                return self._restore(locked)
+            except HostFileError as error:
+                left = ", ".join(self._left())
+                state = f"these stay as the run left them: {left}" if left else "the files are back"
+                raise UnfinishedUndoError(f"{state}; {error}") from error
+
+    def _restore(self, ctx: Context) -> bool:
+        now = {path: state_of(self._files, path) for path in self._states}
+        altered = [path for path, states in self._states.items() if now[path] not in states]
+        if altered:
+            _logger.warning(
+                "%s changed since this run; the files of this run stay", ", ".join(altered)
+            )
+            return False
+        changed = [path for path, (before, _) in self._states.items() if now[path] != before]
+        with self._restoring(ctx) if changed else nullcontext():
+            for path in reversed(changed):
+                before, _ = self._states[path]
+                self._put(path, before)
+                if before is None:
+                    self._files.remove_directory_if_empty(path.rpartition("/")[0])
+        return True
 
     def _put(self, path: str, state: FileState) -> None:
         if state is None:

@@ -77,6 +77,8 @@ class _Pipeline(NamedTask, ABC):
 
     anonymous = False
     subtasks: tuple[Task, ...]
+    #: What is so once a run is committed.
+    _committed = "the config is changed"
     #: The present run; None between two.
     _current: Deployment | None = None
 
@@ -112,10 +114,11 @@ class _Pipeline(NamedTask, ABC):
             try:
                 works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
                 self._do_all(*works)
-            except (CancelledError, DeadlineExceededError):
+            except BaseException as error:
                 if run.is_committed:
-                    self._log.warning("the config is changed; the rest was interrupted")
-                if not run.failures:
+                    self._log.warning("%s; the rest was interrupted", self._committed)
+                is_end = isinstance(error, (CancelledError, DeadlineExceededError))
+                if not (is_end and run.failures):
                     raise
             finally:
                 self._current = None
@@ -124,10 +127,10 @@ class _Pipeline(NamedTask, ABC):
                 ctx = ctx.shielded().child(SECONDS_TO_UNDO)
             try:
                 still, released = self._boot.release(ctx, before, is_right=not run.failures)
-            except HostRoutingError:
+            except BaseException:
                 if run.is_committed and not run.failures:
                     step = "see which units are held: hostrouting status"
-                    self._log.warning("the config is changed all the same; %s", step)
+                    self._log.warning("%s all the same; %s", self._committed, step)
                 raise
             for unit in released:
                 ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
@@ -328,12 +331,15 @@ class Configure(_Pipeline):
         if not ctx.skips(self._check):
             log_dropped(ctx, earlier, self._config, self._log)
         if run.carry_out(files, routes, prove=self._prove_before(ctx, earlier)):
-            run.attempt(*last)
-            if run.failures and self._boot.is_installed:
-                message = (
-                    "this config is installed all the same; gated units start once this is fixed"
-                )
-                self._log.warning(message)
+            try:
+                run.attempt(*last)
+            finally:
+                if run.failures and not run.has_undone_files and self._boot.is_installed:
+                    message = (
+                        "this config is installed all the same; "
+                        "gated units start once this is fixed"
+                    )
+                    self._log.warning(message)
 
     def _look(self, ctx: Context) -> None:
         """Degrade the step if the aim is not reached, by all that was done."""
@@ -440,6 +446,7 @@ class Reset(_Pipeline):
     """
 
     name = "reset"
+    _committed = "the boot files are removed"
 
     def __init__(
         self,
@@ -463,10 +470,13 @@ class Reset(_Pipeline):
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run = self._run
-        run.attempt(files)
+        state = "what was installed is in force, live and for the next boot"
         # The gates and the config stay, so the routes must, too.
-        if run.undo_partial("what was installed is in force, live and for the next boot"):
+        if not run.carry_out_files(files, undone=state):
             return
+        run.is_committed = True
+        if run.failures:
+            self._log.warning("%s all the same", self._committed)
         run.attempt(*others)
         # The same failure of several tasks is reported once.
         by_cause = {str(failure.cause): failure for failure in reversed(run.failures)}

@@ -376,7 +376,8 @@ def test_a_second_signal_is_named_in_the_journal(
     both = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.16.0/24"}]
     ended = on_stdin(gated(MENDED, staticRoutes={"enabled": True, "routes": both}), "apply")
     assert ended.returncode == 130
-    assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in ended.stderr
+    left = "the undo was ended; up to 1 changes stay, the newest may be: + 172.16.16.0/24"
+    assert left in ended.stderr
     second = "a second signal ended the run, or its undo"
     assert verdict() == second
     assert f"{second}; what was changed until then stays; see: hostrouting status" in ended.stderr

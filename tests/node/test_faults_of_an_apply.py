@@ -1,19 +1,83 @@
-"""A fault at every step of an apply, by each port: the node is in the state that the run names."""
+"""A fault at every step of an apply, a first apply, a reset and an undo, by each port and each kind
+of error: afterwards the node is in the state that the run names.
+"""
 
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
 from support.patience import in_time
 from support.run_nodes import gpu_node
 
-from hostrouting import Configure, HostFileError, HostRoutingConfig
+from hostrouting import Configure, HostFileError, HostRoutingConfig, Reset, UnitError
 from hostrouting.boot import Boot
+from hostrouting.boot.deployment import Deployment
 from hostrouting.testing import FakeHost
-from phases import execute, run
+from hostrouting.testing.faults import Operations, Refused
+from phases import Context, DeadlineExceededError, Report, Task, execute, run
 
 INSTALLED = "this config is installed all the same; gated units start once this is fixed"
 CHANGED = "the config is changed all the same; see which units are held: hostrouting status"
+INTERRUPTED = "the config is changed; the rest was interrupted"
 UNDONE = "undone: the earlier config is in force, live and for the next boot"
+NOTHING = "nothing is installed for the next boot"
+NO_ROUTE = "this config is installed for the next boot, and no route of it is in force"
+KEPT = "what was installed is in force, live and for the next boot"
+RESET = "the boot files are removed all the same; see which units are held: hostrouting status"
+RESET_COMMITTED = "the boot files are removed all the same"
+RESET_INTERRUPTED = "the boot files are removed; the rest was interrupted"
+#: The routes and the files after a run, by what it logs: as before it, or as without a fault.
+STATES = {
+    INSTALLED: (None, "after"),
+    CHANGED: ("after", "after"),
+    INTERRUPTED: ("after", "after"),
+    UNDONE: ("before", "before"),
+    NOTHING: (None, "before"),
+    f"undone: {NOTHING}": (None, "before"),
+    NO_ROUTE: ("before", "after"),
+    f"undone: {NO_ROUTE}": ("before", "after"),
+    KEPT: ("before", "before"),
+    f"undone: {KEPT}": ("before", "before"),
+    RESET: ("after", "after"),
+    RESET_COMMITTED: (None, "after"),
+    RESET_INTERRUPTED: (None, "after"),
+}
+#: The operations of files that change nothing.
+READING = [("read",), ("mode",), ("folder_mode",), ("modified",), ("exposed",), ("names",)]
+READING += [("exists",), ("read_link",), ("sweep",), ("is_locked",), ("refuse_unwritable",)]
+
+
+class Interrupt(Exception):  # noqa: N818 - no error: it stands for a signal to the command
+    """Plans the first signal to the command, which cancels its context."""
+
+
+def full(number: int) -> HostFileError:
+    return HostFileError(f"cannot write /etc/x: {os.strerror(number)}")
+
+
+FAULTS: dict[str, list[BaseException]] = {
+    "files": [
+        *map(full, (errno.EROFS, errno.ENOSPC, errno.EIO, errno.EACCES)),
+        KeyboardInterrupt(),
+        Interrupt(),
+    ],
+    "services": [
+        UnitError("Failed to connect to bus: Connection refused"),
+        DeadlineExceededError(30),
+        KeyboardInterrupt(),
+        Interrupt(),
+    ],
+    "routes": [
+        *map(Refused, (errno.EPERM, errno.ENOBUFS, errno.ENODEV)),
+        KeyboardInterrupt(),
+        Interrupt(),
+    ],
+}
 
 
 def config(*routes: str) -> HostRoutingConfig:
@@ -36,43 +100,217 @@ def node() -> FakeHost:
     return host
 
 
-def state(host: FakeHost) -> tuple[list[str], dict[str, str]]:
+class State(NamedTuple):
     """Our routes, and the files below /etc."""
+
+    routes: list[str]
+    files: dict[str, str]
+
+
+def state(host: FakeHost) -> State:
     files = host.files.tree.snapshot()
     routes = [str(route) for route in host.routes.routes() if route.protocol == 142]
-    return routes, {path: text for path, text in files.items() if path.startswith("/etc/")}
+    return State(routes, {path: text for path, text in files.items() if path.startswith("/etc/")})
 
 
-def calls(host: FakeHost, port: str) -> int:
-    operations = {
-        "files": host.files.operations,
-        "services": host.services.operations,
-        "routes": host.routes.steps,
-    }
-    return len(operations[port].calls)
+class Story(NamedTuple):
+    """A node, and what is done to it."""
+
+    node: Callable[[], FakeHost]
+    task: Callable[[FakeHost], Task]
+
+
+def new(host: FakeHost) -> Task:
+    return Configure(NEW, host=host)
+
+
+STORIES = {
+    "over": Story(node, new),
+    "first": Story(gpu_node, new),
+    "reset": Story(node, lambda host: Reset(HostRoutingConfig(), host=host)),
+}
+
+
+def operations(host: FakeHost, port: str) -> Operations:
+    if port == "routes":
+        return host.routes.steps
+    return {"files": host.files, "services": host.services}[port].operations
+
+
+def steps_of(calls: list[tuple[str, ...]]) -> list[int]:
+    """Return the numbers of the steps: of files, those that change something and some that read."""
+    return [
+        number for number, call in enumerate(calls, 1) if call[:1] not in READING or not number % 20
+    ]
+
+
+def trials(
+    calls: list[tuple[str, ...]], faults: list[BaseException]
+) -> list[tuple[int, BaseException]]:
+    """Return each step with each fault if there are few, and else with one of them."""
+    steps = steps_of(calls)
+    if len(steps) < 10:
+        return [(step, fault) for step in steps for fault in faults]
+    return [(step, faults[turn % len(faults)]) for turn, step in enumerate(steps)]
+
+
+def fail(host: FakeHost, port: str, step: int, fault: BaseException, ctx: Context) -> None:
+    if isinstance(fault, Interrupt):
+        operations(host, port).plan(step, lambda: ctx.cancel("SIGTERM"))
+    else:
+        operations(host, port).fail(step, fault)
+
+
+def outcome(task: Task, ctx: Context) -> Report | None:
+    """Return the report of a run; None if a signal has ended it."""
+    try:
+        return run(task, ctx)
+    except KeyboardInterrupt:
+        return None
+
+
+def statements(messages: list[str]) -> list[str]:
+    return [line for line in messages if line in STATES or "undo was ended" in line]
+
+
+def disproved(lines: list[str], now: State, before: State, after: State) -> Iterator[str]:
+    """Yield each line that names another state."""
+    wanted: dict[str | None, State] = {"before": before, "after": after, None: now}
+    for line in lines:
+        routes, files = STATES.get(line, (None, None))
+        in_force = wanted[files].files
+        if line in {INSTALLED, INTERRUPTED}:
+            # Files of the earlier config may be left beside it.
+            in_force = in_force | {path: now.files[path] for path in now.files.keys() - in_force}
+        if now.routes != wanted[routes].routes or now.files != in_force:
+            yield line
+
+
+def unnamed(report: Report | None, now: State, before: State, after: State) -> bool:
+    """Return True if the state is not that of a run which names none.
+
+    Then the changes of its report are those that it made.
+    """
+    if report is None:
+        # A signal that ends a run before its first change, or after its last one.
+        return now not in (before, after)
+    subjects = [change.subject for change in report.changes]
+    routes = after if any("proto 142" in subject for subject in subjects) else before
+    files = after if any(subject.startswith("/etc/") for subject in subjects) else before
+    return now != State(routes.routes, files.files)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("port", ["files", "services", "routes"])
+@pytest.mark.parametrize("port", FAULTS)
+@pytest.mark.parametrize("story", STORIES)
 def test_the_node_is_in_the_state_that_the_run_names(
-    port: str, caplog: pytest.LogCaptureFixture
+    story: str, port: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A run that fails leaves the earlier config in force, unless it logs that the new one is, and
-    then that is whole; so is that of a run without failure.
+    """Whatever a run logs of the state is so, and a run that names none has changed nothing.
+
+    It is so after each step that changes something, and after some of those that read.
     """
-    host = node()
-    before, first = state(host), calls(host, port)
-    execute(Configure(NEW, host=host), in_time())
-    after, steps = state(host), calls(host, port) - first
-    assert steps
-    for step in range(1, steps + 1):
+    begin, task = STORIES[story]
+    host = begin()
+    before, first = state(host), len(operations(host, port).calls)
+    execute(task(host), in_time())
+    after, calls = state(host), operations(host, port).calls[first:]
+    assert calls
+    for step, fault in trials(calls, FAULTS[port]):
+        host, ctx = begin(), in_time()
+        caplog.clear()
+        fail(host, port, step, fault, ctx)
+        report = outcome(task(host), ctx)
+        now, lines = state(host), statements(caplog.messages)
+        where = story, step, calls[step - 1], repr(fault), lines
+        assert [*disproved(lines, now, before, after)] == [], where
+        if not lines:
+            assert not unnamed(report, now, before, after), where
+
+
+UNFINISHED = re.compile(r"not undone: these stay as the run left them: (.*?); ")
+BACK = "not undone: the files are back"
+
+
+def undo_of(host: FakeHost, arm: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Fail an apply when systemd is to read the new files, and call `arm` when its undo begins."""
+    undo = Deployment._undo
+
+    def armed(deployment: Deployment, text: str, *, always: bool) -> None:
+        arm()
+        undo(deployment, text, always=always)
+
+    def refuse(_: Context) -> None:
+        reload.undo()
+        raise UnitError("it is busy")
+
+    with monkeypatch.context() as patched, pytest.MonkeyPatch.context() as reload:
+        patched.setattr(Deployment, "_undo", armed)
+        reload.setattr(host.services, "daemon_reload", refuse)
+        return outcome(new(host), in_time())
+
+
+def is_named(line: str, now: State, before: State) -> bool:
+    """Return True if the state is that which a line on an undo names."""
+    if line == UNDONE:
+        return now == before
+    if found := UNFINISHED.match(line):
+        paths = now.files.keys() | before.files.keys()
+        left = {path for path in paths if now.files.get(path) != before.files.get(path)}
+        named = {path for path in found[1].split(", ") if path.startswith("/etc/")}
+        return named == left
+    if line.startswith(BACK):
+        return now == before
+    if line.startswith("not undone: - 172.16.8.0/22 via 10.224.0.1"):
+        return now.files == before.files and now.routes != before.routes
+    return line.startswith("the undo was ended; up to ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", FAULTS)
+def test_a_fault_of_the_undo(
+    port: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is called undone that is not; the log names the files and routes that stay."""
+    host, begun = node(), list[int]()
+    before = state(host)
+    undo_of(host, lambda: begun.append(len(operations(host, port).calls)), monkeypatch)
+    assert state(host) == before
+    calls = operations(host, port).calls[begun[0] :]
+    faults = [fault for fault in FAULTS[port] if not isinstance(fault, Interrupt)]
+    for step, fault in trials(calls, faults):
         host = node()
         caplog.clear()
-        getattr(host, port).fail_at(step)
-        report = run(Configure(NEW, host=host), in_time())
-        is_new = report.ok or not {INSTALLED, CHANGED}.isdisjoint(caplog.messages)
-        assert state(host) == (after if is_new else before), (step, str(report.error))
-        assert (UNDONE in caplog.messages) <= (not is_new), step
+        undo_of(host, partial(fail, host, port, step, fault, in_time()), monkeypatch)
+        now, lines = state(host), [line for line in caplog.messages if "undo" in line]
+        where = step, calls[step - 1], repr(fault), lines
+        assert len(lines) == 1, where
+        assert is_named(lines[0], now, before), where
+        if UNFINISHED.match(lines[0]):
+            assert now.routes == before.routes, where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", STORIES)
+def test_a_disk_that_becomes_read_only(story: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is so from any change on, also for the undo: what cannot be restored is named."""
+    begin, task = STORIES[story]
+    host = begin()
+    before, first = state(host), len(host.files.operations.calls)
+    execute(task(host), in_time())
+    after, calls = state(host), host.files.operations.calls[first:]
+    for step in steps_of(calls):
+        host = begin()
+        caplog.clear()
+        host.files.operations.plan(step, partial(host.files.tree.read_only.add, "/etc"))
+        report = outcome(task(host), in_time())
+        now, lines = state(host), statements(caplog.messages)
+        unfinished = [line for line in caplog.messages if line.startswith("not undone")]
+        where = story, step, calls[step - 1], lines, unfinished
+        assert [*disproved(lines, now, before, after)] == [], where
+        assert all(is_named(line, now, before) for line in unfinished), where
+        if not lines + unfinished:
+            assert not unnamed(report, now, before, after), where
 
 
 def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
