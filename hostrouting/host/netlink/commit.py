@@ -72,7 +72,20 @@ Failures = dict[int, Failure]
 
 
 class AnswersLostError(Exception):
-    """Some answers did not arrive: only reading back shows which steps succeeded."""
+    """Some answers did not arrive: only reading back shows which steps succeeded.
+
+    Its cause, if any, is the error of the socket.
+    """
+
+    def explain(self, failures: Failures) -> Failures:
+        """Return the failures of a reading with the error of the socket as their reason."""
+        cause = self.__cause__
+        if not isinstance(cause, OSError):
+            return failures
+        return {
+            position: Failure(cause.errno or failure.errno, f"{cause.strerror}; {failure.reason}")
+            for position, failure in failures.items()
+        }
 
 
 class Transport(Protocol):
@@ -105,13 +118,27 @@ class Batch:
     before: Iterable[AnyRoute]
 
     def commit(self, parts: Iterable[Steps], *, verify: bool) -> None:
-        """Send the parts in their order, and roll all of them back as soon as one is refused."""
+        """Send the parts in their order, and roll all of them back as soon as one is refused.
+
+        An OSError means that the routes could not be read, and that nothing was changed.
+        """
         done: list[Step] = []
+        try:
+            self._carry_out(parts, done, verify=verify)
+        except OSError as error:
+            if not done:
+                raise
+            failure = Failure(error.errno or 0, f"cannot be read back: {error.strerror}")
+            failures = {position: failure for _, _, position in done}
+            raise self._roll_back(failures, done) from error
+
+    def _carry_out(self, parts: Iterable[Steps], done: list[Step], *, verify: bool) -> None:
+        """Send the parts; the steps that may have changed something are added to `done`."""
         for part in parts:
             refused = self._refused(part)
-            if refused is None:
+            if isinstance(refused, AnswersLostError):
                 done += part
-                failures = self.transport.unfulfilled(done)
+                failures = refused.explain(self.transport.unfulfilled(done))
             else:
                 errnos = [refusal.errno for refusal in refused.values()]
                 if not done and errnos == [errno.EPERM] * len(part):
@@ -149,11 +176,16 @@ class Batch:
         firsts = {place(route): key for key, route in reversed(before.items())}
         back = _inverse(done, firsts.values())
         refused = self._refused(back)
-        doubtful = [
-            step for number, step in enumerate(back) if refused is None or number in refused
-        ]
+        if isinstance(refused, AnswersLostError):
+            doubtful = back
+        else:
+            doubtful = [step for number, step in enumerate(back) if number in refused]
         unsure = {identity(route) for _, route, _ in doubtful}
-        present = _near(done, self.transport.present())
+        try:
+            present = _near(done, self.transport.present())
+        except OSError as error:
+            unread = f"unknown, since it cannot be read back ({error.strerror})"
+            return self.rejection(failures, [f"{unread}: {route}" for _, route, _ in back])
         wrong = _unmet([step for step in back if identity(step[1]) in unsure], present.values())
         repairs = _changed_forms(doubtful, before, present)
         if repairs:
@@ -166,13 +198,13 @@ class Batch:
         words += [f"now the last of its place: {route}" for route in _moved(back, before, present)]
         return self.rejection(failures, words)
 
-    def _refused(self, steps: Steps) -> Failures | None:
-        """Send the steps; return the refusals by the step's number, None if answers were lost."""
+    def _refused(self, steps: Steps) -> Failures | AnswersLostError:
+        """Send the steps; return the refusals by the step's number, or that answers were lost."""
         try:
             return self.transport.send(steps)
-        except AnswersLostError:
+        except AnswersLostError as error:
             _logger.warning("the kernel's answers were lost; reading back decides")
-            return None
+            return error
 
 
 def commit_routes(

@@ -227,8 +227,17 @@ class Conversation:
 
         The sequence number of a message is its position counted from 1, in network byte order.
         Replies are queued when `send` returns, so this never waits; if the barrier's reply is
-        missing at the end, replies were lost. A reply that cannot be read counts as lost.
+        missing at the end, replies were lost. A reply that cannot be read counts as lost, and so do
+        all of them after an error of the socket: the kernel may have made changes before it.
         """
+        try:
+            return self._deliver(batches, count)
+        except OSError as error:
+            for _ in batches:  # the caller has to pack the rest, too: it reads them back
+                pass
+            raise AnswersLostError from error
+
+    def _deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:
         failures: Failures = {}
         complete = True
         # It does nothing and is acknowledged: its answer follows those of all messages before it.
