@@ -29,6 +29,13 @@ exec "$@"
 """
 
 
+def alone() -> list[str]:
+    """Return the prefix of a command in a network of its own, where nothing is installed; without
+    root it is empty, since such a command changes nothing.
+    """
+    return [] if os.geteuid() else ["unshare", "--net", "--mount", "sh", "-ec", _BARE, "sh"]
+
+
 def enter(node: KernelNode) -> list[str]:
     """Return the prefix of a command on a node where nothing is installed; what it writes is gone
     afterwards.
