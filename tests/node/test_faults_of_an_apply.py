@@ -14,6 +14,8 @@ from support.named_states import (
     CHANGED,
     EARLIER,
     NEW,
+    NO_ROUTE,
+    RESET_INTERRUPTED,
     UNFINISHED,
     State,
     disproved,
@@ -248,3 +250,28 @@ def test_a_disk_that_fails_after_the_last_task(
         "172.16.8.0/21 via 10.224.0.1 dev eth0 proto 142",
         "172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
     ]
+
+
+def test_a_first_apply_that_ends_between_files_and_routes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of the gates cannot be held: the config is installed, no route of it is in force,
+    and one line says so.
+    """
+    host = gpu_node()
+    monkeypatch.setattr(host.lock, "hold_file", Mock(side_effect=HostFileError("cannot lock")))
+    report = run(Configure(NEW, host=host), in_time())
+    assert str(report.error) == "configure: cannot lock"
+    assert statements(caplog.messages) == [NO_ROUTE]
+    assert state(host).routes == []
+    assert host.files.exists("/etc/aks-flex-node/hostrouting.json")
+
+
+def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFixture) -> None:
+    """The boot files are gone, the rest was not tried, and one line says so."""
+    host, ctx = node(), in_time()
+    host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
+    report = run(Reset(HostRoutingConfig(), host=host), ctx)
+    assert str(report.error) == "cancelled: SIGTERM"
+    assert statements(caplog.messages) == [RESET_INTERRUPTED]
+    assert state(host).files == {}
