@@ -25,11 +25,17 @@ An error of another library or of the operating system is never raised as it is:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hostrouting.net.links import Neighbour, NeighbourChange
+    from hostrouting.net.routes import RouteChange
+
+_Change = TypeVar("_Change", "RouteChange", "NeighbourChange")
 
 __all__ = [
     "BackendError",
@@ -163,10 +169,11 @@ class UnknownDecisionError(BackendError):
     """The kernel's decision depends on more than the model holds; the message names the gap."""
 
 
-class Refusal(NamedTuple):
-    """One refused change: its text as of `ip route`, the errno, and the kernel's message."""
+@attrs.frozen
+class Refusal(Generic[_Change]):
+    """One refused change: of a route or of a neighbour, the errno, and the kernel's message."""
 
-    change: str
+    change: _Change
     errno: int
     reason: str
 
@@ -183,7 +190,11 @@ class RouteRejectedError(BackendError):
     """
 
     def __init__(
-        self, refusals: list[Refusal], *, rolled_back: bool, left_behind: Iterable[str] = ()
+        self,
+        refusals: list[Refusal[RouteChange]],
+        *,
+        rolled_back: bool,
+        left_behind: Iterable[str] = (),
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
@@ -206,7 +217,9 @@ class RouteRejectedError(BackendError):
 class NeighbourRejectedError(BackendError):
     """Changes of neighbours were refused (`refusals`); those of the neighbours `made` were not."""
 
-    def __init__(self, refusals: list[Refusal], made: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, refusals: list[Refusal[NeighbourChange]], made: Sequence[Neighbour] = ()
+    ) -> None:
         self.refusals = refusals
         self.made = made
         lines = ["changes of neighbours were refused:", *(f"  {refusal}" for refusal in refusals)]

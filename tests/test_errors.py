@@ -30,7 +30,7 @@ from hostrouting import (
     prove_egress,
 )
 from hostrouting.exceptions import NeighbourRejectedError, UnknownDecisionError
-from hostrouting.host import Neighbour
+from hostrouting.host import Neighbour, NeighbourChange, Route, RouteChange
 from hostrouting.testing import MemoryBackend
 from phases import (
     CancelledError,
@@ -42,6 +42,8 @@ from phases import (
 )
 
 REPORT = prove_egress(MemoryBackend(), ["172.16.0.0/16"])
+ADDITION = RouteChange.add(Route.parse("10.0.0.0/8", dev="eth0"))
+POD = Neighbour("10.0.0.7", "eth0", "02:00:00:00:00:01", permanent=True)
 ERRORS: list[HostRoutingError | PhaseError] = [
     HostRoutingError("what, why, next step"),
     ConfigError("x"),
@@ -52,11 +54,11 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     LinkNotFoundError("x", dev="eth0", errno=19, retryable=True),
     PermissionDeniedError("x", errno=1),
     RouteRejectedError(
-        [Refusal("10.0.0.0/8", 101, "unreachable")], rolled_back=False, left_behind=["y"]
+        [Refusal(ADDITION, 101, "unreachable")], rolled_back=False, left_behind=["y"]
     ),
     NeighbourRejectedError(
-        [Refusal("10.0.0.7", 1, "no")],
-        [Neighbour("10.0.0.8", "eth0", "02:00:00:00:00:01", permanent=True)],
+        [Refusal(NeighbourChange("remove", POD), 1, "refused")],
+        [POD._replace(address="10.0.0.8")],
     ),
     ToolNotFoundError("nft", package="nftables", purpose="to list"),
     RouteOverlapError(REPORT, retryable=True),

@@ -27,7 +27,7 @@ from hostrouting.exceptions import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address
-from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
+from hostrouting.net.links import Device, DeviceAddress, Neighbour, NeighbourChange, Station
 from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.rules import Rule
 
@@ -76,6 +76,7 @@ __all__ = [
     "Listener",
     "Lookup",
     "Neighbour",
+    "NeighbourChange",
     "NetworkEvent",
     "NetworkEvents",
     "NextHop",

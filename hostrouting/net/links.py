@@ -5,7 +5,7 @@ Addresses of neighbours are text, as `ip` prints it: they are few, and most go i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Address, Prefix
 
@@ -122,6 +122,21 @@ class Neighbour(NamedTuple):
     def __str__(self) -> str:
         state = " PERMANENT" if self.permanent else ""
         return f"{self.address} dev {self.dev} lladdr {self.mac}{state}"
+
+
+class NeighbourChange(NamedTuple):
+    """A neighbour that a program adds or removes.
+
+    >>> pod = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
+    >>> str(NeighbourChange("add", pod))
+    '+ 10.240.0.9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT'
+    """
+
+    verb: Literal["add", "remove"]
+    neighbour: Neighbour
+
+    def __str__(self) -> str:
+        return f"{'+' if self.verb == 'add' else '-'} {self.neighbour}"
 
 
 class Station(NamedTuple):

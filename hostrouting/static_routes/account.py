@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
-from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
 from hostrouting.net.exits import Exits, working
 from hostrouting.net.routes import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
+    from hostrouting.exceptions import Refusal, RouteRejectedError
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
@@ -236,7 +237,7 @@ def explain(
     # config: the kernel's error number is the same for both.
     devices = {link.name: link for link in links}
     waiting = {
-        str(change)
+        change
         for change in outcome.changes
         if (route := change.after)
         and (route.dev not in devices or _lack(devices[route.dev], route))
@@ -245,12 +246,14 @@ def explain(
         refusal.errno in _MAY_END and refusal.change in waiting for refusal in error.refusals
     )
     lost = {} if error.retryable else _without_gateway(outcome.changes, observed)
-    steps = {str(change): f"; {reason}" for change, reason in lost.items()}
-    reasons = {str(change): reason for change, reason in all_in_the_way(outcome).items()}
-    error.refusals = [
-        Refusal(change, number, reasons.get(change, f"{reason}{steps.get(change, '')}"))
-        for change, number, reason in error.refusals
-    ]
+    reasons = all_in_the_way(outcome)
+
+    def explained(refusal: Refusal[RouteChange]) -> Refusal[RouteChange]:
+        step = f"; {lost[refusal.change]}" if refusal.change in lost else ""
+        reason = reasons.get(refusal.change, f"{refusal.reason}{step}")
+        return attrs.evolve(refusal, reason=reason)
+
+    error.refusals = [explained(refusal) for refusal in error.refusals]
 
 
 def with_routes(

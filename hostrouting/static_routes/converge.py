@@ -11,6 +11,8 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
+
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
@@ -95,7 +97,7 @@ def _apply(
     while True:
         readings += 1
         outcome = plan(observed)
-        in_the_way = {str(change): why for change, why in all_in_the_way(outcome).items()}
+        in_the_way = all_in_the_way(outcome)
         # The kernel would accept an IPv6 route that another one hides.
         if any(route.family == IPV6 for route in outcome.in_the_way.values()):
             refusals = [Refusal(change, errno.EEXIST, why) for change, why in in_the_way.items()]
@@ -114,7 +116,7 @@ def _apply(
             if readings == _READINGS:
                 text = "another program changes this place all the time; the last time"
                 error.refusals = [
-                    refusal._replace(reason=f"{text}: {refusal.reason}")
+                    attrs.evolve(refusal, reason=f"{text}: {refusal.reason}")
                     for refusal in error.refusals
                 ]
                 raise
@@ -206,7 +208,5 @@ def _refused(
         return dict.fromkeys(map(place, absent), "there is no such device")
     if not error.rolled_back:
         return {}
-    reasons = {
-        change.partition(" -> ")[2] or change[2:]: reason for change, _, reason in error.refusals
-    }
-    return {place(route): reasons[str(route)] for route in desired if str(route) in reasons}
+    reasons = {place(refusal.change.route): refusal.reason for refusal in error.refusals}
+    return {key: reasons[key] for key in map(place, desired) if key in reasons}

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from hostrouting.exceptions import NeighbourRejectedError
-from hostrouting.host import Neighbour
+from hostrouting.host import Neighbour, NeighbourChange
 from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.neighbours import check_changes
 from hostrouting.testing import MemoryLinkLayer
@@ -31,7 +31,7 @@ def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) ->
         layer.remove_neighbours(PODS)
     failed = PODS[change - 1]
     assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [
-        (f"- {failed}", errno.ENOBUFS)
+        (NeighbourChange("remove", failed), errno.ENOBUFS)
     ]
     assert caught.value.made == [pod for pod in PODS if pod != failed]
     assert layer.neighbours() == [failed]

@@ -4,7 +4,6 @@ namespaces, and the same routes in the end.
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -125,8 +124,9 @@ def of_program(outcome: Outcome) -> list[str]:
 
 
 def of_task(error: RouteRejectedError) -> list[str]:
-    found = [re.search(r"(?:^\+|->) (\S+)", refusal.change) for refusal in error.refusals]
-    return sorted(match[1].removesuffix("/32") for match in found if match)
+    """Return the destination of each route that the task could not add."""
+    added = (refusal.change.after for refusal in error.refusals)
+    return sorted(str(route).split()[0].removesuffix("/32") for route in added if route)
 
 
 class TestScriptAndTask:

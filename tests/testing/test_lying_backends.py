@@ -134,6 +134,14 @@ def one_by_one(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
         inner.apply([change])
 
 
+def named_by_text(error: RouteRejectedError) -> RouteRejectedError:
+    """Name each refused change by its text."""
+    refusals: Any = [
+        Refusal[Any](str(each.change), each.errno, each.reason) for each in error.refusals
+    ]
+    return RouteRejectedError(refusals, rolled_back=True)
+
+
 def overwriting(inner: RouteBackend, changes: Sequence[RouteChange]) -> None:
     """Put removed routes back by `replace`."""
     assert isinstance(inner, MemoryBackend)
@@ -262,7 +270,10 @@ LIES: dict[str, dict[str, Lies]] = {
             "apply", lambda error: RouteRejectedError(error.refusals[:1], rolled_back=True)
         )
     },
-    "test_each_reason_has_its_errno": {"one errno of refusals": rejected(errno=errno.EINVAL)},
+    "test_each_reason_has_its_errno": {
+        "one errno of refusals": rejected(errno=errno.EINVAL),
+        "a refusal of a text": fails("apply", named_by_text),
+    },
     "test_a_missing_device_is_named_before_anything_is_done": {
         "a refusal": fails("apply", lambda _: RouteRejectedError([], rolled_back=True))
     },
@@ -310,7 +321,7 @@ def test_a_backend_may_declare_that_it_does_not_keep_metrics() -> None:
 
     def refuse(_: object, changes: Sequence[RouteChange]) -> None:
         reason = "metrics are not kept: remove them from the route"
-        raise RouteRejectedError([Refusal(str(changes[0]), 95, reason)], rolled_back=True)
+        raise RouteRejectedError([Refusal(changes[0], 95, reason)], rolled_back=True)
 
     node = MemoryBackend()
     backend = Wrapper(node, {"keeps_metrics": lambda _: False, **applies(refuse)})

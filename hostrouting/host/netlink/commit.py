@@ -113,7 +113,7 @@ class Batch:
     """One batch of changes on its way through a transport."""
 
     transport: Transport
-    changes: Sequence[object]
+    changes: Sequence[RouteChange]
     #: The routes that existed before; a batch that only adds to empty places needs none of them.
     before: Iterable[AnyRoute]
 
@@ -160,7 +160,7 @@ class Batch:
         """Return the error for these failures, by the change's position."""
         return RouteRejectedError(
             [
-                Refusal(str(self.changes[position]), *failure)
+                Refusal(self.changes[position], *failure)
                 for position, failure in sorted(failures.items())
             ],
             rolled_back=not left_behind,

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError, Refusal
-from hostrouting.net.links import Neighbour, is_as_shown
+from hostrouting.net.links import Neighbour, NeighbourChange, is_as_shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ def refuse_impossible(
             number, reason = errno.ENOENT, f"the kernel would remove '{current}' instead"
         else:
             number, reason = errno.ENOENT, os.strerror(errno.ENOENT)
-        refusals.append(Refusal(_change(verb, neighbour), number, reason))
+        refusals.append(Refusal(NeighbourChange(verb, neighbour), number, reason))
     if refusals:
         raise NeighbourRejectedError(refusals)
 
@@ -89,7 +89,7 @@ def check_changes(
                 errno.EAGAIN,
                 "not in force on reading back: another program is at work",
             )
-            refusals.append(Refusal(_change(verb, neighbour), *failure))
+            refusals.append(Refusal(NeighbourChange(verb, neighbour), *failure))
     if refusals and not made and {refusal.errno for refusal in refusals} == {errno.EPERM}:
         raise PermissionDeniedError(
             "changing neighbours needs root or CAP_NET_ADMIN; nothing was changed",
@@ -97,7 +97,3 @@ def check_changes(
         )
     if refusals:
         raise NeighbourRejectedError(refusals, made)
-
-
-def _change(verb: Verb, neighbour: Neighbour) -> str:
-    return f"{'-' if verb == 'remove' else '+'} {neighbour}"

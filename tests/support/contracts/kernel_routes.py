@@ -143,7 +143,7 @@ class KernelRoutesContract(RouteBackendContract):
         """The kernel limits this metric, so the route is not there as wanted; the one that it made goes."""
         change = verb(route(ON_LINK, extra=metrics(metric, 70_000)))
         error = self._refused(backend, change)
-        assert [refusal.change for refusal in error.refusals] == [str(change)]
+        assert [refusal.change for refusal in error.refusals] == [change]
 
     def test_a_rollback_spares_what_looks_like_the_changed_route(
         self, eth0: Node, backend: RouteBackend
