@@ -5,6 +5,7 @@ proof      prove_egress: the parts of each CIDR, the kernel's answer for each, t
 snapshot   the routes and rules of a node, its answers, and the devices that may carry expected
            traffic
 parts      the parts of a CIDR, their answers, and the route or rule that decides each
+families   what is proven of each family, and the one report on all
 policy     packets that rules select by more than addresses
 fabric     the networks that the cloud's agent will connect, read from its files
 announced  the routes of these networks, and the answers that they may change

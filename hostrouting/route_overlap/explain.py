@@ -140,9 +140,9 @@ def explain_routing(
     explanations = []
     for text, prefix in zip(ranges, prefixes, strict=True):
         snapshot = snapshots[prefix.family]
-        [parts] = looked_up(snapshot, [str(prefix)])
+        [parts] = looked_up(snapshot, [str(prefix)]).parts
         views = {
-            view: {part.first: part.answers[0] for part in looked_up(view, [str(prefix)])[0]}
+            view: {part.first: part.answers[0] for part in looked_up(view, [str(prefix)]).parts[0]}
             for view in snapshot.views
         }
         # A connection gets the first answer: that for the source that it will have, if rules select

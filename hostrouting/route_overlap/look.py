@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import attrs
 
 from hostrouting.base.commands import printable
 from hostrouting.base.findings import NodeFinding, Severity
@@ -20,19 +17,20 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapM
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
-from hostrouting.route_overlap.proof import prove_egress
+from hostrouting.route_overlap.proof import prove_families
 from hostrouting.route_overlap.report import OverlapReport, described
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.boot import RecordedFiles
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.net.routes import ObservedRoute
+    from hostrouting.route_overlap.families import Proofs
 
 _logger = logging.getLogger(__name__)
 
@@ -160,19 +158,21 @@ def prove_now(
     config: HostRoutingConfig, fabric: Fabric, host: Host, late: Sequence[NodeFinding] = ()
 ) -> OverlapReport:
     """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units."""
-    report = prove_config(config, fabric, host.routes, late, exits_under(config, host.files))
+    proofs = _proofs(config, fabric, host.routes, exits_under(config, host.files))
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
     learned: tuple[ObservedRoute, ...] = ()
-    if report.deciding:
+    if deciding := proofs.deciding:
         # Imported late: most nodes expect no IPv6.
         from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 
-        learned = tuple(learned_by_kernel(host.files, report.deciding))
+        learned = tuple(learned_by_kernel(host.files, deciding))
         # Do not advise to keep a default route that must go.
-        kept = [route for route in learned if route.dev not in report.wrong_devs]
+        wrong = proofs.wrong_devs
+        kept = [route for route in learned if route.dev not in wrong]
         notes = [*vanishing(host.files, kept), *notes]
-    return attrs.evolve(report, learned=learned, notes=(*notes, *report.notes))
+    notes += [*late, *_likely_mistakes(config)]
+    return proofs.report(config, notes=notes, learned=learned)
 
 
 def prove_config(
@@ -183,31 +183,35 @@ def prove_config(
     pinned: Exits | None = None,
 ) -> OverlapReport:
     """Prove the expected CIDRs of a config, on a machine or a model."""
+    proofs = _proofs(config, fabric, routing, pinned)
+    return proofs.report(config, notes=[*late, *_likely_mistakes(config)])
+
+
+def _proofs(
+    config: HostRoutingConfig, fabric: Fabric, routing: Routing, pinned: Exits | None
+) -> Proofs:
     section = config.route_overlap
-    report = prove_egress(
+    return prove_families(
         routing,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
         fabric=fabric,
         pinned=pinned,
-    ).under(config)
-    if report.suggested_routes:
-        # Imported late: a node without findings does not need it.
-        from hostrouting.route_overlap.suggest import is_whole
+    )
 
-        report = report.without_chosen(partial(is_whole, routing))
-    notes = [*late]
-    # Likely mistakes in the section.
+
+def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
+    """Yield what a config may not have meant in its section."""
+    section = config.route_overlap
     for given in section.masked:
         reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
-        notes.append(NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note"))
+        yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
     for pattern in section.allowed_devs:
         if "*" in pattern and not pattern.strip("*?"):
             advice = "name the devices that are meant"
             reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
-            notes.append(NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning"))
-    return attrs.evolve(report, notes=(*notes, *report.notes))
+            yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:

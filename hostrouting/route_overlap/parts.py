@@ -54,7 +54,14 @@ class Part(NamedTuple):
         return self.answers[-1][0]
 
 
-def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> list[list[Part]]:
+class LookedUp(NamedTuple):
+    """The parts of each CIDR, and the allowed devices by which those leave that are left out."""
+
+    parts: list[list[Part]]
+    devs_left_out: frozenset[str]
+
+
+def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     """Cut each CIDR where the answer may change, and return its parts.
 
     If the node has expected devices, parts that leave by a single allowed device are left out
@@ -82,16 +89,18 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> list[list[Part]]:
             if new := node.announced.taker(answer, others):
                 taken[at] = ((Lookup(answer.destination, new), 0),)
     indexes: Sequence[int] = range(len(firsts))
+    fine: frozenset[str] = frozenset()
     if is_proof and not node.by_source and node.family == IPV4:
         # By position, which is faster than by name: these lines read every answer of a full table.
         suspects: Iterable[int] = ()
         devs = {answer[1] and answer[1][3] for answer in plain}
-        if node.has_headers or not all(allowed[dev] for dev in devs):
+        fine = frozenset(dev for dev in devs if dev and allowed.allows(dev))
+        if node.has_headers or fine != devs:
             routes = enumerate(map(_route_of, plain))
             suspects = [
                 at
                 for at, route in routes
-                if route is None or not allowed[route[3]] or route.encapsulation
+                if route is None or route[3] not in fine or route.encapsulation
             ]
         indexes = sorted({*suspects, *taken})
     parts: list[list[Part]] = []
@@ -105,7 +114,7 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> list[list[Part]]:
             ]
         )
         before = after
-    return parts
+    return LookedUp(parts, fine)
 
 
 def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:

@@ -50,7 +50,8 @@ def astray(
     ]
     # Where there is none of these, each way is fine.
     packet = Packet(0, family=node.family)
-    refused = (route for route in node.routes if not node.allowed[route.dev])
+    is_allowed = {dev: node.allowed.allows(dev) for dev in {route.dev for route in node.routes}}
+    refused = (route for route in node.routes if not is_allowed[route.dev])
     doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in refused)
     doubted = [
         part

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.net.addresses import (
     FAMILY_NAMES,
     IPV4,
     IPV6,
     Prefix,
     format_address,
-    is_device_name,
     is_network,
 )
 from hostrouting.net.routes import (
-    MAIN_TABLE,
     OUR_PROTOCOL,
     TABLE_NAMES,
     ObservedRoute,
@@ -39,14 +37,9 @@ from hostrouting.net.routes import (
 )
 from hostrouting.net.rules import lost_rules
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.parts import DecidedPart, Part, adjacent, looked_up
-from hostrouting.route_overlap.report import (
-    CidrReport,
-    Finding,
-    OverlapReport,
-    SuggestedRoute,
-    joined,
-)
+from hostrouting.route_overlap.families import FamilyProof, Proofs
+from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up
+from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
@@ -85,13 +78,34 @@ def prove_egress(
     `fabric` is a finding, too. It changes nothing and needs no privilege. It raises `BackendError`
     if the kernel refuses to answer.
     """
+    proofs = prove_families(
+        node,
+        cidrs,
+        allowed_devs=allowed_devs,
+        expected_devs=expected_devs,
+        fabric=fabric,
+        pinned=pinned,
+    )
+    return proofs.report(HostRoutingConfig())
+
+
+def prove_families(
+    node: Host | Routing,
+    cidrs: Sequence[str | IPv4Network | IPv6Network],
+    *,
+    allowed_devs: Sequence[str],
+    expected_devs: Sequence[str] | None,
+    fabric: Fabric | None,
+    pinned: Exits | None,
+) -> Proofs:
+    """Prove the CIDRs of each family; see `prove_egress`."""
     require_lists(cidrs=cidrs, allowed_devs=allowed_devs, expected_devs=expected_devs)
     if not isinstance(fabric, Fabric | None):
         raise TypeError(
             f"fabric must be a Fabric (got {fabric!r}); check_node reads that of a config"
         )
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
-    reports: list[OverlapReport] = []
+    proofs: list[FamilyProof] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         snapshot = RoutingSnapshot(node, family)
         snapshot.allowed = allowed_devices(snapshot, allowed_devs, expected_devs)
@@ -112,8 +126,8 @@ def prove_egress(
         if snapshot.moved:
             notes = [snapshot.moved.note, *notes]
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
-        reports.append(_prove(snapshot, own, notes))
-    return joined(reports, map(str, prefixes))
+        proofs.append(_prove(snapshot, own, notes))
+    return Proofs([*map(str, prefixes)], proofs)
 
 
 def require_lists(**lists: object) -> None:
@@ -156,25 +170,23 @@ def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
     ]
 
 
-def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]) -> OverlapReport:
+def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]) -> FamilyProof:
     """Prove CIDRs of the family of the node, and add further notes."""
-    allowed = node.allowed
-    expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     looked = looked_up(node, cidrs)
-    bad = _wrong_parts(node, looked)
+    bad, devs = _judged(node, looked)
     for view in node.views:
-        bad, new = _merged(bad, _wrong_parts(view, looked_up(view, cidrs)))
+        bad_there, devs_there = _judged(view, looked_up(view, cidrs))
+        bad, new = _merged(bad, bad_there)
+        devs |= devs_there
         notes += _policy_notes(view, view.packets, [], new)
-    carriers = allowed.carriers
-    exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
     # A route by the gateway of another exit is no remedy while the pinned one works.
     if any(bad) and not node.moved:
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
 
         suggested = suggestions(node, bad)
-    if expected_devs and any(rule.packets for rule in node.rules):
+    if node.allowed.expected and any(rule.packets for rule in node.rules):
         from hostrouting.route_overlap.policy import astray
 
         starts = {decided.part.first for parts in bad for decided in parts}
@@ -185,79 +197,59 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
         # Imported late: most nodes expect no IPv6.
         from hostrouting.route_overlap.lasting import deciding_and_warnings
 
-        deciding, warnings = deciding_and_warnings(node, looked)
+        deciding, warnings = deciding_and_warnings(node, looked.parts)
         notes += warnings
-    undecided = allowed.undecided
-    for dev, devs in undecided.items():
-        reason = f"stands for none of {', '.join(devs)}"
+    carriers = node.allowed.among(devs)
+    notes += _undecided_networks(node.allowed)
+    notes += _idle_devices(node, carriers)
+    return FamilyProof(
+        node=node,
+        cidrs=cidrs,
+        findings=[_findings(parts, node) for parts in bad],
+        suggested=suggested,
+        carriers=carriers,
+        deciding=deciding,
+        notes=notes,
+    )
+
+
+def _undecided_networks(allowed: AllowedDevices) -> Iterator[NodeFinding]:
+    """Yield a warning for each network in `expectedDevs` that several devices hold."""
+    for network, devs in allowed.undecided:
+        subject, reason = f"{network} in expectedDevs", f"stands for none of {', '.join(devs)}"
         step = "name one of them, or a narrower network"
-        notes.append(
-            NodeFinding("several-exits", f"{dev} in expectedDevs", reason, "warning", step)
-        )
+        yield NodeFinding("several-exits", subject, reason, "warning", step)
+
+
+def _idle_devices(node: RoutingSnapshot, carriers: Collection[str]) -> Iterator[NodeFinding]:
+    """Yield a note on each allowed device that carries expected addresses, and looks unused."""
     masters = {link.master for link in node.links}
     for link in node.links:
         trouble = "" if link.carrier else "has no carrier"
         if link.kind == "bridge" and link.name not in masters:
             trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
-        if trouble and link.name in carriers and link.name not in expected_devs:
+        if trouble and link.name in carriers and link.name not in node.allowed.expected:
             reason = f"carries expected addresses, as it is allowed to, but {trouble}"
-            notes.append(NodeFinding("idle-device", link.name, reason, "note"))
-    names = {link.name for link in node.links}
-    leads_out = any(map(allowed.leads_out, exits))
-    dead_ends = () if leads_out else tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
-    down = {link.name for link in node.links if not link.up}
-    absent = [dev for dev in expected_devs if dev not in names and dev not in undecided]
-    reports = [
-        CidrReport(cidr=cidr, findings=_findings(parts, node), suggested_routes=tuple(routes))
-        for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)
-    ]
-    return OverlapReport(
-        fabric_devs=_fabric_devs(node),
-        expected_devs=tuple(expected_devs),
-        exits=_exits(node, carriers),
-        moved_exits=(node.moved,) if node.moved else (),
-        without_exit=() if expected_devs else (node.family,),
-        exits_in_turns=() if expected_devs else _devs_in_turns(node),
-        carriers=carriers,
-        notes=notes,
-        deciding=deciding,
-        lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
-        dead_ends=dead_ends,
-        absent_devs=tuple(absent),
-        down_devs=tuple(dev for dev in dead_ends if dev in down),
-        cidrs=tuple(reports),
-    )
+            yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _fabric_devs(node: RoutingSnapshot) -> tuple[str, ...]:
-    """Return the InfiniBand devices, and those of an announced fabric."""
-    devs = [link.name for link in node.links if link.is_infiniband]
-    if node.announced:
-        devs += sorted(node.announced.members)
-    return tuple(devs)
+def _judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedPart]], set[str]]:
+    """Return the parts of each CIDR that have a wrong answer, and the devices of all answers.
 
-
-def _exits(node: RoutingSnapshot, carriers: Collection[str]) -> tuple[tuple[int, str], ...]:
-    """Return the family, with the one device by which it leaves, if it is one with a plain name."""
-    expected = node.allowed.expected
-    if len(expected) != 1:
-        return ()
-    [dev] = expected
-    if dev not in carriers or not is_device_name(dev):
-        return ()
-    return ((node.family, dev),)
-
-
-def _wrong_parts(
-    node: RoutingSnapshot, looked: Sequence[Sequence[Part]]
-) -> list[list[DecidedPart]]:
-    """Return the parts of each CIDR that have a wrong answer."""
+    Of several answers for one part, the first wrong one counts, and none after it.
+    """
+    devs = {*looked.devs_left_out}
     bad: list[list[DecidedPart]] = []
-    for parts in looked:
-        # Of several answers for one part, that which a connection gets.
-        faults = ((part, next(node.faults(part.answers), None)) for part in parts)
-        bad.append([DecidedPart(part, of[0], node.decider(*of)) for part, of in faults if of])
-    return bad
+    for parts in looked.parts:
+        wrong: list[DecidedPart] = []
+        for part in parts:
+            for answer, source in node.ways(part.answers):
+                devs.update(answer.route.devs if answer.route else ())
+                if not node.allowed.answer_is_fine(answer):
+                    wrong.append(DecidedPart(part, answer, node.decider(answer, source)))
+                    break
+        bad.append(wrong)
+    return bad, devs
 
 
 def _merged(
@@ -291,11 +283,6 @@ def _policy_notes(
     return [NodeFinding("policy-rule", subject, reason, "note") for reason in reasons]
 
 
-def _devs_in_turns(node: RoutingSnapshot) -> tuple[str, ...]:
-    """Return the devices of the default routes of table main that the kernel takes in turns."""
-    return next((joint.devs for joint in node.turns if joint.table == MAIN_TABLE), ())
-
-
 def allowed_devices(
     node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None
 ) -> AllowedDevices:
@@ -319,7 +306,12 @@ def allowed_devices(
         if not expected_devs:
             return AllowedDevices()
     without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
-    return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier, held=held)
+    return AllowedDevices(
+        expected=tuple(expected_devs),
+        patterns=tuple(patterns),
+        dead_ends=frozenset(expected_devs).intersection(without_carrier),
+        undecided=tuple((network, tuple(devs)) for network, devs in held.items() if len(devs) > 1),
+    )
 
 
 def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:

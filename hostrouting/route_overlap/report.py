@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +30,7 @@ from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.route_overlap.exits import MovedExit
@@ -276,7 +275,7 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def wrong_devs(self) -> frozenset[str | None]:
         """The devices by which expected addresses leave, and should not."""
-        return frozenset(finding.dev for _, finding in self.findings if finding.kind == "overlap")
+        return wrong_devs(finding for _, finding in self.findings)
 
     @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
@@ -293,7 +292,7 @@ class OverlapReport(LightValue, NoTruth):
 
     @property
     def chosen_routes(self) -> tuple[StaticRoute, ...]:
-        """The config's own routes that decide findings, each once; see `without_chosen`."""
+        """The config's own routes that decide findings, each once."""
         return tuple(dict.fromkeys(chain.from_iterable(part.chosen_routes for part in self.cidrs)))
 
     @property
@@ -308,50 +307,6 @@ class OverlapReport(LightValue, NoTruth):
             new[route.place] = attrs.evolve(earlier, gateway=route.gateway, dev=route.dev)
         kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
-
-    def under(self, config: HostRoutingConfig) -> OverlapReport:
-        """Return the report with the config's names of CIDRs, and without routes that it has."""
-        names = config.route_overlap.cidrs
-        routes: defaultdict[Prefix, list[StaticRoute]] = defaultdict(list)
-        for route in config.static_routes.routes if self.suggested_routes else ():
-            routes[route.prefix].append(route)
-        cidrs = []
-        for report in self.cidrs:
-            if not report.suggested_routes and names.get(report.cidr) is None:
-                cidrs.append(report)
-                continue
-            covers = {route: [*route.needless_with(routes)] for route in report.suggested_routes}
-            lacking = tuple(route for route, covering in covers.items() if not covering)
-            configured = tuple(dict.fromkeys(chain.from_iterable(covers.values())))
-            cidrs.append(
-                attrs.evolve(
-                    report,
-                    name=names.get(report.cidr),
-                    suggested_routes=lacking,
-                    configured_routes=configured,
-                )
-            )
-        return attrs.evolve(self, config=config, cidrs=tuple(cidrs))
-
-    def without_chosen(self, is_whole: Callable[[ObservedRoute], bool]) -> OverlapReport:
-        """Return the report without suggestions against routes that the config itself chooses.
-
-        Such a route names its device or gateway, and `is_whole`: its device is up, and its gateway
-        on the link. Whoever wrote it may know better than the default route of the moment.
-        """
-        chosen = [route for route in self.config.static_routes.routes if route.dev or route.gateway]
-        cidrs = []
-        for report in self.cidrs:
-            kept = dict.fromkeys(
-                route
-                for suggested in report.suggested_routes
-                for route in chosen
-                if route.is_met_by(suggested.offender) and is_whole(suggested.offender)
-            )
-            # The other suggestions would leave the CIDR wrong.
-            left = () if kept else report.suggested_routes
-            cidrs.append(attrs.evolve(report, suggested_routes=left, chosen_routes=tuple(kept)))
-        return attrs.evolve(self, cidrs=tuple(cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""
@@ -475,15 +430,9 @@ class OverlapReport(LightValue, NoTruth):
         yield from _other_steps(self)
 
 
-def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
-    """Return one report of the proofs of each family; `cidrs` gives the order."""
-    by_cidr = {part.cidr: part for report in reports for part in report.cidrs}
-    merged: dict[str, Any] = {
-        name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports)))
-        for name in attrs.fields_dict(OverlapReport)
-        if name not in {"cidrs", "config"}
-    }
-    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **merged)
+def wrong_devs(findings: Iterable[Finding]) -> frozenset[str | None]:
+    """Return the devices by which expected addresses leave, and should not."""
+    return frozenset(finding.dev for finding in findings if finding.kind == "overlap")
 
 
 def departure_of(cidrs: Collection[str]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import attrs
+
+from hostrouting.base.values import LightValue
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
@@ -26,7 +29,7 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import OTHER_PROTOCOL, UDP, as_of_protocol, packets_of, protocols_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
@@ -42,46 +45,36 @@ SITE_LOCAL: Final = Prefix.parse("fec0::/10")
 Answer: TypeAlias = "tuple[Lookup, int]"
 
 
-class AllowedDevices(dict["str | None", bool]):
-    """The devices that may carry expected traffic: expected ones and those that match a pattern.
+@attrs.frozen(kw_only=True)
+class AllowedDevices(LightValue):
+    """The devices that may carry expected traffic: expected ones and those that match a pattern."""
 
-    It is a dict for speed, of the devices that were looked up so far. An expected device without
-    carrier may not carry traffic.
-    """
+    #: The devices by which expected traffic should leave.
+    expected: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    #: The expected devices without carrier, which may not carry traffic.
+    dead_ends: frozenset[str] = frozenset()
+    #: The networks among the expected devices that stand for none, each with those that hold it.
+    undecided: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    def __init__(
-        self,
-        expected: Sequence[str] = (),
-        patterns: Iterable[str] = (),
-        *,
-        without_carrier: Collection[str] = (),
-        held: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        # The device of a route with several next hops is None: its next hops need a closer look.
-        super().__init__({None: False})
-        #: The devices by which expected traffic should leave.
-        self.expected: Sequence[str] = expected
-        #: The devices for which a network may stand, if there are several.
-        self.undecided: dict[str, Sequence[str]] = {
-            network: devs for network, devs in (held or {}).items() if len(devs) > 1
-        }
-        self._patterns = tuple(patterns)
-        self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
+    def allows(self, dev: str | None) -> bool:
+        """Return True if traffic may leave by a device now.
 
-    def __missing__(self, dev: str) -> bool:
-        self[dev] = is_fine = self.may_carry(dev) and dev not in self.dead_ends
-        return is_fine
+        The device of a route with several next hops is None: its next hops need a closer look.
+        """
+        return dev is not None and dev not in self.dead_ends and self.may_carry(dev)
 
     def may_carry(self, dev: str) -> bool:
         """Return True for a device that is allowed, or will be once its carrier is up."""
-        from fnmatch import fnmatchcase
+        return dev in self.expected or _matches(dev, self.patterns)
 
-        if dev in self.expected:
-            return True
-        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that
-        # stands for those of an announced fabric.
-        name = dev.encode(errors="surrogateescape").decode("latin-1")
-        return "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+    def among(self, devs: Iterable[str]) -> tuple[str, ...]:
+        """Return those devices that are allowed: the expected ones, then the rest by name."""
+        allowed = set(filter(self.allows, devs))
+        return (
+            *filter(allowed.__contains__, self.expected),
+            *sorted(allowed.difference(self.expected)),
+        )
 
     def tunnels(self, route: ObservedRoute) -> tuple[str, ...]:
         """Return the devices of next hops whose header decides where packets leave.
@@ -103,16 +96,7 @@ class AllowedDevices(dict["str | None", bool]):
     def refused(self, route: ObservedRoute) -> tuple[str, ...]:
         """Return the refused devices of a route, without dead ends that get nothing."""
         passed_over = self.dead_ends.intersection(hop.dev for hop in route.hops if hop.dead)
-        return tuple(dev for dev in route.devs if not self[dev] and dev not in passed_over)
-
-    @property
-    def carriers(self) -> tuple[str, ...]:
-        """The allowed devices that were looked up: the expected ones, then the rest by name."""
-        allowed = {dev for dev, is_fine in self.items() if dev and is_fine}
-        return (
-            *filter(allowed.__contains__, self.expected),
-            *sorted(allowed.difference(self.expected)),
-        )
+        return tuple(dev for dev in route.devs if not self.allows(dev) and dev not in passed_over)
 
     def answer_is_fine(self, answer: Lookup) -> bool:
         """Return True if every next hop is allowed; own addresses need no carrier."""
@@ -125,6 +109,20 @@ class AllowedDevices(dict["str | None", bool]):
             if route.kind in {"local", "anycast"}
             else not refused
         )
+
+
+# A node has few devices, and thousands of answers name them.
+@lru_cache(1024)
+def _matches(dev: str, patterns: tuple[str, ...]) -> bool:
+    """Return True if the name of a device matches a pattern, as bash decides in the C locale."""
+    from fnmatch import fnmatchcase
+
+    # No device has a slash in its name: that stands for those of an announced fabric.
+    if "/" in dev:
+        return False
+    # Byte for byte.
+    name = dev.encode(errors="surrogateescape").decode("latin-1")
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class RoutingSnapshot:
@@ -343,12 +341,17 @@ class RoutingSnapshot:
         ]
         return [answer, *(Lookup(answer.destination, route) for route in equal if route != now)]
 
-    def faults(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """Yield the answers that the kernel gives, or may give, that are not fine."""
+    def ways(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """Yield the answers that the kernel gives, and those that it may give."""
         for answer, source in answers:
             for candidate in self.candidates(answer, source):
-                if not self.allowed.answer_is_fine(candidate):
-                    yield candidate, source
+                yield candidate, source
+
+    def faults(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """Yield the answers that the kernel gives, or may give, that are not fine."""
+        for answer, source in self.ways(answers):
+            if not self.allowed.answer_is_fine(answer):
+                yield answer, source
 
     @cached_property
     def own(self) -> dict[str, list[int]]:

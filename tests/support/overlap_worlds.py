@@ -320,5 +320,5 @@ def run_script(
 
 def parts_of(backend: Routing, cidr: str) -> list[Part]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
-    [parts] = looked_up(RoutingSnapshot(backend), [cidr])
+    [parts] = looked_up(RoutingSnapshot(backend), [cidr]).parts
     return parts

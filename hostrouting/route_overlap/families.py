@@ -1,0 +1,213 @@
+"""What is proven of the CIDRs of each family, and the one report on all of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
+
+import attrs
+
+from hostrouting.net.addresses import is_device_name
+from hostrouting.net.routes import MAIN_TABLE
+from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from hostrouting.base.findings import NodeFinding
+    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.net.addresses import Prefix
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.route_overlap.report import Finding, SuggestedRoute
+    from hostrouting.route_overlap.snapshot import RoutingSnapshot
+
+_T = TypeVar("_T")
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class FamilyProof:
+    """What is proven of the CIDRs of one family."""
+
+    node: RoutingSnapshot
+    cidrs: Sequence[str]
+    #: Those of each CIDR.
+    findings: Sequence[tuple[Finding, ...]]
+    suggested: Sequence[Sequence[SuggestedRoute]]
+    #: The devices by which the CIDRs leave, and may.
+    carriers: tuple[str, ...]
+    #: The IPv6 routes that decide.
+    deciding: tuple[ObservedRoute, ...] = ()
+    notes: Sequence[NodeFinding] = ()
+
+    @property
+    def expected_devs(self) -> tuple[str, ...]:
+        """The devices by which the CIDRs should leave."""
+        return self.node.allowed.expected
+
+    @property
+    def without_exit(self) -> bool:
+        """True if it is unknown by which device they should leave."""
+        return not self.expected_devs
+
+    @property
+    def exit(self) -> str | None:
+        """The one expected device, if it carries CIDRs, and has a plain name."""
+        if len(self.expected_devs) != 1:
+            return None
+        [dev] = self.expected_devs
+        return dev if dev in self.carriers and is_device_name(dev) else None
+
+    @property
+    def default_devs(self) -> frozenset[str]:
+        """The devices of the default routes."""
+        hops = (hop for route in self.node.defaults for hop in route.hops)
+        return frozenset(hop.dev for hop in hops if not hop.dead)
+
+    @property
+    def lacks_default(self) -> bool:
+        """True without a default route by an expected device."""
+        return not self.default_devs.intersection(self.expected_devs or self.default_devs)
+
+    @property
+    def exits_in_turns(self) -> tuple[str, ...]:
+        """The devices of default routes of table main in turns, if no device is expected."""
+        if self.expected_devs:
+            return ()
+        return next((joint.devs for joint in self.node.turns if joint.table == MAIN_TABLE), ())
+
+    @property
+    def dead_ends(self) -> tuple[str, ...]:
+        """The expected devices without carrier, unless a default route leads out by another."""
+        allowed = self.node.allowed
+        if any(map(allowed.leads_out, self.default_devs)):
+            return ()
+        return tuple(dev for dev in self.expected_devs if dev in allowed.dead_ends)
+
+    @property
+    def down_devs(self) -> tuple[str, ...]:
+        """The dead ends that are set down."""
+        down = {link.name for link in self.node.links if not link.up}
+        return tuple(dev for dev in self.dead_ends if dev in down)
+
+    @property
+    def absent_devs(self) -> tuple[str, ...]:
+        """The expected devices that the node does not have."""
+        known = {link.name for link in self.node.links}
+        known.update(network for network, _ in self.node.allowed.undecided)
+        return tuple(dev for dev in self.expected_devs if dev not in known)
+
+    @property
+    def fabric_devs(self) -> tuple[str, ...]:
+        """The InfiniBand devices, and those of an announced fabric."""
+        devs = [link.name for link in self.node.links if link.is_infiniband]
+        if self.node.announced:
+            devs += sorted(self.node.announced.members)
+        return tuple(devs)
+
+    def reports(self, config: HostRoutingConfig) -> Iterator[CidrReport]:
+        """Yield the report on each CIDR: suggested are the routes that help and the config lacks.
+
+        None is suggested against a route that the config itself chooses.
+        """
+        names = config.route_overlap.cidrs
+        routes = _by_prefix(config.static_routes.routes) if any(self.suggested) else {}
+        for cidr, findings, suggested in zip(
+            self.cidrs, self.findings, self.suggested, strict=True
+        ):
+            covers = {route: [*route.needless_with(routes)] for route in suggested}
+            lacking = tuple(route for route, covering in covers.items() if not covering)
+            chosen = self._chosen(lacking, config) if lacking else ()
+            yield CidrReport(
+                cidr=cidr,
+                name=names.get(cidr),
+                findings=findings,
+                # The other suggestions would leave the CIDR wrong.
+                suggested_routes=() if chosen else lacking,
+                configured_routes=_each_once(chain.from_iterable(covers.values())),
+                chosen_routes=chosen,
+            )
+
+    def _chosen(
+        self, lacking: Iterable[SuggestedRoute], config: HostRoutingConfig
+    ) -> tuple[StaticRoute, ...]:
+        """Return the config's own routes that suggestions are against, if they are whole.
+
+        Such a route names its device or gateway, and its device is up and its gateway on the link.
+        Whoever wrote it may know better than the default route of the moment.
+        """
+        # Imported late: a node without findings does not need it.
+        from hostrouting.route_overlap.suggest import is_whole
+
+        named = [route for route in config.static_routes.routes if route.dev or route.gateway]
+        return _each_once(
+            route
+            for suggested in lacking
+            for route in named
+            if route.is_met_by(suggested.offender)
+            and is_whole(self.node.backend, suggested.offender)
+        )
+
+
+@attrs.frozen(eq=False, repr=False)
+class Proofs:
+    """The proofs of all families, of CIDRs in a given order."""
+
+    cidrs: Sequence[str]
+    families: Sequence[FamilyProof]
+
+    @property
+    def deciding(self) -> tuple[ObservedRoute, ...]:
+        """The IPv6 routes that decide, each once."""
+        return _each_once(route for proof in self.families for route in proof.deciding)
+
+    @property
+    def wrong_devs(self) -> frozenset[str | None]:
+        """The devices by which addresses leave, and should not."""
+        of_cidrs = chain.from_iterable(proof.findings for proof in self.families)
+        return wrong_devs(chain.from_iterable(of_cidrs))
+
+    def report(
+        self,
+        config: HostRoutingConfig,
+        *,
+        notes: Iterable[NodeFinding] = (),
+        learned: tuple[ObservedRoute, ...] = (),
+    ) -> OverlapReport:
+        """Return the report for a config, which names the CIDRs, and which suggestions complete.
+
+        `notes` precede those of the proofs. The kernel has `learned` these of the deciding routes.
+        """
+        proofs = self.families
+        by_cidr = {report.cidr: report for proof in proofs for report in proof.reports(config)}
+        moves = (proof.node.moved for proof in proofs)
+        exits = ((proof.node.family, proof.exit) for proof in proofs)
+        return OverlapReport(
+            config=config,
+            cidrs=tuple(by_cidr[cidr] for cidr in self.cidrs),
+            expected_devs=_each_once(dev for proof in proofs for dev in proof.expected_devs),
+            exits=tuple((family, dev) for family, dev in exits if dev is not None),
+            moved_exits=tuple(move for move in moves if move is not None),
+            carriers=_each_once(dev for proof in proofs for dev in proof.carriers),
+            without_exit=tuple(proof.node.family for proof in proofs if proof.without_exit),
+            exits_in_turns=_each_once(dev for proof in proofs for dev in proof.exits_in_turns),
+            lacks_default=tuple(proof.node.family for proof in proofs if proof.lacks_default),
+            dead_ends=_each_once(dev for proof in proofs for dev in proof.dead_ends),
+            down_devs=_each_once(dev for proof in proofs for dev in proof.down_devs),
+            absent_devs=_each_once(dev for proof in proofs for dev in proof.absent_devs),
+            fabric_devs=_each_once(dev for proof in proofs for dev in proof.fabric_devs),
+            deciding=self.deciding,
+            learned=learned,
+            notes=(*notes, *_each_once(note for proof in proofs for note in proof.notes)),
+        )
+
+
+def _by_prefix(routes: Iterable[StaticRoute]) -> Mapping[Prefix, Sequence[StaticRoute]]:
+    by_prefix: defaultdict[Prefix, list[StaticRoute]] = defaultdict(list)
+    for route in routes:
+        by_prefix[route.prefix].append(route)
+    return by_prefix
+
+
+def _each_once(values: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(values))
