@@ -191,15 +191,9 @@ def check_node(
     if applied is not None:
         overlap = applied.overlap
     elif host.is_live:
-        overlap = check_now(ctx, config, host, seconds=seconds)
+        overlap = _proven(ctx, config, host, seconds=seconds)
     else:
         overlap = OverlapReport()
-    if not overlap.ok:
-        accepted = ConfigureStaticRoutes(config, host=host).accepted()
-        if accepted != config.static_routes:
-            # An apply must accept the section that the report suggests.
-            without_refused = attrs.evolve(config, static_routes=accepted)
-            overlap = check_now(ctx, without_refused, host, seconds=0)
     spared: list[dict[str, object]] = []
     look = _Look(
         # What no time is left for is named in the report.
@@ -234,7 +228,7 @@ def look_after_apply(ctx: Context, config: HostRoutingConfig, host: Host) -> Nod
     """Return the part of `check_node` that decides if an apply has reached its aim."""
     # A config that expects no addresses has nothing to prove, and many routes to read.
     is_proven = host.is_live and config.route_overlap.cidrs
-    overlap = check_now(ctx, config, host, seconds=0) if is_proven else OverlapReport()
+    overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
     look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap.expected_devs)
     return NodeReport(
         overlap=overlap,
@@ -242,6 +236,14 @@ def look_after_apply(ctx: Context, config: HostRoutingConfig, host: Host) -> Nod
         findings=(*look.applied_routes(), *look.programs()),
         not_asked=tuple(look.not_asked),
     )
+
+
+def _proven(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None
+) -> OverlapReport:
+    """Prove the expected CIDRs; an apply accepts the section that the report suggests."""
+    accepted = ConfigureStaticRoutes(config, host=host).accepted
+    return check_now(ctx, config, host, seconds=seconds, accepted=accepted)
 
 
 @attrs.define(eq=False, repr=False)

@@ -162,6 +162,11 @@ class Proofs:
         return _each_once(route for proof in self.families for route in proof.deciding)
 
     @property
+    def suggests(self) -> bool:
+        """True if any route is suggested."""
+        return any(any(proof.suggested) for proof in self.families)
+
+    @property
     def wrong_devs(self) -> frozenset[str | None]:
         """The devices by which addresses leave, and should not."""
         of_cidrs = chain.from_iterable(proof.findings for proof in self.families)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import attrs
 
 from hostrouting.base.commands import printable
 from hostrouting.base.findings import NodeFinding, Severity
@@ -23,9 +25,10 @@ from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.boot import RecordedFiles
+    from hostrouting.config import StaticRoutesConfig
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
@@ -48,6 +51,10 @@ _ENDED, _TESTED = "InactiveEnterTimestampMonotonic", "ConditionTimestampMonotoni
 _CHANGED = "StateChangeTimestampMonotonic"
 
 
+#: Returns the section without the routes that the kernel certainly refuses; it may read the node.
+Accepted: TypeAlias = "Callable[[], StaticRoutesConfig]"
+
+
 class Look(NamedTuple):
     """A proof, and the reason to wait and prove again: empty if that does not help."""
 
@@ -56,9 +63,16 @@ class Look(NamedTuple):
 
 
 def check_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    seconds: float | None = None,
+    accepted: Accepted | None = None,
 ) -> OverlapReport:
     """Prove the expected CIDRs; wait and prove again while that may help, up to `seconds`.
+
+    Suggested routes complete the section that is `accepted`, or that of the config.
 
     An awaited fabric fails it, too. A missing default route is an answer, so neither the end of the
     time nor that of `ctx` is an error; a cancelled context raises.
@@ -66,7 +80,7 @@ def check_now(
     waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
     is_logged = False
     while True:
-        report, reason = look_once(ctx, config, host, waiting=waiting)
+        report, reason = look_once(ctx, config, host, waiting=waiting, accepted=accepted)
         if not reason or waiting.remaining() == 0:
             return report
         if not is_logged:
@@ -78,14 +92,22 @@ def check_now(
 
 
 def look_once(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, waiting: Context | None = None
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    waiting: Context | None = None,
+    accepted: Accepted | None = None,
 ) -> Look:
-    """Prove the expected CIDRs once; pause for half-written files as long as `waiting` lasts."""
+    """Prove the expected CIDRs once; pause for half-written files as long as `waiting` lasts.
+
+    `accepted` is that of `check_now`.
+    """
     section = config.route_overlap
     fabric = announced_fabric(waiting or ctx, section.fabric, host) if section.cidrs else Fabric()
     # Before the proof: a unit may connect meanwhile.
     late = unready_units(ctx, config, host)
-    report = prove_now(config, fabric, host, late)
+    report = prove_now(config, fabric, host, late, accepted)
     return Look(report, _reason_to_wait(report, fabric, host))
 
 
@@ -155,9 +177,16 @@ def lasting_kinds(report: OverlapReport) -> frozenset[str]:
 
 
 def prove_now(
-    config: HostRoutingConfig, fabric: Fabric, host: Host, late: Sequence[NodeFinding] = ()
+    config: HostRoutingConfig,
+    fabric: Fabric,
+    host: Host,
+    late: Sequence[NodeFinding] = (),
+    accepted: Accepted | None = None,
 ) -> OverlapReport:
-    """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units."""
+    """Prove the expected CIDRs as they are under an announced fabric, and beside `late` units.
+
+    `accepted` is that of `check_now`.
+    """
     proofs = _proofs(config, fabric, host.routes, exits_under(config, host.files))
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
@@ -172,6 +201,8 @@ def prove_now(
         kept = [route for route in learned if route.dev not in wrong]
         notes = [*vanishing(host.files, kept), *notes]
     notes += [*late, *_likely_mistakes(config)]
+    if accepted is not None and proofs.suggests:
+        config = attrs.evolve(config, static_routes=accepted())
     return proofs.report(config, notes=notes, learned=learned)
 
 

@@ -9,8 +9,8 @@ from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfi
 from hostrouting.host import IPV4, ObservedRoute, Rule
 from hostrouting.route_overlap import CidrReport, OverlapReport, SuggestedRoute, prove_egress
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.look import prove_config
-from hostrouting.testing import MemoryBackend
+from hostrouting.route_overlap.look import prove_config, prove_now
+from hostrouting.testing import FakeHost, MemoryBackend
 
 
 class Node(MemoryBackend):
@@ -99,3 +99,27 @@ def test_what_an_author_may_not_have_meant() -> None:
         ("allows-all", "warning", "'*' allows every device"),
         ("allows-all", "warning", "'?*' allows every device"),
     ]
+
+
+def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
+    """A route that the kernel would refuse is left out of it; without a suggestion nobody asks."""
+    asked: list[str] = []
+
+    def accepted() -> StaticRoutesConfig:
+        asked.append("accepted")
+        return StaticRoutesConfig(enabled=True, routes=(StaticRoute(destination="10.9.0.0/16"),))
+
+    host = FakeHost(routes=Node())
+    section = {"expectedCidrs": ["172.16.8.0/22"], "expectedDevs": ["eth0"]}
+    routes = {"enabled": True, "routes": [{"destination": "10.8.0.0/16"}]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section, "staticRoutes": routes})
+    report = prove_now(config, Fabric(), host, accepted=accepted)
+    assert [route.destination for route in report.merged_routes.routes] == [
+        "10.9.0.0/16",
+        "172.16.8.0/22",
+    ]
+    right = HostRoutingConfig.from_mapping(
+        {"routeOverlap": section | {"expectedCidrs": ["10.0.0.0/16"]}}
+    )
+    assert prove_now(right, Fabric(), host, accepted=accepted).ok
+    assert asked == ["accepted"]

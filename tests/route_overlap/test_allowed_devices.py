@@ -1,0 +1,52 @@
+"""The devices that may carry expected traffic: a value, whatever was asked of it before."""
+
+import attrs
+import pytest
+
+from hostrouting.net.routes import Lookup, NextHop, ObservedRoute
+from hostrouting.route_overlap.snapshot import AllowedDevices
+
+ALLOWED = AllowedDevices(
+    expected=("eth1", "eth0"), patterns=("cali*", "??"), dead_ends=frozenset({"eth1"})
+)
+
+
+@pytest.mark.parametrize(
+    ("dev", "allows", "may_carry"),
+    [
+        ("eth0", True, True),
+        ("eth1", False, True),
+        ("cali1", True, True),
+        ("ib0", False, False),
+        # Byte for byte, as bash matches.
+        ("é", True, True),
+        ("éa", False, False),
+        ("cali/announced", False, False),
+    ],
+)
+def test_a_device_is_expected_or_matches_a_pattern(dev: str, allows: bool, may_carry: bool) -> None:
+    """An expected device without carrier may carry traffic, but not now; no pattern matches a slash."""
+    assert (ALLOWED.allows(dev), ALLOWED.may_carry(dev)) == (allows, may_carry)
+
+
+def test_a_route_by_several_next_hops_is_not_allowed_by_itself() -> None:
+    """Its device is None: each of its next hops decides."""
+    assert not ALLOWED.allows(None)
+
+
+def test_no_question_changes_the_answer_to_another_one() -> None:
+    """The carriers are those of the given devices, in the order of the config, then by name."""
+    assert ALLOWED.among(["cali2", "eth0", "ib0", "cali1", "eth1"]) == ("eth0", "cali1", "cali2")
+    assert ALLOWED.among(["cali1"]) == ("cali1",)
+    assert attrs.evolve(ALLOWED) == ALLOWED
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        ALLOWED.expected = ()  # type: ignore[misc]
+
+
+def test_each_next_hop_must_be_allowed() -> None:
+    """A next hop that is refused is named; a dead next hop by a dead end gets nothing."""
+    hops = (NextHop(None, "eth0"), NextHop(None, "ib0"), NextHop(None, "eth1", dead=True))
+    route = ObservedRoute.parse("10.0.0.0/8")._replace(nexthops=hops)
+    assert ALLOWED.refused(route) == ("ib0",)
+    assert not ALLOWED.answer_is_fine(Lookup(1, route))
+    assert ALLOWED.answer_is_fine(Lookup(1, route._replace(nexthops=hops[::2])))
