@@ -245,10 +245,15 @@ class RouteOverlapError(HostRoutingError):
 
 
 class WorseRoutingError(RouteOverlapError):
-    """Expected addresses that leave right would not, by a config: the text has the next step."""
+    """Expected addresses that leave right would not, by a config: the text has the next step.
 
-    def __init__(self, report: Any, text: str) -> None:
+    `worse` has a value for each range of addresses: its `cidr`, the `finding` about them, and the
+    `cause`, a `RouteChange` or None. The value for an exit that would move has the `move` instead.
+    """
+
+    def __init__(self, report: Any, text: str, worse: Sequence[Any] = ()) -> None:
         super().__init__(report)
+        self.worse = worse
         self.args = (text,)
 
 

@@ -331,7 +331,7 @@ class _Look:
         if self.applied is not None or not self.host.is_live:
             return False
         with suppress(HostRoutingError, DeadlineExceededError):
-            from hostrouting.static_routes.forecast import Forecaster
+            from hostrouting.static_routes.forecast import Forecaster, WorseExit
 
             # `{}` is meant to drop all addresses.
             is_counted = self.config.asks
@@ -341,7 +341,7 @@ class _Look:
             if forecaster.expects:
                 planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
                 worse = forecaster.planned(*planned).worse
-                return any(each.is_refused or not each.is_move for each in worse)
+                return any(each.is_refused or not isinstance(each, WorseExit) for each in worse)
         return False
 
     def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.base.values import LightValue
 from hostrouting.boot import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.fib import Fib
-    from hostrouting.host import Host, RouteChange
+    from hostrouting.host import Host, Route, RouteChange
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
 
@@ -64,27 +66,45 @@ class Section(NamedTuple):
         return prove_config(self.config, self.fabric, routing, self.late, self.pinned)
 
 
-class Worse(NamedTuple):
-    """A range of addresses that is worse off."""
+@attrs.frozen(kw_only=True)
+class Worse(LightValue):
+    """What is worse off by changes."""
 
-    #: That of their section, after the changes.
-    report: OverlapReport
-    #: The finding, as in a marker; or the move of an exit.
-    finding: str
-    #: The most specific change around it, "" for none.
-    change: str
-    section: Section
-    is_move: bool = False
+    #: Those of the section by which it counts; the report is that after the changes.
+    report: OverlapReport = attrs.field(eq=False, repr=False)
+    section: Section = attrs.field(eq=False, repr=False)
 
     @property
     def is_refused(self) -> bool:
         """True under STRICT."""
         return self.section.config.route_overlap.mode is OverlapMode.STRICT
 
+
+@attrs.frozen(kw_only=True)
+class WorseRange(Worse):
+    """Addresses that leave right without the changes, and would not with them."""
+
+    #: The expected CIDR, with its name if it has one.
+    cidr: str
+    #: How these addresses would leave: it has their range and devices.
+    finding: Finding
+    #: The most specific change around them; None if another program has changed their way.
+    cause: RouteChange | None = attrs.field(eq=False)
+
     def __str__(self) -> str:
-        by = f", by the change '{self.change}'" if self.change else ""
+        by = f", by the change '{self.cause}'" if self.cause else ""
         dropped = ", expected by the installed config" if self.section.is_dropped else ""
-        return f"{self.finding}{by}{dropped}"
+        return f"{self.finding.line(self.cidr)}{by}{dropped}"
+
+
+@attrs.frozen(kw_only=True)
+class WorseExit(Worse):
+    """A family that would leave by another device than when it was right last."""
+
+    move: MovedExit
+
+    def __str__(self) -> str:
+        return f"{self.move.subject} {self.move.reason}; {self.move.step}"
 
 
 class Forecast(NamedTuple):
@@ -93,7 +113,7 @@ class Forecast(NamedTuple):
     #: That of the config; None if nothing is to be proven, or the model cannot decide.
     report: OverlapReport | None = None
     #: Of the config's section, and of the installed one.
-    worse: tuple[Worse, ...] = ()
+    worse: tuple[WorseRange | WorseExit, ...] = ()
     #: Why the proof is missing.
     undecided: str = ""
 
@@ -243,15 +263,14 @@ class Forecaster:
         gateways = [route.gateway.family for route in added if route.gateway]
         return sorted({*expected, *changed, *gateways})
 
-    def _moves(self, report: OverlapReport) -> Iterator[Worse]:
+    def _moves(self, report: OverlapReport) -> Iterator[WorseExit]:
         """Yield each exit from which addresses would have moved, though it works.
 
         Where the proof is wrong, that refuses or degrades the run.
         """
         for move in report.moved_exits:
             if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
-                reason = f"{move.subject} {move.reason}; {move.step}"
-                yield Worse(report, reason, "", self._sections[0], is_move=True)
+                yield WorseExit(report=report, section=self._sections[0], move=move)
 
     def now(self) -> Forecast:
         """Return the proof of now; worse are the findings that the changes of the run cause."""
@@ -277,7 +296,7 @@ class Forecaster:
             # Then the kernel's proof before the run counts, if the run has changed a route around
             # the address.
             worse = self._worse(self._before, reports, routing, routing, account.made)
-            caused = tuple(each for each in worse if each.change)
+            caused = tuple(each for each in worse if each.cause)
             return Forecast(report, caused, undecided=str(error))
 
     def _worse(
@@ -287,11 +306,17 @@ class Forecaster:
         was: Routing,
         now: Routing,
         changes: Sequence[RouteChange] = (),
-    ) -> Iterator[Worse]:
+    ) -> Iterator[WorseRange]:
         """Yield each range of addresses that is worse off in the proof of its section."""
         for section, old, new in zip(self._sections, before, after, strict=True):
-            for address, finding in _worse(old, new, was, now):
-                yield Worse(new, finding, _cause(address, changes), section)
+            for cidr, finding in _worse(old, new, was, now):
+                yield WorseRange(
+                    report=new,
+                    section=section,
+                    cidr=cidr,
+                    finding=finding,
+                    cause=_cause(Address.parse(finding.first), changes),
+                )
 
 
 def _not_taken(
@@ -331,26 +356,27 @@ def prove_before(
     if not host.is_live:
         return None
 
-    def judge(forecast: Forecast, state: str, known: Collection[str] = ()) -> None:
+    def judge(forecast: Forecast, state: str, known: Collection[Worse] = ()) -> None:
         worse = forecast.worse
         if forecast.is_refused and not force:
             dropped = any(each.is_refused and each.section.is_dropped for each in worse)
             step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
-            reason = _MOVED if all(each.is_move for each in worse) else _WORSE
+            is_move = all(isinstance(each, WorseExit) for each in worse)
+            reason = _MOVED if is_move else _WORSE
             lines = [reason, *map(str, worse), f"{state}; {step}"]
             report = next(each.report for each in worse if each.is_refused)
-            raise WorseRoutingError(report, "\n".join(lines))
+            raise WorseRoutingError(report, "\n".join(lines), worse)
         if worse:
             ctx.result(worse[0].report, degraded=True)
         for each in worse:
-            if each.finding not in known:
-                text = "not accepted: %s" if each.is_move else _WITHOUT
+            if each not in known:
+                text = "not accepted: %s" if isinstance(each, WorseExit) else _WITHOUT
                 logger.warning(text, each)
 
     def prove(state: str) -> None:
         with ctx.interruptible():
             now = forecaster.now()
-        judge(now, f"undone: {state}", {each.finding for each in forecast.worse})
+        judge(now, f"undone: {state}", forecast.worse)
 
     with ctx.interruptible():
         forecaster = Forecaster(ctx, config, host, earlier=earlier)
@@ -367,26 +393,25 @@ def prove_before(
 
 def _worse(
     before: OverlapReport, after: OverlapReport, was: Routing, now: Routing
-) -> Iterator[tuple[Address, str]]:
-    """Yield the first address and a line for each range of addresses that are worse off."""
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the CIDR and the finding of each range of addresses that are worse off."""
     hops = _hops_of(was), _hops_of(now)
     for old, new in zip(before.cidrs, after.cidrs, strict=True):
         for finding in new.findings:
             for first, last in _uncovered(finding, old.findings, *hops):
                 begin, end = Address(new.family, first), Address(new.family, last)
                 cut = attrs.evolve(finding, first=str(begin), last=str(end))
-                yield begin, cut.line(new.title)
+                yield new.title, cut
 
 
-def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
-    """Return the most specific change around an address."""
-    around = [
-        (route.prefix_length, str(change))
-        for change in changes
-        for route in [change.route]
-        if Prefix(route.family, route.network, route.prefix_length).covers(address)
-    ]
-    return max(around)[1] if around else ""
+def _cause(address: Address, changes: Sequence[RouteChange]) -> RouteChange | None:
+    """Return the most specific change around an address, of several the last; None without one."""
+    around = [change for change in changes if _prefix_of(change.route).covers(address)]
+    return max(reversed(around), key=lambda change: change.route.prefix_length, default=None)
+
+
+def _prefix_of(route: Route | ObservedRoute) -> Prefix:
+    return Prefix(route.family, route.network, route.prefix_length)
 
 
 def _uncovered(

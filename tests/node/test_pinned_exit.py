@@ -308,7 +308,7 @@ def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None
     )
     host.routes.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
     [worse] = Configure(config, host=host).forecast(in_time()).worse
-    assert worse.finding.startswith(
+    assert str(worse).startswith(
         "the IPv4 exit has moved from eth0, which still works, to ib0 and eth1, by 'default nexthop"
     )
     report = applied(host, config)

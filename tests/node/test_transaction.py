@@ -3,6 +3,7 @@ undo after one.
 """
 
 import logging
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -142,6 +143,15 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
         f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'",
         "nothing was changed; correct the config, or use --force if this is meant",
     ]
+    [worse] = error.worse
+    assert (worse.cidr, worse.finding.kind, worse.finding.devs) == (
+        "172.16.8.0/22",
+        "overlap",
+        ("ib0",),
+    )
+    assert (worse.finding.first, worse.finding.last) == ("172.16.8.0", "172.16.11.255")
+    assert (worse.cause.after, str(worse.cause.before)) == (None, ROUTE)
+    assert pickle.loads(pickle.dumps(error)).worse == (worse,)
     assert state(host) == before
 
 
@@ -156,6 +166,18 @@ def test_the_cause_is_the_most_specific_change() -> None:
     assert str(error).splitlines()[1] == (
         f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'"
     )
+
+
+def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
+    """A route moves to another metric: its addition precedes its removal, which is named."""
+    host = gpu_node()
+    execute(Configure(config(RIGHT), host=host), in_time())
+    wrong = RIGHT | {"gateway": "172.16.0.9", "dev": "ib0", "metric": 7}
+    report = run(Configure(config(wrong), host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    [error] = report.error.failures
+    assert isinstance(error, WorseRoutingError)
+    assert [str(worse.cause) for worse in error.worse] == [f"- {ROUTE}"]
 
 
 def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
