@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from phases.exceptions import TaskFailedError, describe
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -61,6 +63,30 @@ __all__ = [
 ]
 
 
+class Part(NamedTuple):
+    """A part of an error's text: a line, and what it lists.
+
+    >>> refused = Part("2 errors in the config", ("a: is wrong", "b: is, too"))
+    >>> refused.lines(), refused.sentence
+    (['2 errors in the config:', '  a: is wrong', '  b: is, too'], \
+'2 errors in the config: a: is wrong; b: is, too')
+    """
+
+    text: str
+    listed: tuple[str, ...] = ()
+
+    def lines(self, indent: str = "  ") -> list[str]:
+        """Return the part as lines of their own."""
+        if not self.listed:
+            return [self.text]
+        return [f"{self.text}:", *(f"{indent}{each}" for each in self.listed)]
+
+    @property
+    def sentence(self) -> str:
+        """The part for a line that it shares with others."""
+        return f"{self.text}: {'; '.join(self.listed)}" if self.listed else self.text
+
+
 class HostRoutingError(Exception):
     """The root: `except HostRoutingError` catches every error that this package raises on purpose.
 
@@ -69,6 +95,11 @@ class HostRoutingError(Exception):
 
     #: True if the same call may succeed later, with the same config, and nobody has to act.
     retryable: bool = False
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The text in its parts, for a program that shows it in another form."""
+        return tuple(map(Part, str(self).splitlines()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
@@ -105,8 +136,15 @@ class InvalidConfigError(ConfigError, ValueError):
 
     def __init__(self, errors: list[ConfigMistake]) -> None:
         self.errors = errors
-        heading = [f"{len(errors)} errors in the config:"] if len(errors) > 1 else []
-        super().__init__("\n  ".join([*heading, *map(str, errors)]))
+        super().__init__(_lines_of(self.parts))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The heading with each mistake, or the only mistake."""
+        texts = tuple(map(str, self.errors))
+        if len(texts) < 2:
+            return tuple(map(Part, texts))
+        return (Part(f"{len(texts)} errors in the config", texts),)
 
 
 class BackendError(HostRoutingError):
@@ -133,13 +171,29 @@ class EventsLostError(BackendError):
 
 
 class LinkNotFoundError(BackendError):
-    """A route names a device that does not exist, or no longer; `dev` is its name."""
+    """A route names a device that does not exist, or no longer; `dev` is its name.
+
+    `routes` are those that name it, where the caller knows them.
+    """
 
     def __init__(
-        self, message: str, *, dev: str, errno: int | None = None, retryable: bool = False
+        self,
+        message: str,
+        *,
+        dev: str,
+        errno: int | None = None,
+        retryable: bool = False,
+        routes: Iterable[str] = (),
     ) -> None:
         self.dev = dev
-        super().__init__(message, errno=errno, retryable=retryable)
+        self.message = message
+        self.routes: tuple[str, ...] = tuple(routes)
+        super().__init__(_lines_of(self.parts), errno=errno, retryable=retryable)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The message, with the routes."""
+        return (Part(self.message, self.routes),)
 
 
 class PermissionDeniedError(BackendError):
@@ -199,19 +253,24 @@ class RouteRejectedError(BackendError):
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind: list[str] = list(left_behind)
+        changes = "change was" if len(refusals) == 1 else "changes were"
         super().__init__(
-            f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:",
+            f"{len(refusals)} route {changes} refused",
             errno=refusals[0].errno if refusals else None,
         )
 
-    def __str__(self) -> str:
-        lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The refusals, and the state of the routes."""
+        refused = Part(super().__str__(), tuple(map(str, self.refusals)))
         if self.rolled_back:
-            lines.append("the routes are as before: the rollback was verified by reading them back")
-        else:
-            lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
-            lines += [f"  {line}" for line in self.left_behind]
-        return "\n".join(lines)
+            text = "the routes are as before: the rollback was verified by reading them back"
+            return refused, Part(text)
+        text = "THE ROLLBACK IS INCOMPLETE, these differ from before"
+        return refused, Part(text, tuple(self.left_behind))
+
+    def __str__(self) -> str:
+        return _lines_of(self.parts)
 
 
 class NeighbourRejectedError(BackendError):
@@ -222,13 +281,15 @@ class NeighbourRejectedError(BackendError):
     ) -> None:
         self.refusals = refusals
         self.made = made
-        lines = ["changes of neighbours were refused:", *(f"  {refusal}" for refusal in refusals)]
-        lines += (
-            ["these were made:", *(f"  {neighbour}" for neighbour in made)]
-            if made
-            else ["nothing was changed"]
-        )
-        super().__init__("\n".join(lines), errno=refusals[0].errno)
+        super().__init__(_lines_of(self.parts), errno=refusals[0].errno)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The refusals, and the neighbours that were changed all the same."""
+        refused = Part("changes of neighbours were refused", tuple(map(str, self.refusals)))
+        if not self.made:
+            return refused, Part("nothing was changed")
+        return refused, Part("these were made", tuple(map(str, self.made)))
 
 
 class RouteOverlapError(HostRoutingError):
@@ -243,6 +304,11 @@ class RouteOverlapError(HostRoutingError):
         self.retryable: bool = retryable
         super().__init__(str(report))
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The headline with the findings; the text has the steps, too."""
+        return (Part(self.report.headline, tuple(self.report.lines())),)
+
 
 class WorseRoutingError(RouteOverlapError):
     """Expected addresses that leave right would not, by a config: the text has the next step.
@@ -251,10 +317,17 @@ class WorseRoutingError(RouteOverlapError):
     `cause`, a `RouteChange` or None. The value for an exit that would move has the `move` instead.
     """
 
-    def __init__(self, report: Any, text: str, worse: Sequence[Any] = ()) -> None:
+    def __init__(self, report: Any, reason: str, step: str, worse: Sequence[Any] = ()) -> None:
         super().__init__(report)
+        self.reason = reason
+        self.step = step
         self.worse = worse
-        self.args = (text,)
+        self.args = (_lines_of(self.parts, indent=""),)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The reason with what is worse, and the next step."""
+        return Part(self.reason, tuple(map(str, self.worse))), Part(self.step)
 
 
 class StaleCNIError(HostRoutingError):
@@ -277,3 +350,21 @@ class LockHeldError(HostRoutingError):
     """Another run holds the run lock, and did not finish before the deadline."""
 
     retryable = True
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return the text of an error, or of a failed task's causes, as one line."""
+    if isinstance(error, TaskFailedError):
+        causes = (
+            ": ".join(filter(None, [failure.path, sentence_of(failure.cause)]))
+            for failure in error.walk()
+        )
+        # Attempts that fail alike are shown once.
+        return "; ".join(dict.fromkeys(causes))
+    if isinstance(error, HostRoutingError):
+        return "; ".join(part.sentence for part in error.parts)
+    return "; ".join(describe(error).splitlines())
+
+
+def _lines_of(parts: Iterable[Part], indent: str = "  ") -> str:
+    return "\n".join(line for part in parts for line in part.lines(indent))

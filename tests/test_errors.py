@@ -29,7 +29,7 @@ from hostrouting import (
     WorseRoutingError,
     prove_egress,
 )
-from hostrouting.exceptions import NeighbourRejectedError, UnknownDecisionError
+from hostrouting.exceptions import NeighbourRejectedError, UnknownDecisionError, sentence_of
 from hostrouting.host import Neighbour, NeighbourChange, Route, RouteChange
 from hostrouting.testing import MemoryBackend
 from phases import (
@@ -62,7 +62,7 @@ ERRORS: list[HostRoutingError | PhaseError] = [
     ),
     ToolNotFoundError("nft", package="nftables", purpose="to list"),
     RouteOverlapError(REPORT, retryable=True),
-    WorseRoutingError(REPORT, "x"),
+    WorseRoutingError(REPORT, "x", "y"),
     StaleCNIError("x"),
     UnitError("x"),
     UnknownDecisionError("x"),
@@ -146,3 +146,66 @@ def test_every_error_class_is_copied_here() -> None:
         if inspect.isclass(value) and issubclass(value, Exception)
     }
     assert public == {type(error) for error in ERRORS}
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "sentence"),
+    [
+        (
+            InvalidConfigError([ConfigMistake("gates[0]", "is empty"), ConfigMistake("", "y:")]),
+            "2 errors in the config:\n  gates[0]: is empty\n  y:",
+            "2 errors in the config: gates[0]: is empty; y:",
+        ),
+        (InvalidConfigError([ConfigMistake("a", "is empty")]), "a: is empty", "a: is empty"),
+        (
+            RouteRejectedError([Refusal(ADDITION, 101, "unreachable")], rolled_back=True),
+            (
+                "1 route change was refused:\n  + 10.0.0.0/8 dev eth0 proto 142 scope link: unreachable\n"
+                "the routes are as before: the rollback was verified by reading them back"
+            ),
+            (
+                "1 route change was refused: + 10.0.0.0/8 dev eth0 proto 142 scope link: unreachable; "
+                "the routes are as before: the rollback was verified by reading them back"
+            ),
+        ),
+        (
+            RouteRejectedError(
+                [Refusal(ADDITION, 1, "x")] * 2, rolled_back=False, left_behind="yz"
+            ),
+            (
+                "2 route changes were refused:\n  + 10.0.0.0/8 dev eth0 proto 142 scope link: x\n"
+                "  + 10.0.0.0/8 dev eth0 proto 142 scope link: x\n"
+                "THE ROLLBACK IS INCOMPLETE, these differ from before:\n  y\n  z"
+            ),
+            (
+                "2 route changes were refused: + 10.0.0.0/8 dev eth0 proto 142 scope link: x; "
+                "+ 10.0.0.0/8 dev eth0 proto 142 scope link: x; "
+                "THE ROLLBACK IS INCOMPLETE, these differ from before: y; z"
+            ),
+        ),
+        (
+            LinkNotFoundError("absent; correct the 'dev' of", dev="a", routes=["10.0.0.0/8 dev a"]),
+            "absent; correct the 'dev' of:\n  10.0.0.0/8 dev a",
+            "absent; correct the 'dev' of: 10.0.0.0/8 dev a",
+        ),
+        (
+            WorseRoutingError(REPORT, "refused, since", "nothing was changed", ("one", "two")),
+            "refused, since:\none\ntwo\nnothing was changed",
+            "refused, since: one; two; nothing was changed",
+        ),
+        (
+            TaskFailedError(
+                ["a"],
+                InvalidConfigError([ConfigMistake("b", "x"), ConfigMistake("c", "y")]),
+                others=[TaskFailedError(["d"], OSError("e\nf"))] * 2,
+            ),
+            "a: 2 errors in the config:\n  b: x\n  c: y\nd: e\nf",
+            "a: 2 errors in the config: b: x; c: y; d: e; f",
+        ),
+    ],
+)
+def test_an_error_has_its_parts_for_a_text_and_for_one_line(
+    error: Exception, text: str, sentence: str
+) -> None:
+    """A heading has its list below it, or behind it; no text is taken apart for that."""
+    assert (str(error), sentence_of(error)) == (text, sentence)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.commands import BAD, FINE
 from hostrouting.boot import Boot
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, context, print_answer, status_after
-from hostrouting.exceptions import RouteOverlapError
+from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
@@ -71,13 +71,9 @@ def run_task(
         # A failed run that changed nothing has left no routes to remove.
         if report.ok or changes:
             verdict += f"; {_NOT_KEPT}"
-        if not report.ok and all(proof.ok for proof in results):
+        if report.error and all(proof.ok for proof in results):
             # Not the proof failed, but a change, or the run was refused.
-            verdict = (
-                f"wrong: {report.error}".replace("\n  ", "\n")
-                .replace(":\n", ": ")
-                .replace("\n", "; ")
-            )
+            verdict = f"wrong: {sentence_of(report.error)}"
     account = {
         "held": held,
         "released": [change.subject for change in changes if change.kind == RELEASED],

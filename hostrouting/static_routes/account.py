@@ -260,9 +260,11 @@ def with_routes(
     error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]
 ) -> LinkNotFoundError:
     """Return the error with the routes whose device is missing."""
-    of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
-    step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
-    return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, retryable=True)
+    of_device = [str(route) for route in routes if route.dev == error.dev]
+    message = f"{error.message}; correct the 'dev' of" if of_device else error.message
+    return LinkNotFoundError(
+        message, dev=error.dev, errno=error.errno, retryable=True, routes=of_device
+    )
 
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 #: From an address and its family to its next hops.
 _Hops: TypeAlias = "Callable[[int, int], list[tuple[object, str]]]"
-_WORSE = "refused, since these addresses leave right without this config, and would not with it:"
-_MOVED = "refused, since the node would leave by another device than when it was right last:"
+_WORSE = "refused, since these addresses leave right without this config, and would not with it"
+_MOVED = "refused, since the node would leave by another device than when it was right last"
 _WITHOUT = "this leaves right without this config: %s"
 _FORCE = "correct the config, or use --force if this is meant"
 _FIRST = "keep their routes in a first apply that drops only their proof"
@@ -363,9 +363,8 @@ def prove_before(
             step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
             is_move = all(isinstance(each, WorseExit) for each in worse)
             reason = _MOVED if is_move else _WORSE
-            lines = [reason, *map(str, worse), f"{state}; {step}"]
             report = next(each.report for each in worse if each.is_refused)
-            raise WorseRoutingError(report, "\n".join(lines), worse)
+            raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
         if worse:
             ctx.result(worse[0].report, degraded=True)
         for each in worse:
