@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host
+    from hostrouting.static_routes.converge import Repair
     from phases import Change, Context
 
 _logger = logging.getLogger(__name__)
@@ -56,22 +57,13 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
             refusals = [*map(str, error.refusals), *error.left_behind]
             return Outcome(made.changes, refusals, may_heal=False, wanted=len(routes))
         after = read(host.routes, routes)
-    lacking = {str(route): route for route in routes if route.place not in fixed.wanted}
     # As the config has them, not as they were completed.
-    names = {
-        str(fixed.wanted[route.place]): str(route)
-        for route in routes
-        if route.place in fixed.wanted
-    }
+    configured = {route.place: route for route in routes}
     refusals = [
-        f"{names.get(text, text)}: {reason}{_next_step(lacking.get(text))}"
-        for text, reason in fixed.waiting.items()
+        f"{configured[key]}: {waiting.reason}{_next_step(configured[key], fixed)}"
+        for key, waiting in fixed.waiting.items()
     ]
-    undecided = {
-        route.place
-        for route in routes
-        if route.place not in fixed.wanted or str(fixed.wanted[route.place]) in fixed.waiting
-    }
+    undecided = {key for key in configured if key not in fixed.wanted or key in fixed.waiting}
     desired = [route for key, route in fixed.wanted.items() if key not in undecided]
     # The kernel accepted all of it, and here is what it has.
     lost = reconcile(desired, after, undecided=undecided).changes
@@ -80,6 +72,8 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
     return Outcome(made.changes, refusals, may_heal, wanted=len(routes))
 
 
-def _next_step(lacking: StaticRoute | None) -> str:
+def _next_step(route: StaticRoute, fixed: Repair) -> str:
     """Return what to do for a route that no default route completes; empty for any other one."""
-    return f"; see {GIVERS[lacking.family]}, or its network configuration" if lacking else ""
+    if route.place in fixed.wanted:
+        return ""
+    return f"; see {GIVERS[route.family]}, or its network configuration"

@@ -145,13 +145,20 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
         ctx.record(described(change, account.hidden), undo=undo)
 
 
+class Waiting(NamedTuple):
+    """A route that cannot be in force now: as the config has it, or completed, and the reason."""
+
+    route: StaticRoute | Route
+    reason: str
+
+
 class Repair(NamedTuple):
     """The outcome of a repair."""
 
     #: The routes of the config that have a device and a gateway, by their place.
     wanted: Mapping[Place, Route] = {}
-    #: The routes that cannot be in force now, with the reason.
-    waiting: Mapping[str, str] = {}
+    #: The routes that cannot be in force now, by their place.
+    waiting: Mapping[Place, Waiting] = {}
     #: The devices by which these routes leave, or that may change which these are.
     devices: frozenset[str | None] = frozenset()
     #: True if a lease, a device, an address or a carrier may end a wait.
@@ -175,7 +182,7 @@ def repair(
     """
     resolution = resolved(routes, observed, host.routes, exits or {})
     wanted = {place(route): route for route in resolution.routes}
-    waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
+    waiting = {route.place: Waiting(route, reason) for route, reason in resolution.missing}
     may_heal = bool(waiting)
     while True:
         undecided = {*waiting, *leave}
@@ -192,11 +199,11 @@ def repair(
             devices |= {hop.dev for route in default_routes(observed) for hop in route.hops}
             return Repair(
                 wanted=wanted,
-                waiting=dict(waiting.values()),
+                waiting=waiting,
                 devices=frozenset(devices),
                 may_heal=may_heal,
             )
-        waiting |= {key: (str(wanted[key]), reason) for key, reason in refused.items()}
+        waiting |= {key: Waiting(wanted[key], reason) for key, reason in refused.items()}
 
 
 def _refused(

@@ -22,7 +22,7 @@ from hostrouting.host import (
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, Place, place, resting
 from hostrouting.static_routes.account import read
-from hostrouting.static_routes.converge import Repair, repair
+from hostrouting.static_routes.converge import Repair, Waiting, repair
 from hostrouting.static_routes.reconcile import Routes, owned_in
 from hostrouting.watch.installed import duties_of
 from hostrouting.watch.trouble import Lines
@@ -194,7 +194,7 @@ class RouteKeeper(Keeper):
                 del lost[key]
         self._taken.clear()
         for key, taken in lost.items():
-            if str(taken) in waiting:
+            if key in waiting:
                 continue
             times = [time for time in self._contests[key] if now - time < _SECONDS_OF_A_CONTEST]
             self._contests[key] = [*times, now]
@@ -211,7 +211,7 @@ class RouteKeeper(Keeper):
                 name = str(wanted.get(key))
                 self._lines.write(INFO, message, name, event="over", route=name)
 
-    def _log(self, changes: Sequence[Change], before: Mapping[str, str]) -> None:
+    def _log(self, changes: Sequence[Change], before: Mapping[Place, Waiting]) -> None:
         if (count := len(changes)) > _MOST_LINES:
             message = "%d routes were repaired, the first is: %s"
             self._lines.write(WARNING, message, count, changes[0], event="repair", changed=count)
@@ -219,10 +219,11 @@ class RouteKeeper(Keeper):
         for change in changes:
             fields = {"event": "repair", "subject": change.subject, "change": str(change)}
             self._lines.write(WARNING, "repaired: %s", change, **fields)
-        for route, reason in self._last.waiting.items():
+        known = {waiting.route for waiting in before.values()}
+        for route, reason in self._last.waiting.values():
             # A device that comes back has many reasons in turn; `check` has the last one.
-            if route not in before:
-                fields = {"route": route, "reason": reason}
+            if route not in known:
+                fields = {"route": str(route), "reason": reason}
                 self._lines.write(WARNING, "route '%s' waits: %s", route, reason, **fields)
         if before and not self._last.waiting:
             self._lines.write(INFO, "no route waits any more", event="over")

@@ -181,7 +181,7 @@ def test_a_merge_by_another_program(
     assert reason in refused
     other = static_route("fd00:7::/48 via fd00:1::7 dev eth0")
     done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
-    assert [*map(str.split, done.waiting)] == [OURS.split()]
+    assert [str(route).split() for route, _ in done.waiting.values()] == [OURS.split()]
     assert len(at(host, "fd00:7::/48")) == 1
     error = run(Reset(HostRoutingConfig(), host=host)).error
     assert error is not None

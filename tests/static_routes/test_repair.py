@@ -76,8 +76,10 @@ def test_a_refused_route_waits_alone(
     other one is restored.
     """
     trouble(node)
-    [(route, why)] = repaired(host, FIRST, SECOND).waiting.items()
-    assert route == "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"
+    waiting = repaired(host, FIRST, SECOND).waiting
+    assert [*waiting] == [SECOND.place]
+    route, why = waiting[SECOND.place]
+    assert str(route) == "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"
     assert reason in why
     assert ours(node) == ["172.16.1.0/24 dev eth0"]
 
@@ -85,9 +87,9 @@ def test_a_refused_route_waits_alone(
 def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBackend) -> None:
     """A route without gateway waits while there is no default route, and stays in force if it was."""
     incomplete = StaticRoute(destination="172.16.3.0/24")
-    assert list(repaired(host, FIRST, incomplete).waiting.values()) == [
-        "table main has no IPv4 default route"
-    ]
+    assert repaired(host, FIRST, incomplete).waiting == {
+        incomplete.place: (incomplete, "table main has no IPv4 default route")
+    }
     default = route("default via 10.224.0.1 dev eth0 proto static")
     node.insert_route(default)
     assert repaired(host, FIRST, incomplete).waiting == {}
