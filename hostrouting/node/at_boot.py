@@ -1,9 +1,10 @@
 """The program that the boot scripts run where routing is not plain; see `hostrouting.boot.program`.
 
-    python3 -IS hostrouting.zip VERB WORD [wait]
+    python3 -IS hostrouting.zip VERB WORD [wait] [ask]
 
 WORD is what the script could not answer, for people who see the process. With `wait` the script may
-wait a second, and ask again. The program ends with the status of its `Verdict`, which it prints as
+wait a second, and ask again. With `ask` values precede the text, as in `finish` of the scripts. The
+program ends with the status of its `Verdict`, which it prints as
 the scripts print theirs. Whatever else happens ends with another status, and the reason in a line
 on stdout, for the script's own verdict.
 
@@ -67,6 +68,13 @@ class Verdict(NamedTuple):
     told: str = ""
     #: What was changed: lines before the text, each time.
     changes: tuple[str, ...] = ()
+    #: The first fact in a line; empty if that is the first line of the text.
+    fact: str = ""
+
+    @property
+    def first_fact(self) -> str:
+        """The first fact in a line."""
+        return printable(self.fact or self.text.partition("\n")[0])
 
 
 def main() -> NoReturn:
@@ -78,9 +86,11 @@ def main() -> NoReturn:
     try:
         host = this_node()
         verdict = answer(words, host)
+        since = known_since(verdict, host) if is_journal else ""
+        values = f"\36{since}\36{verdict.first_fact}\36" if "ask" in words[2:] else ""
         lines = told(verdict, host, is_journal=is_journal)
         stream = sys.stdout if is_journal or verdict.priority > WARNING else sys.stderr
-        stream.write("".join(f"{line}\n" for line in lines))
+        stream.write(values + "".join(f"{line}\n" for line in lines))
         stream.flush()
         status = verdict.status
     # Whatever it is must not end with the status of an answer.
@@ -112,7 +122,15 @@ def this_node() -> Host:
 def answer(words: Sequence[str], host: Host) -> Verdict:
     """Return the answer to the arguments of the program."""
     verb, _word, *options = words
-    return VERBS[verb](Context(timeout=WAIT_SECONDS), host, options == ["wait"])
+    return VERBS[verb](Context(timeout=WAIT_SECONDS), host, "wait" in options)
+
+
+def known_since(verdict: Verdict, host: Host) -> str:
+    """Return the time since when the journal has the text of a verdict; empty if it is new."""
+    text = printable(verdict.text, kept="\n")
+    if not verdict.told or host.files.read(verdict.told) != text.encode():
+        return ""
+    return time.strftime("%H:%M", time.localtime(host.files.modified(verdict.told)))
 
 
 def told(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
@@ -123,16 +141,15 @@ def told(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
     if not is_journal or not verdict.told:
         return [*changes, *lines]
     changes = [f"<{WARNING}>{change}" for change in changes]
-    if host.files.read(verdict.told) != text.encode():
+    since = known_since(verdict, host)
+    if not since:
         with suppress(HostFileError):
             host.files.write(verdict.told, text.encode(), mode=0o644)
         return [*changes, *(f"<{verdict.priority}>{line}" for line in lines)]
     if verdict.priority > ERROR:
         return changes
-    since = time.strftime("%H:%M", time.localtime(host.files.modified(verdict.told)))
-    # Each failure has a line: the first that has no list after it.
-    fact = lines[1].strip() if lines[0].endswith(":") else lines[0]
-    return [*changes, f"<{ERROR}>as before, since {since}: {fact}"]
+    # Each failure has a line.
+    return [*changes, f"<{ERROR}>as before, since {since}: {verdict.first_fact}"]
 
 
 # --- the verbs
@@ -148,6 +165,7 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
     if reason and may_wait:
         return Verdict(EARLY, reason)
     text = _verdict_of(report)
+    fact = "" if report.is_proven else report.lines()[0]
     try:
         leave_marker(RecordedFiles(ctx, host), report)
     except HostFileError as error:
@@ -157,8 +175,8 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
         is_late = any(note.kind == "late-unit" for note in report.notes)
         return Verdict(RIGHT, text, WARNING if is_late else NOTICE, LOGGED)
     if config.route_overlap.mode is not OverlapMode.STRICT:
-        return Verdict(WRONG, text, WARNING, LOGGED)
-    return Verdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED)
+        return Verdict(WRONG, text, WARNING, LOGGED, fact=fact)
+    return Verdict(WRONG, f"{text}\n{_HELD}", ERROR, LOGGED, fact=fact)
 
 
 def _verdict_of(report: OverlapReport) -> str:

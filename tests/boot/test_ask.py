@@ -85,7 +85,7 @@ def test_an_answer_of_another_owner_does_not_count(
     until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
     read -r asked _ < /proc/uptime
     until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do pause; done
-    printf '%s 10 \\nas before\\n' "$now" > {ANSWER}
+    printf '%s 10 \\n07:00\\na fact\\n' "$now" > {ANSWER}
     chown {owner} {ANSWER}
     chown {folder} {ANSWER.rpartition("/")[0]}
     kill "$holder"
@@ -126,3 +126,37 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
         f"<4>hostrouting: a.service: another hostrouting-ask.sh has held {ANSWER} for 10 s",
         "12",
     ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "news", "known"),
+    [
+        # A heading with a list; a library has printed a line before it.
+        (
+            "noise\\n\\36\\36a fact\\36<3>two facts:\\n<3>  a fact\\n<3>  more\\n",
+            [f"{CHECK}: noise", "two facts:", "  a fact", "  more"],
+            "a fact",
+        ),
+        # It is as before: a line for a person, and none for the journal.
+        ("\\03607:00\\36a fact\\36<3>as before\\n", [], "a fact"),
+        # A script that was killed has no values.
+        ("words:\\n  more\\n", [f"{CHECK}: words:", "  more"], "words:"),
+    ],
+)
+def test_a_reason_is_known_by_its_values(
+    node: KernelNode, tmp_path: Path, printed: str, news: list[str], known: str
+) -> None:
+    """The retry gets what is new, and the runs that wait get the fact; no words are read."""
+    image = installed(
+        tmp_path, stand_in(STATIC), stand_in(CHECK, f"printf '{printed}' >&2; exit 11\n")
+    )
+    program = f"""
+    JOURNAL_STREAM=1:1 {ASK} || echo $?
+    echo person; {ASK} || echo $?
+    tail -n 1 {ANSWER}
+    """
+    lines = run_on(node, image, program)
+    since = lines.index("person")
+    assert lines[:since] == [*news, "11"]
+    assert lines[-2:] == ["11", known]
+    assert lines[since + 1 : -2] == (news or [f"{CHECK}: as before"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from support.needs import needs
 
 from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
 from hostrouting.boot import INTENT_PATH
-from hostrouting.node.at_boot import Verdict, answer, told
+from hostrouting.node.at_boot import Verdict, answer, known_since, told
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -75,7 +76,7 @@ def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
     uplink(host.routes, **FABRIC)
     installed(host, mode=mode)
     host.files.write(OK, b"old\n", mode=0o644)
-    assert asked(host) == Verdict(11, f"{BAD}{more}", priority, TOLD)
+    assert asked(host) == Verdict(11, f"{BAD}{more}", priority, TOLD, fact=FACT)
     # Nothing heals it.
     assert asked(host, "wait").status == 11
     assert markers(host) == {DETECTED: f"{FACT}\n"}
@@ -186,7 +187,7 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_journal_gets_each_verdict_once() -> None:
     """A failure again in one line, with the time of the first; the terminal gets all of it."""
     host = FakeHost()
-    strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD)
+    strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD, fact=FACT)
     lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
     assert told(strict, host, is_journal=True) == lines
     [again] = told(strict, host, is_journal=True)
@@ -273,3 +274,15 @@ def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> Non
     )
     assert (len(lines), lines[1]) == (2, "12")
     assert lines[0].startswith("the installed config /etc/aks-flex-node/hostrouting.json")
+
+
+def test_what_the_journal_has_is_known_by_its_text() -> None:
+    """The fact is a line of its own, whatever the text begins with."""
+    host = FakeHost()
+    strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD, fact=FACT)
+    assert (known_since(strict, host), strict.first_fact) == ("", FACT)
+    told(strict, host, is_journal=True)
+    assert re.fullmatch(r"\d\d:\d\d", known_since(strict, host))
+    assert known_since(strict._replace(text=FINE), host) == ""
+    assert Verdict(10, f"{FINE}:\n  more").first_fact == f"{FINE}:"
+    assert known_since(Verdict(14, FINE), host) == ""

@@ -11,8 +11,11 @@ protocol=142
 # The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration.
 waits=30
 waited=$folder/waited
-# `now`: look once; the verdict is the same.
-[[ ${1-} != now ]] || waits=0
+# `now`: look once; the verdict is the same. `ask`: the same, and values for hostrouting-ask.sh
+# precede it.
+[[ ${1-} != @(now|ask) ]] || waits=0
+asked=''
+[[ ${1-} != ask ]] || asked=ask
 # The first thing that is not plain: a word for it, and what ip printed.
 why=''
 detail=''
@@ -85,7 +88,8 @@ run_program() { # verb, `wait` if this script may wait
     # In a unit the program prints to stdout, and the interpreter why it ends to stderr.
     said=$(
         [[ ! ${JOURNAL_STREAM-} ]] || exec 2>&1
-        exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"}
+        exec timeout --kill-after=1 10 "$python" -I -S "$program" "$1" "$why" ${2:+"$2"} \
+            ${asked:+"$asked"}
     )
     status=$?
 }
@@ -176,19 +180,18 @@ print() { # priority, lines
 # Print the verdict, and end. The journal gets it only if it differs from the last one, which `told`
 # names a file for: the timer of watch, and the starts of gates, would repeat it for ever.
 finish() { # exit status, priority, verdict
-    local last='' fact=$3
-    if [[ ! ${JOURNAL_STREAM-} ]]; then
-        print "$2" "$3"
-        exit "$1"
+    local last='' since='' fact=${3%%$'\n'*}
+    if [[ ${JOURNAL_STREAM-} ]]; then
+        [[ ! -r $told ]] || IFS= read -rd '' last < "$told"
+        [[ $last != "$3" ]] || since=$(date -r "$told" +%H:%M)
     fi
-    [[ ! -r $told ]] || IFS= read -rd '' last < "$told"
-    if [[ $last != "$3" ]]; then
+    [[ ! $asked ]] || printf '\36%s\36%s\36' "$since" "$fact"
+    if [[ ! $since ]]; then
         print "$2" "$3"
-        { printf %s "$3" > "$told"; } 2> /dev/null
-        exit "$1"
+        [[ ! ${JOURNAL_STREAM-} ]] || { printf %s "$3" > "$told"; } 2> /dev/null
+    elif (($2 <= 3)); then
+        # Each failure has a line, though.
+        print 3 "as before, since $since: $fact"
     fi
-    # Each failure has a line, though: the first that has no list after it.
-    [[ ${fact%%$'\n'*} != *: ]] || fact=${fact#*:$'\n'  }
-    (($2 > 3)) || print 3 "as before, since $(date -r "$told" +%H:%M): ${fact%%$'\n'*}"
     exit "$1"
 }

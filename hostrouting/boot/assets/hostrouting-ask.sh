@@ -13,8 +13,8 @@
 #   12    routing is unknown: something has failed. Of a gate only under WARN: STRICT refuses it.
 #   75    the same, because another run holds the lock, or an apply is open.
 #
-# Without GATE the reason is printed: a line, if it is as before. The units themselves are started
-# only if their states or messages are out of date.
+# Without GATE the reason is printed: a line, if it is as before, which the journal gets from no
+# retry. The units themselves are started only if their states or messages are out of date.
 
 set -fu
 # A gate has an environment of its own.
@@ -33,8 +33,9 @@ answer=$run/hostrouting.answer
 lock=$folder/hostrouting.lock
 apply='run: @hostrouting apply@'
 gate='' waited=''
-# The answer: the exit status, the unit that does not succeed, and its reason.
-status='' unit='' reason=''
+# The answer: the exit status, the unit that does not succeed, and its reason; the time since when
+# the journal has this reason, empty for a new one, and the first fact of it in a line.
+status='' unit='' reason='' since='' fact=''
 
 # Set `entries` to those of the list: a unit, and after a colon the checksum of a file that is no
 # script. The last line is `end`: without it, the list was cut.
@@ -52,7 +53,7 @@ read_list() {
 # Print what the script of an entry prints, and return its exit status; run in a subshell.
 run_entry() { # entry
     local name=${1%%:*}
-    [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" now
+    [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" ask
     # Of a file that was cut, nft loads what is left, and succeeds.
     if [[ $(exec sha256sum < "$folder/$name.nft") != "${1#*:} "* ]]; then
         echo "$folder/$name.nft is not the file of the last apply; $apply"
@@ -66,22 +67,38 @@ run_entry() { # entry
     esac
 }
 
+# Set the reason to what a script printed, and `since` and `fact` to the values that precede it, if
+# the script could answer.
+read_reason() { # output
+    local values
+    reason=$1 since='' fact=''
+    [[ $1 == *$'\36'*$'\36'*$'\36'* ]] || return 0
+    values=${1#*$'\36'}
+    since=${values%%$'\36'*}
+    values=${values#*$'\36'}
+    fact=${values%%$'\36'*}
+    # What a library prints comes before them.
+    reason=${1%%$'\36'*}${values#*$'\36'}
+}
+
 # Run the scripts; set the answer, and `ran` if the last script ran.
 look() {
-    local entry entries
-    status=12 unit='' ran='' units=()
+    local entry entries ended
+    status=12 unit='' ran='' units=() since='' fact=''
     reason="$list is lost or damaged; $apply"
     read_list 2> /dev/null || return
     units=("${entries[@]%%:*}")
     for entry in "${entries[@]}"; do
-        unit=${entry%%:*} ran=''
+        unit=${entry%%:*} ran='' since='' fact=''
         reason="its unit file or script is lost or masked; $apply"
         # A mask is no regular file.
         [[ -f $systemd/$unit.service ]] || return
         [[ -s $folder/$unit.sh || $entry == *:* ]] || return
         ran=yes
         reason=$(run_entry "$entry" 2>&1)
-        case $? in
+        ended=$?
+        read_reason "$reason"
+        case $ended in
             10) ;;
             11)
                 status=11
@@ -89,7 +106,8 @@ look() {
                 ;;
             12) return ;;
             *)
-                reason="it ended with $?, which proves nothing; $apply${reason:+: $reason}"
+                reason="it ended with $ended, which proves nothing; $apply${reason:+: $reason}"
+                since='' fact=''
                 return
                 ;;
         esac
@@ -151,11 +169,11 @@ lock_answer() {
 
 # Set `was` to the status of the last answer; succeed if it is that of this question, too.
 take_answer() { # the time of the question
-    local asked=$1 began='' now text=''
+    local asked=$1 began='' now known='' text=''
     was=''
     # What another user wrote is no answer.
     [[ -O $run && -O $answer ]] || return
-    { read -r began was unit && read -r text; } 2> /dev/null < "$answer"
+    { read -r began was unit && read -r known && read -r text; } 2> /dev/null < "$answer"
     if [[ $was != @(10|11|12) ]]; then
         was=''
         return 1
@@ -164,19 +182,16 @@ take_answer() { # the time of the question
     [[ $began == +([0-9]).+([0-9]) ]] || return
     read -r now _ < /proc/uptime
     ((10#${asked/./} < 10#${began/./} && 10#${began/./} <= 10#${now/./})) || return
-    status=$was
-    reason=$text
+    [[ $known == [0-9][0-9]:[0-9][0-9] ]] || return
+    status=$was since=$known fact=$text
+    reason="as before, since $since: $fact"
 }
 
-# Write the answer for the runs that wait: they have the first fact in a line.
+# Write the answer for the runs that wait: what is new for this run is not for them.
 write_answer() { # the time when it began
-    local known=$reason now
-    [[ ${known%%$'\n'*} != *: ]] || known=${known#*:$'\n'  }
-    if [[ $known != 'as before, since '* ]]; then
-        printf -v now '%(%H:%M)T'
-        known="as before, since $now: ${known%%$'\n'*}"
-    fi
-    { printf '%s\n' "$1 $status $unit" "$known" > "$answer"; } 2> /dev/null
+    local known=$since text=${fact:-${reason%%$'\n'*}}
+    [[ $known ]] || printf -v known '%(%H:%M)T'
+    { printf '%s\n' "$1 $status $unit" "$known" "$text" > "$answer"; } 2> /dev/null
 }
 
 # Succeed if the states of the units are out of date, or their last messages.
@@ -188,7 +203,7 @@ is_out_of_date() { # the status of the last answer
         return
     fi
     systemctl is-failed --quiet "$unit" || return 0
-    [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]]
+    [[ ! $since && -s $run/${unit#check-}.told ]]
 }
 
 # Set the answer, one run at a time. A hundred gates may ask at once: an answer to a question that
@@ -299,7 +314,7 @@ answer_gate() { # gate, mode
 # Answer the retry, and end.
 answer_retry() {
     ask
-    ((status == 10)) || echo "$reason"
+    ((status == 10)) || [[ $since && ${JOURNAL_STREAM-} ]] || echo "$reason"
     exit "$status"
 }
 

@@ -243,8 +243,8 @@ wait_for_turn() {
 }
 
 # Print why units are held, if that is news; once a minute at most.
-report() { # reason
-    [[ $1 != *': as before, since '* && $1 != "$told" ]] || return
+report() { # reason, empty if it is as before
+    [[ $1 && $1 != "$told" ]] || return
     ((quiet >= 60)) || return
     told=$1
     quiet=0
