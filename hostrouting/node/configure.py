@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.capability import Capability
     from hostrouting.net.exits import Exits
     from hostrouting.node.check import NodeReport
+    from hostrouting.static_routes.account import Foreseen
 
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
@@ -358,7 +359,7 @@ class Configure(_Pipeline):
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.result(self.applied, degraded=True)
 
-    def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Change]]:
+    def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Foreseen]]:
         return ([], []) if ctx.skips(self._routes) else self._routes.planned()
 
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:

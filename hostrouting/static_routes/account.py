@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import attrs
 
@@ -168,12 +168,29 @@ def described(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
 # --- a forecast
 
 
+class Foreseen(NamedTuple):
+    """A planned change as an entry of a report, and the place of its route."""
+
+    entry: Change
+    place: Place
+    #: True if the route waits for a default route.
+    is_incomplete: bool = False
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the kernel certainly refuses it."""
+        return self.entry.kind == REFUSED
+
+    def __str__(self) -> str:
+        return str(self.entry)
+
+
 def forecast(
     outcome: Reconciliation,
     missing: Sequence[Unresolved],
     links: Sequence[Device],
     observed: Routes,
-) -> list[Change]:
+) -> list[Foreseen]:
     """Return the changes of a reconciliation and of missing routes, with the certain refusals."""
     devices = {link.name: link for link in links}
     no_gateway, in_the_way = _without_gateway(outcome.changes, observed), all_in_the_way(outcome)
@@ -190,14 +207,20 @@ def forecast(
                 entry = entry._replace(detail=waits, kind=AWAITED)
             else:
                 reason = no_gateway.get(change)
-        planned.append(hindered(entry.action, entry.subject, reason) if reason else entry)
-    unresolved = [
-        Change("+", str(route), f"looked up when a default route is there: {reason}", AWAITED)
-        if route.dev in {None, *devices}
-        else hindered("+", str(route), _no_device(route))
-        for route, reason in missing
+        if reason:
+            entry = hindered(entry.action, entry.subject, reason)
+        planned.append(Foreseen(entry, place(change.route)))
+    unresolved = []
+    for lacking, reason in missing:
+        entry = hindered("+", str(lacking), _no_device(lacking))
+        if lacking.dev in {None, *devices}:
+            waits = f"looked up when a default route is there: {reason}"
+            entry = Change("+", str(lacking), waits, AWAITED)
+        unresolved.append(Foreseen(entry, lacking.place, is_incomplete=True))
+    merged = [
+        Foreseen(hindered("-", str(route), why_merged(route)), place(route))
+        for route in outcome.merged
     ]
-    merged = [hindered("-", str(route), why_merged(route)) for route in outcome.merged]
     return [*unresolved, *merged, *planned]
 
 

@@ -20,12 +20,12 @@ from hostrouting.boot import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
-from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.net.routes import NextHop, ObservedRoute, place
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import announced_fabric, prove_config, unready_units
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
-from hostrouting.static_routes.account import RouteAccount
+from hostrouting.static_routes.account import Foreseen, RouteAccount
 
 if TYPE_CHECKING:
     import logging
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.exits import MovedExit
     from hostrouting.route_overlap.report import Finding
-    from phases import Change, Context
+    from phases import Context
 
 
 #: From an address and its family to its next hops.
@@ -232,7 +232,7 @@ class Forecaster:
         """Return the proof of each section."""
         return [section.prove(routing) for section in self._sections]
 
-    def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
+    def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Foreseen]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
         It is compared with that of the model without them. Without changes only the kernel is
@@ -320,10 +320,10 @@ class Forecaster:
 
 
 def _not_taken(
-    model: Fib, changes: Sequence[RouteChange], stuck: Sequence[Change]
+    model: Fib, changes: Sequence[RouteChange], stuck: Sequence[Foreseen]
 ) -> Iterator[RouteChange]:
     """Yield the changes that the model refuses, without those that are known to be stuck."""
-    known = {change.subject for change in stuck}
+    known = {each.place for each in stuck}
     # Thousands of routes name the same few next hops.
     is_taken = cache(model.takes)
     for change in changes:
@@ -331,7 +331,7 @@ def _not_taken(
         if route is None:
             continue
         hop = NextHop(route.gateway, route.dev or "", onlink=route.onlink)
-        if not is_taken(hop) and str(route) not in known:
+        if not is_taken(hop) and place(route) not in known:
             yield change
 
 
@@ -339,7 +339,7 @@ def prove_before(
     ctx: Context,
     config: HostRoutingConfig,
     host: Host,
-    planned: Callable[[], tuple[Sequence[RouteChange], Sequence[Change]]],
+    planned: Callable[[], tuple[Sequence[RouteChange], Sequence[Foreseen]]],
     *,
     earlier: HostRoutingConfig | None,
     force: bool,

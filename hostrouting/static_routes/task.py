@@ -23,8 +23,9 @@ from hostrouting.exceptions import (
     RouteRejectedError,
 )
 from hostrouting.net.addresses import GIVERS, IPV6, Address
-from hostrouting.net.routes import OUR_PROTOCOL, is_merged, place
+from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.static_routes.account import (
+    Foreseen,
     findings_of,
     forecast,
     read,
@@ -165,27 +166,24 @@ class ConfigureStaticRoutes(PairTask):
         """Return the changes that `act` would make now."""
         ctx.check()
         self.refuse_own_gateways()
-        return self._foreseen()[1] if self._host.is_live else []
+        return [each.entry for each in self._foreseen()[1]] if self._host.is_live else []
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the findings of `check` about the live routes."""
         ctx.check()
-        _, changes, outcome = self._foreseen()
-        return list(findings_of(changes, outcome.connected))
+        _, foreseen, outcome = self._foreseen()
+        return list(findings_of((each.entry for each in foreseen), outcome.connected))
 
-    def planned(self) -> tuple[list[RouteChange], list[Change]]:
+    def planned(self) -> tuple[list[RouteChange], list[Foreseen]]:
         """Return the route changes of `act`, and entries for the refused or incomplete ones."""
-        resolution, changes, outcome = self._foreseen()
-        missing = {str(route) for route, _ in resolution.missing}
-        lost = [change for change in changes if change.kind == REFUSED or change.subject in missing]
-        return outcome.changes, lost
+        _, foreseen, outcome = self._foreseen()
+        return outcome.changes, [each for each in foreseen if each.is_refused or each.is_incomplete]
 
     def accepted(self) -> StaticRoutesConfig:
         """Return the section without the routes that the kernel certainly refuses."""
         section = self._config.static_routes
-        resolution, changes, _ = self._foreseen()
-        texts = {change.subject for change in changes if change.kind == REFUSED}
-        refused = {place(route) for route in resolution.routes if str(route) in texts}
+        _, foreseen, _ = self._foreseen()
+        refused = {each.place for each in foreseen if each.is_refused and not each.is_incomplete}
         routes = tuple(route for route in section.routes if route.place not in refused)
         return attrs.evolve(section, routes=routes)
 
@@ -243,7 +241,7 @@ class ConfigureStaticRoutes(PairTask):
     def _exits(self) -> Exits:
         return exits_under(self._config, self._host.files)
 
-    def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
+    def _foreseen(self) -> tuple[Resolution, list[Foreseen], Reconciliation]:
         """Return the routes of the config, and the changes that they need by one reading.
 
         A missing value counts as one that can be looked up later.

@@ -8,7 +8,7 @@ import pytest
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import IPV6, Prefix
-from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route
+from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route, place
 from hostrouting.static_routes.account import RouteAccount, forecast
 from hostrouting.static_routes.reconcile import reconcile
 
@@ -84,8 +84,9 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
         for one in own
         if one.family == IPV6 == route.family
     ]
-    [change] = forecast(reconcile([route], []), (), [device], connected)
-    assert (refusal or "None") in str(change.detail)
+    [foreseen] = forecast(reconcile([route], []), (), [device], connected)
+    assert foreseen.place == place(route)
+    assert (refusal or "None") in str(foreseen.entry.detail)
 
 
 def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
