@@ -115,6 +115,9 @@ class FamilyProof:
         for cidr, findings, suggested in zip(
             self.cidrs, self.findings, self.suggested, strict=True
         ):
+            if not suggested:
+                yield CidrReport(cidr=cidr, name=names.get(cidr), findings=findings)
+                continue
             covers = {route: [*route.needless_with(routes)] for route in suggested}
             lacking = tuple(route for route, covering in covers.items() if not covering)
             chosen = self._chosen(lacking, config) if lacking else ()
