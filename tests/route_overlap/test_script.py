@@ -292,16 +292,18 @@ class TestRunning:
     ) -> None:
         """The time since when it is so, empty for news, and the fact; a person gets neither."""
 
-        def said(word: str, **environment: str) -> list[str]:
-            cidrs, words = ["172.16.8.0/22"], [word]
-            ran = run_script(node, tmp_path, cidrs, arguments=words, environment=environment)
+        def said(words: str, **environment: str) -> list[str]:
+            cidrs = ["172.16.8.0/22"]
+            ran = run_script(
+                node, tmp_path, cidrs, arguments=words.split(), environment=environment
+            )
             return ran.output.rstrip("\n").split("\36")
 
         [fact] = said("now")
         assert fact.startswith("cannot be proven here: device (ib0); ")
-        assert said("ask") == ["", "", fact, fact]
-        assert said("ask", JOURNAL_STREAM="8:4711") == ["", "", fact, f"<3>{fact}"]
-        before, since, again, line = said("ask", JOURNAL_STREAM="8:4711")
+        assert said("now ask") == ["", "", fact, fact]
+        assert said("now ask", JOURNAL_STREAM="8:4711") == ["", "", fact, f"<3>{fact}"]
+        before, since, again, line = said("now ask", JOURNAL_STREAM="8:4711")
         assert (before, again, line) == ("", fact, f"<3>as before, since {since}: {fact}")
         assert re.fullmatch(r"\d\d:\d\d", since)
 

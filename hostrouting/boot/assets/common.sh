@@ -11,11 +11,9 @@ protocol=142
 # The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration.
 waits=30
 waited=$folder/waited
-# `now`: look once; the verdict is the same. `ask`: the same, and values for hostrouting-ask.sh
-# precede it.
-[[ ${1-} != @(now|ask) ]] || waits=0
-asked=''
-[[ ${1-} != ask ]] || asked=ask
+# `now`: look once; the verdict is the same. `now ask`: values for hostrouting-ask.sh precede it.
+[[ ${1-} != now ]] || waits=0
+asked=${2-}
 # The first thing that is not plain: a word for it, and what ip printed.
 why=''
 detail=''

@@ -53,7 +53,7 @@ read_list() {
 # Print what the script of an entry prints, and return its exit status; run in a subshell.
 run_entry() { # entry
     local name=${1%%:*}
-    [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" ask
+    [[ $1 == *:* ]] || exec timeout 15 "$BASH" -p "$folder/$name.sh" now ask
     # Of a file that was cut, nft loads what is left, and succeeds.
     if [[ $(exec sha256sum < "$folder/$name.nft") != "${1#*:} "* ]]; then
         echo "$folder/$name.nft is not the file of the last apply; $apply"
