@@ -222,7 +222,7 @@ class Boot:
             # outdated scripts may wait 30 s for routing that the new scripts do not need; gates
             # check again.
             waits = {"activating"} if steps else ()
-            for state in [self._services.state(ctx, unit.name) for unit in units]:
+            for state in [self._services.state(ctx, unit.name) for unit in units if unit.is_unit]:
                 if state.sub_state == "exited" or state.active_state in waits:
                     changed = True
                     self._stop(ctx, state.name)
@@ -330,7 +330,8 @@ class Boot:
             return is_unfinished
         required = set(self._disk.required_units())
         ready = self._services.state(ctx, READY_UNIT)
-        states = [ready, *(self._services.state(ctx, unit.name) for unit in units)]
+        started = [unit.name for unit in units if unit.is_unit]
+        states = [ready, *(self._services.state(ctx, name) for name in started)]
         # A template stands for future instances; a loaded instance may be older than the drop-in,
         # and such a gate may be open after the next boot.
         gates = (

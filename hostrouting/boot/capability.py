@@ -105,4 +105,4 @@ class Capability(NamedTuple):
         if self.installs is not None:
             return self.installs(ctx, config, host)
         section = self.in_config(config)
-        return section.asks and bool(section.units)
+        return section.asks and bool(section.parts())

@@ -266,7 +266,7 @@ def refuse_gates(
         raise UnitError("\n".join(problems))
     after = [word for unit in units for word in unit.words("After")]
     awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
-    first = units[0].name
+    first = next((unit.name for unit in units if unit.is_unit), READY_UNIT)
     for gate in gates:
         early = sorted(awaited & services.ordered_before(ctx, gate))
         if early:

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.boot.layout import (
+    FURTHER_FOLDERS,
     GATING_PATH,
     INTENT_PATH,
-    NETWORKD_FOLDER,
     PROGRAM_PATH,
     READY_LINKS,
     SCRIPT_DIRECTORY,
@@ -185,7 +185,7 @@ class Survey:
         """Return every folder that a run may have written to."""
         beside_units = self._folders(".d", ".requires", ".wants")
         generations = generation_folders(self._files)
-        return [UNIT_DIRECTORY, NETWORKD_FOLDER, *beside_units, SCRIPT_DIRECTORY, *generations]
+        return [UNIT_DIRECTORY, *FURTHER_FOLDERS, *beside_units, SCRIPT_DIRECTORY, *generations]
 
     def _links(self) -> list[str]:
         folders = self._folders(".requires", ".wants")

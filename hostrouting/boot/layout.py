@@ -35,8 +35,6 @@ PROGRAM_FOLDERS: Final = (
     "/bin",
 )
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
-#: The drop-ins of systemd-networkd.
-NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
@@ -66,6 +64,15 @@ RETRY_UNIT: Final = "hostrouting-retry.service"
 #: Gates never wait for them: those that keep routing right after the boot.
 FREE_UNITS: Final = frozenset(
     unit for section in SECTIONS if not section.may_gate for unit in section.units
+)
+#: What a part of a config is named by: its unit, or its file if it needs none.
+PART_NAMES: Final = frozenset(name for section in SECTIONS for name in section.parts())
+#: The folders of files that are neither units nor in the folder of the scripts.
+FURTHER_FOLDERS: Final = frozenset(
+    folder
+    for section in SECTIONS
+    for folder, _, _ in (path.rpartition("/") for path in section.files)
+    if not f"{folder}/".startswith((f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/"))
 )
 
 #: The folder with a link to every unit that READY_UNIT requires.
@@ -115,6 +122,8 @@ class BootFile(NamedTuple):
 class BootUnit(NamedTuple):
     r"""A unit with its files, in the order of writing: a file precedes those that name it.
 
+    A file that needs no unit, since each boot reads it, is one whose name is its path.
+
     >>> text = b"[Service]\nType=oneshot\n[Install]\nRequiredBy=hostrouting-ready.service\n"
     >>> file = BootFile("/etc/systemd/system/a.service", text)
     >>> unit = BootUnit(name="a.service", files=(file,))
@@ -131,18 +140,25 @@ class BootUnit(NamedTuple):
         return [file.path for file in self.files]
 
     @property
+    def is_unit(self) -> bool:
+        """False for a file that needs none."""
+        return not self.name.startswith("/")
+
+    @property
     def is_gating(self) -> bool:
         """True if gates wait for it."""
         return READY_UNIT in self.words("RequiredBy")
 
     def words(self, setting: str) -> list[str]:
         """Return the words of one setting of the unit file."""
+        if not self.is_unit:
+            return []
         [text] = [file.content.decode() for file in self.files if file.path == unit_path(self.name)]
         return words([text], setting)
 
 
 class Departure(NamedTuple):
-    """A unit to remove, with its files."""
+    """A unit to remove, with its files; or a file that needs none."""
 
     name: str
     paths: tuple[str, ...]
@@ -200,8 +216,21 @@ class BootTemplate(NamedTuple):
 
 
 def unit_path(name: str) -> str:
-    """Return the path of the unit file of a unit."""
+    """Return the path of the unit file of a unit.
+
+    >>> unit_path("static-routes.service")
+    '/etc/systemd/system/static-routes.service'
+    """
     return f"{UNIT_DIRECTORY}/{name}"
+
+
+def part_path(name: str) -> str:
+    """Return the path of the file by which a part is there: its unit file, or itself.
+
+    >>> part_path("/etc/sysctl.d/90-a.conf")
+    '/etc/sysctl.d/90-a.conf'
+    """
+    return name if name.startswith("/") else unit_path(name)
 
 
 def links_of(unit: BootUnit) -> list[str]:

@@ -24,6 +24,7 @@ from hostrouting.boot.intent import UNCHANGED, Intent, Part, mode_of
 from hostrouting.boot.layout import (
     GATING_PATH,
     INTENT_PATH,
+    PART_NAMES,
     PROGRAM_PATH,
     READY_UNIT,
     SCRIPT_DIRECTORY,
@@ -37,12 +38,13 @@ from hostrouting.boot.layout import (
     gating_entry,
     gating_list,
     links_of,
+    part_path,
     ready_unit,
     unit_path,
     units_in,
 )
 from hostrouting.boot.recorded import FileState, change_of, state_of
-from hostrouting.config import GATE_UNITS, OWN_UNITS, OverlapMode
+from hostrouting.config import OWN_UNITS, OverlapMode
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host.units import MASK
 from phases import Change
@@ -101,7 +103,7 @@ class Steps:
         leaving = {departure.name for departure in departures}
         # A unit that was disabled by hand counts as installed: its task enables it again or removes
         # it.
-        remaining = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
+        remaining = {name for name in PART_NAMES if self._disk.has(part_path(name))}
         remaining |= {*self._disk.required_units(), *(unit.name for unit in units)}
         if remaining <= leaving:
             return self._removal(departures)
@@ -127,7 +129,7 @@ class Steps:
         steps += drop_ins if units else switched
         removed = []
         for name, paths in departures:
-            removed += [*self._disk.links_to(name), unit_path(name), *paths]
+            removed += [*self._disk.links_to(name), part_path(name), *paths]
         steps += self._remove(removed)
         # Without gates, the removal of a sibling keeps upstream's links to other units.
         if units or gates:
@@ -294,7 +296,7 @@ class Steps:
             *map(drop_in_of, self._disk.gates()),
             *self._disk.foreign_links(),
             *(link for name in names for link in self._disk.links_to(name)),
-            *(unit_path(departure.name) for departure in departures),
+            *(part_path(departure.name) for departure in departures),
             *reversed(ready_unit().paths),
             GATING_PATH,
             *(path for departure in departures for path in departure.paths),

@@ -92,10 +92,10 @@ class SectionTask(NodeTask):
     @property
     def _intent(self) -> Intent:
         """The config in force after this task: the sections of other tasks stay as installed."""
-        # No task that installs a unit has a section without one.
+        # No task installs anything for a section without a part.
         config = self._config
         asking = {name: section for name, section in config.sections.items() if section.asks}
-        free = {name for name, section in asking.items() if not section.units}
+        free = {name for name, section in asking.items() if not section.parts()}
         return Intent(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})
 
     def undo(self, ctx: Context) -> None:

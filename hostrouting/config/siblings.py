@@ -40,6 +40,11 @@ class Section(WireValue):
         """True if an apply has anything to do for it."""
         raise NotImplementedError
 
+    @classmethod
+    def parts(cls) -> tuple[str, ...]:
+        """Return what an apply installs for it: its units, or its files if it has none."""
+        return cls.units or cls.files
+
     @property
     def unit(self) -> str:
         """The one of its units that an apply would install; "" without any."""

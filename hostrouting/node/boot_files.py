@@ -13,6 +13,7 @@ from hostrouting.boot.layout import (
     gating_entry,
     gating_list,
     links_of,
+    part_path,
     program_path,
     ready_unit,
     unit_path,
@@ -84,7 +85,7 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
 
 
 def _has_unit(section: Section, host: Host) -> bool:
-    return any(host.files.exists(unit_path(unit)) for unit in section.units)
+    return any(host.files.exists(part_path(name)) for name in section.parts())
 
 
 class RenderedFiles(NamedTuple):

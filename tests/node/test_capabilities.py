@@ -5,15 +5,18 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, find, settings
 from support.config_json import FULL
 from support.run_nodes import gpu_node
 
 import hostrouting
 from hostrouting.boot.capability import Capability
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, units_in
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.capabilities import CAPABILITIES, PAIR, SIBLINGS
+from hostrouting.testing.strategies import configs
+from hostrouting.watch.capability import WATCH
 
 PACKAGE = Path(hostrouting.__file__).parent
 #: The files outside of its room that name a sibling, each with the reason.
@@ -55,9 +58,33 @@ def test_no_file_outside_of_its_room_names_a_sibling() -> None:
 
 
 def test_each_section_has_its_capability() -> None:
-    """And each capability its section."""
-    sections = [capability.section for capability in CAPABILITIES]
-    assert sorted(sections) == sorted(HostRoutingConfig().sections)
+    """And each capability its section; what all sections declare counts."""
+    sections = HostRoutingConfig().sections
+    assert sorted(capability.section for capability in CAPABILITIES) == sorted(sections)
+    assert {*SECTIONS} == {type(section) for section in sections.values()}
+
+
+def test_agents_can_import_each_section_and_its_task() -> None:
+    """As the fields of a public class, and as what a pipeline is made of; the watch has `Watch`."""
+    public = {*hostrouting.__all__}
+    assert {section.__name__ for section in SECTIONS} <= public
+    assert {each.task().__name__ for each in CAPABILITIES if each is not WATCH} <= public
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
+def test_the_strategies_draw_each_section(capability: Capability) -> None:
+    """A config at random may have any."""
+    default = capability.in_config(HostRoutingConfig())
+    once = settings(phases=[Phase.generate], database=None)
+    find(configs(), lambda config: capability.in_config(config) != default, settings=once)
+
+
+def test_each_room_is_in_the_layers() -> None:
+    """Otherwise nothing would keep its imports."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    contract = text.partition('name = "imports go one way"')[2].partition("]")[0]
+    rooms = {f"hostrouting.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms <= {*re.findall(r"[\w.]+", contract)}
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
@@ -99,5 +126,7 @@ def test_render_has_the_files_of_each_capability() -> None:
     for section in config.sections.values():
         if section.units:
             assert unit_path(section.unit) in paths
+        elif section.files:
+            assert {*section.files} <= paths
         own = {path for path in section.files if path.startswith(f"{SCRIPT_DIRECTORY}/")}
         assert own <= paths

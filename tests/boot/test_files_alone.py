@@ -1,0 +1,87 @@
+"""A part that is a file without a unit, since each boot reads it: a file of sysctl.d, for example."""
+
+import pytest
+from support.boot_units import STATIC, stand_in
+
+from hostrouting import UnitError
+from hostrouting.boot import Boot, BootFile, BootUnit, Departure
+from hostrouting.boot import steps as steps_of_boot
+from hostrouting.boot.layout import PART_NAMES
+from hostrouting.testing import FakeHost
+from phases import Context
+
+PATH = "/etc/sysctl.d/90-hostrouting.conf"
+FILE = BootUnit(PATH, (BootFile(PATH, b"net.ipv4.conf.all.rp_filter = 2\n"),))
+REMOVAL = Departure(PATH, ())
+KUBELET = "kubelet.service"
+
+
+@pytest.fixture(autouse=True)
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A section declares the file."""
+    monkeypatch.setattr(steps_of_boot, "PART_NAMES", PART_NAMES | {PATH})
+
+
+@pytest.fixture
+def boot(host: FakeHost) -> Boot:
+    return Boot(host, gates=(KUBELET,))
+
+
+def test_it_is_installed_once(boot: Boot, host: FakeHost, ctx: Context) -> None:
+    """Systemd is asked nothing about it, and a second run changes nothing."""
+    assert boot.install(ctx, FILE)
+    assert host.files.read(PATH) == FILE.files[0].content
+    assert boot.plan_install(ctx, FILE) == []
+    assert not boot.install(ctx, FILE)
+    assert PATH not in str(host.services.operations.calls)
+
+
+def test_a_changed_one_is_a_difference(boot: Boot, host: FakeHost, ctx: Context) -> None:
+    """And the next run writes it again."""
+    boot.install(ctx, FILE)
+    host.files.write(PATH, b"", mode=0o644)
+    assert [str(change) for change in boot.plan_install(ctx, FILE)] == [f"~ {PATH}"]
+    assert boot.install(ctx, FILE)
+    assert host.files.read(PATH) == FILE.files[0].content
+
+
+def test_a_mask_of_it_stays(boot: Boot, host: FakeHost, ctx: Context) -> None:
+    """The link to /dev/null of an administrator is a decision."""
+    host.files.tree.link(PATH, "/dev/null")
+    [change] = [each for each in boot.plan_install(ctx, FILE) if each.subject == PATH]
+    assert str(change).startswith(f"~ {PATH} (will be left out: an administrator has masked it")
+    with pytest.raises(UnitError, match="an administrator has masked it"):
+        boot.install(ctx, FILE)
+    assert host.files.read_link(PATH) == "/dev/null"
+
+
+def test_it_leaves_beside_units_that_stay(boot: Boot, host: FakeHost, ctx: Context) -> None:
+    """Without its section it is removed, and the rest stays as it is."""
+    unit = stand_in(STATIC)
+    boot.install(ctx, unit)
+    before = host.files.tree.snapshot()
+    boot.install(ctx, unit, FILE)
+    boot.install(ctx, unit, REMOVAL)
+    assert host.files.tree.snapshot() == before
+
+
+def test_a_part_that_is_not_named_stays(boot: Boot, host: FakeHost, ctx: Context) -> None:
+    """The task of another section removes its own part alone."""
+    unit = stand_in(STATIC)
+    boot.install(ctx, unit, FILE)
+    boot.install(ctx, Departure(unit.name, tuple(unit.paths)))
+    assert host.files.exists(PATH)
+
+
+def test_with_the_last_part_everything_goes(boot: Boot, host: FakeHost, ctx: Context) -> None:
+    """The gates, too."""
+    before = host.files.tree.snapshot()
+    boot.install(ctx, FILE)
+    boot.install(ctx, REMOVAL)
+    assert host.files.tree.snapshot() == before
+
+
+def test_others_may_not_change_what_root_believes(boot: Boot, host: FakeHost) -> None:
+    """A file that others can write is named."""
+    host.files.write(PATH, FILE.files[0].content, mode=0o666)
+    assert PATH in boot.exposed(FILE)
