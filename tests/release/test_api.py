@@ -40,6 +40,9 @@ def test_a_class_has_the_members_of_its_private_bases() -> None:
     route = made().split("    class StaticRoute(WireValue)\n")[1]
     assert route.startswith("        destination: str = setting(default=attrs.NOTHING)\n")
     lines = made().split("    class LinkNotFoundError(BackendError)\n")[1].splitlines()
-    parameters = "self, message: str, *, dev: str, errno: int | None=None, retryable: bool=False"
+    parameters = (
+        "self, message: str, *, dev: str, errno: int | None=None, retryable: bool=False, "
+        "routes: Iterable[str]=()"
+    )
     assert lines[0] == f"        def __init__({parameters}) -> None"
     assert lines[1] == "        self.dev"
