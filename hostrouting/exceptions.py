@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from hostrouting.base.values import LightValue
 from phases.exceptions import TaskFailedError, describe
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class UnknownDecisionError(BackendError):
 
 
 @attrs.frozen
-class Refusal(Generic[_Change]):
+class Refusal(LightValue, Generic[_Change]):
     """One refused change: of a route or of a neighbour, the errno, and the kernel's message."""
 
     change: _Change

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
-
-import attrs
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hostrouting.net.addresses import is_device_name
 from hostrouting.net.routes import MAIN_TABLE
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class FamilyProof:
+class FamilyProof(NamedTuple):
     """What is proven of the CIDRs of one family."""
 
     node: RoutingSnapshot
@@ -152,8 +149,7 @@ class FamilyProof:
         )
 
 
-@attrs.frozen(eq=False, repr=False)
-class Proofs:
+class Proofs(NamedTuple):
     """The proofs of all families, of CIDRs in a given order."""
 
     cidrs: Sequence[str]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import attrs
-
-from hostrouting.base.values import LightValue
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
@@ -45,8 +42,7 @@ SITE_LOCAL: Final = Prefix.parse("fec0::/10")
 Answer: TypeAlias = "tuple[Lookup, int]"
 
 
-@attrs.frozen(kw_only=True)
-class AllowedDevices(LightValue):
+class AllowedDevices(NamedTuple):
     """The devices that may carry expected traffic: expected ones and those that match a pattern."""
 
     #: The devices by which expected traffic should leave.

@@ -1,6 +1,5 @@
 """The devices that may carry expected traffic: a value, whatever was asked of it before."""
 
-import attrs
 import pytest
 
 from hostrouting.net.routes import Lookup, NextHop, ObservedRoute
@@ -38,8 +37,7 @@ def test_no_question_changes_the_answer_to_another_one() -> None:
     """The carriers are those of the given devices, in the order of the config, then by name."""
     assert ALLOWED.among(["cali2", "eth0", "ib0", "cali1", "eth1"]) == ("eth0", "cali1", "cali2")
     assert ALLOWED.among(["cali1"]) == ("cali1",)
-    assert attrs.evolve(ALLOWED) == ALLOWED
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         ALLOWED.expected = ()  # type: ignore[misc]
 
 
