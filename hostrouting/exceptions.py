@@ -314,8 +314,8 @@ class RouteOverlapError(HostRoutingError):
 class WorseRoutingError(RouteOverlapError):
     """Expected addresses that leave right would not, by a config: the text has the next step.
 
-    `worse` has a value for each range of addresses: its `cidr`, the `finding` about them, and the
-    `cause`, a `RouteChange` or None. The value for an exit that would move has the `move` instead.
+    Each of `worse` has a `fact`: the `cidr` of a range of addresses and the `finding` about them,
+    or an exit that would move; and the `cause` of a range, a `RouteChange` or None.
     """
 
     def __init__(self, report: Any, reason: str, step: str, worse: Sequence[Any] = ()) -> None:

@@ -6,11 +6,12 @@ called: a node without it loads none of its code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.boot.intent import Part
@@ -20,12 +21,8 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context, Task
 
-
-class Look(Protocol):
-    """A look at one part of a node."""
-
-    def __call__(self, ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
-        """Return the findings; change nothing."""
+    #: Returns the findings about one part of a node; changes nothing.
+    Look: TypeAlias = Callable[[Context, "Inquiry"], Iterable[NodeFinding]]
 
 
 class Inquiry(NamedTuple):

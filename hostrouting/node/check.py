@@ -46,7 +46,7 @@ from phases.mistakes import NoTruth
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hostrouting.boot.capability import Capability
+    from hostrouting.boot.capability import Capability, Look
 
     _Findings: TypeAlias = Iterable[NodeFinding]
     _Looker: TypeAlias = Callable[[Context], _Findings]
@@ -331,7 +331,7 @@ class _Look:
         if self.applied is not None or not self.host.is_live:
             return False
         with suppress(HostRoutingError, DeadlineExceededError):
-            from hostrouting.static_routes.forecast import Forecaster, WorseExit
+            from hostrouting.static_routes.forecast import Forecaster
 
             # `{}` is meant to drop all addresses.
             is_counted = self.config.asks
@@ -341,8 +341,11 @@ class _Look:
             if forecaster.expects:
                 planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
                 worse = forecaster.planned(*planned).worse
-                return any(each.is_refused or not isinstance(each, WorseExit) for each in worse)
+                return any(each.is_refused or not each.is_move for each in worse)
         return False
+
+    def _asked(self, look: Look, ctx: Context) -> _Findings:
+        return look(ctx, self.inquiry)
 
     def _of_capability(self, capability: Capability, waiting: bool) -> _Findings:
         section = capability.in_config(self.config)
@@ -351,7 +354,7 @@ class _Look:
             trouble = None
             if capability.subject:
                 trouble = NodeFinding(name, capability.subject, "", severity)
-            findings = self._make(trouble, **{name: partial(look, inquiry=self.inquiry)})
+            findings = self._make(trouble, **{name: partial(self._asked, look)})
             yield from _lasting(findings, waiting and bool(section.parts()))
 
     def _make(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> _Findings:

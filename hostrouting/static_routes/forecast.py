@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.base.values import LightValue
 from hostrouting.boot import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
@@ -51,7 +50,7 @@ _FORCE = "correct the config, or use --force if this is meant"
 _FIRST = "keep their routes in a first apply that drops only their proof"
 
 
-class Section(NamedTuple):
+class CountedSection(NamedTuple):
     """A section by which addresses count, and what its proof needs."""
 
     #: The new config, or that with the section of which these addresses are left.
@@ -66,45 +65,44 @@ class Section(NamedTuple):
         return prove_config(self.config, self.fabric, routing, self.late, self.pinned)
 
 
-@attrs.frozen(kw_only=True)
-class Worse(LightValue):
-    """What is worse off by changes."""
-
-    #: Those of the section by which it counts; the report is that after the changes.
-    report: OverlapReport = attrs.field(eq=False, repr=False)
-    section: Section = attrs.field(eq=False, repr=False)
-
-    @property
-    def is_refused(self) -> bool:
-        """True under STRICT."""
-        return self.section.config.route_overlap.mode is OverlapMode.STRICT
-
-
-@attrs.frozen(kw_only=True)
-class WorseRange(Worse):
+class WorseRange(NamedTuple):
     """Addresses that leave right without the changes, and would not with them."""
 
     #: The expected CIDR, with its name if it has one.
     cidr: str
     #: How these addresses would leave: it has their range and devices.
     finding: Finding
-    #: The most specific change around them; None if another program has changed their way.
-    cause: RouteChange | None = attrs.field(eq=False)
+
+
+class Worse(NamedTuple):
+    """What is worse off by changes."""
+
+    #: Or a family that would leave by another device than when it was right last.
+    fact: WorseRange | MovedExit
+    #: That of the section, after the changes.
+    report: OverlapReport
+    #: The section by which it counts.
+    section: CountedSection
+    #: The most specific change around a range; None if another program has changed its way.
+    cause: RouteChange | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """True under STRICT."""
+        return self.section.config.route_overlap.mode is OverlapMode.STRICT
+
+    @property
+    def is_move(self) -> bool:
+        """True for an exit."""
+        return not isinstance(self.fact, WorseRange)
 
     def __str__(self) -> str:
+        fact = self.fact
+        if not isinstance(fact, WorseRange):
+            return f"{fact.subject} {fact.reason}; {fact.step}"
         by = f", by the change '{self.cause}'" if self.cause else ""
         dropped = ", expected by the installed config" if self.section.is_dropped else ""
-        return f"{self.finding.line(self.cidr)}{by}{dropped}"
-
-
-@attrs.frozen(kw_only=True)
-class WorseExit(Worse):
-    """A family that would leave by another device than when it was right last."""
-
-    move: MovedExit
-
-    def __str__(self) -> str:
-        return f"{self.move.subject} {self.move.reason}; {self.move.step}"
+        return f"{fact.finding.line(fact.cidr)}{by}{dropped}"
 
 
 class Forecast(NamedTuple):
@@ -113,7 +111,7 @@ class Forecast(NamedTuple):
     #: That of the config; None if nothing is to be proven, or the model cannot decide.
     report: OverlapReport | None = None
     #: Of the config's section, and of the installed one.
-    worse: tuple[WorseRange | WorseExit, ...] = ()
+    worse: tuple[Worse, ...] = ()
     #: Why the proof is missing.
     undecided: str = ""
 
@@ -201,9 +199,9 @@ class Forecaster:
             return announced_fabric(ctx.child(timeout=0), setting, host)
 
         late, exits = unready_units(ctx, config, host), exits_under(config, host.files)
-        self._sections = [Section(config, fabric_of(config), late, pinned=exits)]
+        self._sections = [CountedSection(config, fabric_of(config), late, pinned=exits)]
         if dropped := left_unproven(earlier, config):
-            self._sections.append(Section(dropped, fabric_of(dropped), is_dropped=True))
+            self._sections.append(CountedSection(dropped, fabric_of(dropped), is_dropped=True))
         self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
@@ -263,14 +261,14 @@ class Forecaster:
         gateways = [route.gateway.family for route in added if route.gateway]
         return sorted({*expected, *changed, *gateways})
 
-    def _moves(self, report: OverlapReport) -> Iterator[WorseExit]:
+    def _moves(self, report: OverlapReport) -> Iterator[Worse]:
         """Yield each exit from which addresses would have moved, though it works.
 
         Where the proof is wrong, that refuses or degrades the run.
         """
         for move in report.moved_exits:
             if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
-                yield WorseExit(report=report, section=self._sections[0], move=move)
+                yield Worse(move, report, self._sections[0])
 
     def now(self) -> Forecast:
         """Return the proof of now; worse are the findings that the changes of the run cause."""
@@ -306,17 +304,12 @@ class Forecaster:
         was: Routing,
         now: Routing,
         changes: Sequence[RouteChange] = (),
-    ) -> Iterator[WorseRange]:
+    ) -> Iterator[Worse]:
         """Yield each range of addresses that is worse off in the proof of its section."""
         for section, old, new in zip(self._sections, before, after, strict=True):
             for cidr, finding in _worse(old, new, was, now):
-                yield WorseRange(
-                    report=new,
-                    section=section,
-                    cidr=cidr,
-                    finding=finding,
-                    cause=_cause(Address.parse(finding.first), changes),
-                )
+                cause = _cause(Address.parse(finding.first), changes)
+                yield Worse(WorseRange(cidr, finding), new, section, cause)
 
 
 def _not_taken(
@@ -356,26 +349,28 @@ def prove_before(
     if not host.is_live:
         return None
 
-    def judge(forecast: Forecast, state: str, known: Collection[Worse] = ()) -> None:
+    def judge(
+        forecast: Forecast, state: str, known: Collection[WorseRange | MovedExit] = ()
+    ) -> None:
         worse = forecast.worse
         if forecast.is_refused and not force:
             dropped = any(each.is_refused and each.section.is_dropped for each in worse)
             step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
-            is_move = all(isinstance(each, WorseExit) for each in worse)
+            is_move = all(each.is_move for each in worse)
             reason = _MOVED if is_move else _WORSE
             report = next(each.report for each in worse if each.is_refused)
             raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
         if worse:
             ctx.result(worse[0].report, degraded=True)
         for each in worse:
-            if each not in known:
-                text = "not accepted: %s" if isinstance(each, WorseExit) else _WITHOUT
+            if each.fact not in known:
+                text = "not accepted: %s" if each.is_move else _WITHOUT
                 logger.warning(text, each)
 
     def prove(state: str) -> None:
         with ctx.interruptible():
             now = forecaster.now()
-        judge(now, f"undone: {state}", forecast.worse)
+        judge(now, f"undone: {state}", [each.fact for each in forecast.worse])
 
     with ctx.interruptible():
         forecaster = Forecaster(ctx, config, host, earlier=earlier)

@@ -144,12 +144,12 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
         "nothing was changed; correct the config, or use --force if this is meant",
     ]
     [worse] = error.worse
-    assert (worse.cidr, worse.finding.kind, worse.finding.devs) == (
+    assert (worse.fact.cidr, worse.fact.finding.kind, worse.fact.finding.devs) == (
         "172.16.8.0/22",
         "overlap",
         ("ib0",),
     )
-    assert (worse.finding.first, worse.finding.last) == ("172.16.8.0", "172.16.11.255")
+    assert (worse.fact.finding.first, worse.fact.finding.last) == ("172.16.8.0", "172.16.11.255")
     assert (worse.cause.after, str(worse.cause.before)) == (None, ROUTE)
     assert copy.copy(error).worse == (worse,)
     assert state(host) == before
