@@ -64,10 +64,10 @@ __all__ = [
 ]
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A part of an error's text: a line, and what it lists.
 
-    >>> refused = Part("2 errors in the config", ("a: is wrong", "b: is, too"))
+    >>> refused = TextPart("2 errors in the config", ("a: is wrong", "b: is, too"))
     >>> refused.lines(), refused.sentence
     (['2 errors in the config:', '  a: is wrong', '  b: is, too'], \
 '2 errors in the config: a: is wrong; b: is, too')
@@ -98,9 +98,9 @@ class HostRoutingError(Exception):
     retryable: bool = False
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The text in its parts, for a program that shows it in another form."""
-        return tuple(map(Part, str(self).splitlines()))
+        return tuple(map(TextPart, str(self).splitlines()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
@@ -140,12 +140,12 @@ class InvalidConfigError(ConfigError, ValueError):
         super().__init__(_lines_of(self.parts))
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The heading with each mistake, or the only mistake."""
         texts = tuple(map(str, self.errors))
         if len(texts) < 2:
-            return tuple(map(Part, texts))
-        return (Part(f"{len(texts)} errors in the config", texts),)
+            return tuple(map(TextPart, texts))
+        return (TextPart(f"{len(texts)} errors in the config", texts),)
 
 
 class BackendError(HostRoutingError):
@@ -192,9 +192,9 @@ class LinkNotFoundError(BackendError):
         super().__init__(_lines_of(self.parts), errno=errno, retryable=retryable)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The message, with the routes."""
-        return (Part(self.message, self.routes),)
+        return (TextPart(self.message, self.routes),)
 
 
 class PermissionDeniedError(BackendError):
@@ -261,14 +261,14 @@ class RouteRejectedError(BackendError):
         )
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The refusals, and the state of the routes."""
-        refused = Part(super().__str__(), tuple(map(str, self.refusals)))
+        refused = TextPart(super().__str__(), tuple(map(str, self.refusals)))
         if self.rolled_back:
             text = "the routes are as before: the rollback was verified by reading them back"
-            return refused, Part(text)
+            return refused, TextPart(text)
         text = "THE ROLLBACK IS INCOMPLETE, these differ from before"
-        return refused, Part(text, tuple(self.left_behind))
+        return refused, TextPart(text, tuple(self.left_behind))
 
     def __str__(self) -> str:
         return _lines_of(self.parts)
@@ -285,12 +285,12 @@ class NeighbourRejectedError(BackendError):
         super().__init__(_lines_of(self.parts), errno=refusals[0].errno)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The refusals, and the neighbours that were changed all the same."""
-        refused = Part("changes of neighbours were refused", tuple(map(str, self.refusals)))
+        refused = TextPart("changes of neighbours were refused", tuple(map(str, self.refusals)))
         if not self.made:
-            return refused, Part("nothing was changed")
-        return refused, Part("these were made", tuple(map(str, self.made)))
+            return refused, TextPart("nothing was changed")
+        return refused, TextPart("these were made", tuple(map(str, self.made)))
 
 
 class RouteOverlapError(HostRoutingError):
@@ -306,9 +306,9 @@ class RouteOverlapError(HostRoutingError):
         super().__init__(str(report))
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The headline with the findings; the text has the steps, too."""
-        return (Part(self.report.headline, tuple(self.report.lines())),)
+        return (TextPart(self.report.headline, tuple(self.report.lines())),)
 
 
 class WorseRoutingError(RouteOverlapError):
@@ -326,9 +326,9 @@ class WorseRoutingError(RouteOverlapError):
         self.args = (_lines_of(self.parts, indent=""),)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TextPart, ...]:
         """The reason with what is worse, and the next step."""
-        return Part(self.reason, tuple(map(str, self.worse))), Part(self.step)
+        return TextPart(self.reason, tuple(map(str, self.worse))), TextPart(self.step)
 
 
 class StaleCNIError(HostRoutingError):
@@ -367,5 +367,5 @@ def sentence_of(error: BaseException) -> str:
     return "; ".join(describe(error).splitlines())
 
 
-def _lines_of(parts: Iterable[Part], indent: str = "  ") -> str:
+def _lines_of(parts: Iterable[TextPart], indent: str = "  ") -> str:
     return "\n".join(line for part in parts for line in part.lines(indent))

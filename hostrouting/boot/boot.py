@@ -46,7 +46,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.program import try_program
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
-from hostrouting.boot.steps import MASKED, Step, Steps
+from hostrouting.boot.steps import MASKED, DiskStep, Steps
 from hostrouting.config import DEFAULT_GATES, GATE_UNITS, OWN_UNITS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
 from phases import Change, Context
@@ -124,7 +124,7 @@ class Boot:
         self._refuse_gates(ctx, units_in(parts), self._steps(parts))
         return self.drift(ctx, *parts)
 
-    def refuse_gates(self, ctx: Context, *parts: Part) -> list[Step]:
+    def refuse_gates(self, ctx: Context, *parts: Part) -> list[DiskStep]:
         """Return the steps of `install`; raise UnitError for masked files and unsuitable gates.
 
         A gate is unsuitable if it would never open, or starts before the units that it waits for.
@@ -158,7 +158,7 @@ class Boot:
                 f"root would run or believe what others can change; nothing was changed: {reasons}"
             )
 
-    def refuse_unwritable(self, steps: Sequence[Step]) -> None:
+    def refuse_unwritable(self, steps: Sequence[DiskStep]) -> None:
         """Raise HostFileError if these steps would write to a read-only or full file system."""
         states = [state for step in steps for state in step.after.values()]
         if not states:
@@ -300,10 +300,12 @@ class Boot:
         names = sorted(name for name in OWN_UNITS if "@" not in name)
         return [name for name in names if self._disk.has(unit_path(name))]
 
-    def _steps(self, parts: Sequence[Part]) -> list[Step]:
+    def _steps(self, parts: Sequence[Part]) -> list[DiskStep]:
         return Steps(self._host, self._disk, self._gates).between(parts)
 
-    def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
+    def _refuse_gates(
+        self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[DiskStep]
+    ) -> None:
         ctx.check()
         self.refuse_exposed(*units)
         # The order of units takes several calls of systemctl for each gate: only for changes.
@@ -347,7 +349,7 @@ class Boot:
             or any(state.needs_reload or not is_gated(state) for state in gates)
         )
 
-    def _take(self, steps: Sequence[Step], files: RecordedFiles) -> None:
+    def _take(self, steps: Sequence[DiskStep], files: RecordedFiles) -> None:
         try:
             for step in steps:
                 for change in step.changes:
@@ -464,5 +466,5 @@ class Boot:
         self._services.stop(ctx, name)
 
 
-def _changes(steps: Iterable[Step]) -> list[Change]:
+def _changes(steps: Iterable[DiskStep]) -> list[Change]:
     return [change for step in steps for change in step.changes]

@@ -66,7 +66,7 @@ MASKED: Final = (
 _LOOK_INTO: Final = 0o500
 
 
-class Step(NamedTuple):
+class DiskStep(NamedTuple):
     """New states of paths on the disk, and the changes that they are reported as."""
 
     changes: tuple[Change, ...]
@@ -95,7 +95,7 @@ class Steps:
     def _files(self) -> FileStore:
         return self._host.files
 
-    def between(self, parts: Sequence[Part]) -> list[Step]:
+    def between(self, parts: Sequence[Part]) -> list[DiskStep]:
         """Return the steps that install the units and the intent, and remove the departures."""
         units = units_in(parts)
         # The check first: without the routes it would fail.
@@ -136,15 +136,15 @@ class Steps:
             steps += self._remove(self._disk.foreign_links(*units))
         return [*steps, *discarded]
 
-    def _gate_steps(self, intent: Mapping[str, bytes]) -> tuple[list[Step], list[Step]]:
+    def _gate_steps(self, intent: Mapping[str, bytes]) -> tuple[list[DiskStep], list[DiskStep]]:
         """Return the steps for the drop-ins to write before the scripts, and for those after them.
 
         A gate becomes strict before its scripts are, and stays so until they are not. A new gate
         waits for the files that it needs.
         """
         mode = self._mode(intent)
-        before: list[Step] = []
-        after: list[Step] = []
+        before: list[DiskStep] = []
+        after: list[DiskStep] = []
         for gate in self._gates:
             drop_in = gate_drop_in(gate, mode)
             is_first = mode is OverlapMode.STRICT and self._disk.has(drop_in.path)
@@ -160,7 +160,7 @@ class Steps:
             is_strict = any(text is not None and b" mode=STRICT " in text for text in texts)
             return OverlapMode.STRICT if is_strict else OverlapMode.WARN
 
-    def _unhide(self) -> list[Step]:
+    def _unhide(self) -> list[DiskStep]:
         """Return the steps that let a gate into the folders of its scripts.
 
         The gate looks with root's identity, but without the capability to override modes.
@@ -170,7 +170,7 @@ class Steps:
             mode = self._files.folder_mode(folder)
             if mode is not None and mode & _LOOK_INTO != _LOOK_INTO:
                 change = Change("~", f"{folder}/", f"its mode {mode:04o} hides it from gates")
-                steps.append(Step((change,), {change.subject: 0o755}))
+                steps.append(DiskStep((change,), {change.subject: 0o755}))
         return steps
 
     # --- the scripts and the intent, which change at once
@@ -201,7 +201,7 @@ class Steps:
 
     def _exchange(
         self, wanted: dict[str, bytes], present: set[str]
-    ) -> tuple[list[Step], list[Step], list[Step]]:
+    ) -> tuple[list[DiskStep], list[DiskStep], list[DiskStep]]:
         """Return the steps that write the files, put them in force, and discard earlier ones."""
         files = self._files
         now = files.read_link(GENERATION_LINK)
@@ -233,7 +233,7 @@ class Steps:
         # Those that are right were read through their links: the program is large.
         right = linked & wanted.keys() - changes.keys() if now == generation.name else set()
         written = [
-            Step((reported[path],) if path in reported else (), {file.path: file.state})
+            DiskStep((reported[path],) if path in reported else (), {file.path: file.state})
             for path, file in zip(generation.contents, generation.files, strict=True)
             if path not in right and self._disk.differs(file)
         ]
@@ -248,36 +248,40 @@ class Steps:
         if now and not changes and is_same:
             # The same files in another folder, a copy: only the link differs.
             changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
-        switch = Step(tuple(changes.values()), {GENERATION_LINK: generation.name})
+        switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
         if plain is not None:
             adopted = [
-                Step((), {file.path: file.state})
+                DiskStep((), {file.path: file.state})
                 for file in plain.files
                 if self._disk.differs(file)
             ]
-            adopted.append(Step((), {GENERATION_LINK: plain.name}))
+            adopted.append(DiskStep((), {GENERATION_LINK: plain.name}))
             # The links of wanted scripts are a part of their units.
-            adopted += [Step((), {path: link_of(path)}) for path in upstream if path not in wanted]
+            adopted += [
+                DiskStep((), {path: link_of(path)}) for path in upstream if path not in wanted
+            ]
             return [*adopted, *written], [switch], discarded
         # The first generation: the links to its files must resolve before a unit runs them.
         return (written, [switch], discarded) if now else ([*written, switch], [], discarded)
 
-    def _discard_folders(self, keep: str = "", plain: Generation | None = None) -> list[Step]:
+    def _discard_folders(self, keep: str = "", plain: Generation | None = None) -> list[DiskStep]:
         """Return the steps that remove the files that are no longer in force."""
         steps = []
         if not keep and self._files.exists(GENERATION_LINK):
-            steps = [Step((), {GENERATION_LINK: None})]
+            steps = [DiskStep((), {GENERATION_LINK: None})]
         contents = {folder: self._files.names(folder) for folder in generation_folders(self._files)}
         if plain is not None:
             contents[plain.folder] = [file.path.rpartition("/")[2] for file in plain.files]
         for folder, names in contents.items():
             if folder != keep:
-                steps.append(Step((), dict.fromkeys(f"{folder}/{name}" for name in names), folder))
+                steps.append(
+                    DiskStep((), dict.fromkeys(f"{folder}/{name}" for name in names), folder)
+                )
         return steps
 
     # --- units
 
-    def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[Step]:
+    def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[DiskStep]:
         """Return the steps for its files, the links to its scripts, and those of [Install]."""
         steps = []
         for file in unit.files:
@@ -285,10 +289,10 @@ class Steps:
         for link in links_of(unit):
             # systemd reads only the name of a link's target; the folder depends on the release.
             if (self._files.read_link(link) or "").rpartition("/")[2] != unit.name:
-                steps.append(Step((Change("+", link),), {link: unit_path(unit.name)}))
+                steps.append(DiskStep((Change("+", link),), {link: unit_path(unit.name)}))
         return steps
 
-    def _removal(self, departures: Sequence[Departure]) -> list[Step]:
+    def _removal(self, departures: Sequence[Departure]) -> list[DiskStep]:
         """Return the steps that remove everything, gates before the units that they wait for."""
         names = [READY_UNIT, *(departure.name for departure in departures)]
         paths = [
@@ -306,7 +310,7 @@ class Steps:
 
     # --- single steps
 
-    def _put(self, file: BootFile, *, is_optional: bool = False) -> list[Step]:
+    def _put(self, file: BootFile, *, is_optional: bool = False) -> list[DiskStep]:
         """Return the step that writes a file or links to a script, or [] if it is right."""
         state = link_of(file.path) if file.path in LINKED_PATHS else file.state
         now = state_of(self._files, file.path)
@@ -315,9 +319,9 @@ class Steps:
         change = change_of(file.path, now, state)
         if now == MASK:
             change = hindered("~", file.path, MASKED, optional=is_optional)
-        return [Step((change,), {file.path: state})]
+        return [DiskStep((change,), {file.path: state})]
 
-    def _remove(self, paths: Iterable[str]) -> list[Step]:
+    def _remove(self, paths: Iterable[str]) -> list[DiskStep]:
         """Return the steps that remove those of the paths that exist and are not masked.
 
         The folder of a link or drop-in is removed, too, if it is empty then.
@@ -326,5 +330,7 @@ class Steps:
         for path in dict.fromkeys(filter(self._disk.has, paths)):
             folder = path.rpartition("/")[0]
             is_shared = folder in {SCRIPT_DIRECTORY, UNIT_DIRECTORY}
-            steps.append(Step((Change("-", path),), {path: None}, None if is_shared else folder))
+            steps.append(
+                DiskStep((Change("-", path),), {path: None}, None if is_shared else folder)
+            )
         return steps

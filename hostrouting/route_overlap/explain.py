@@ -18,7 +18,12 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings, require_lists
-from hostrouting.route_overlap.snapshot import AllowedDevices, Answer, RoutingSnapshot, is_same
+from hostrouting.route_overlap.snapshot import (
+    AllowedDevices,
+    RoutingSnapshot,
+    SourcedLookup,
+    is_same,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,7 +171,7 @@ def explain_routing(
 
 def _explained(
     node: RoutingSnapshot,
-    views: Mapping[RoutingSnapshot, Mapping[int, Answer]],
+    views: Mapping[RoutingSnapshot, Mapping[int, SourcedLookup]],
     allowed: AllowedDevices | None,
     colours: dict[tuple[str, ...], int],
     decided: DecidedPart,

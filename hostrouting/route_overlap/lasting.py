@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.route_overlap.parts import Part
+    from hostrouting.route_overlap.parts import CidrPart
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _ROUTES = "/proc/net/ipv6_route"
@@ -51,7 +51,7 @@ _FIELDS = 10
 
 
 def deciding_and_warnings(
-    node: RoutingSnapshot, looked: Sequence[Sequence[Part]]
+    node: RoutingSnapshot, looked: Sequence[Sequence[CidrPart]]
 ) -> tuple[tuple[ObservedRoute, ...], list[NodeFinding]]:
     """Return the IPv6 routes that decide, without those of the node itself, and the warnings.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot
+    from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup
 
 #: Why addresses are a finding; see `Finding`.
 Kind: TypeAlias = Literal[
@@ -37,7 +37,7 @@ SPECIAL_EDGES: Final[dict[int, tuple[int, ...]]] = {
 _route_of = itemgetter(1)
 
 
-class Part(NamedTuple):
+class CidrPart(NamedTuple):
     """Addresses from `first` to `last`, with the same answers for all.
 
     The last answer is that without a source. If a rule or route selects by source, those with the
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
     first: int
     last: int
-    answers: tuple[Answer, ...]
+    answers: tuple[SourcedLookup, ...]
 
     @property
     def plain(self) -> Lookup:
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 class LookedUp(NamedTuple):
     """The parts of each CIDR, and the allowed devices by which those leave that are left out."""
 
-    parts: list[list[Part]]
+    parts: list[list[CidrPart]]
     devs_left_out: frozenset[str]
 
 
@@ -75,14 +75,14 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     firsts = [start for starts, _ in ranges for start in starts]
     lasts = [start - 1 for starts, end in ranges for start in (*starts[1:], end)]
     plain = node.lookup(firsts)
-    sourced: dict[int, list[Answer]] = defaultdict(list)
+    sourced: dict[int, list[SourcedLookup]] = defaultdict(list)
     if node.by_source:
         pairs = [(at, own) for at, sources in enumerate(_sources(node, plain)) for own in sources]
         answers = node.lookup([firsts[at] for at, _ in pairs], sources=[own for _, own in pairs])
         for (at, source), answer in zip(pairs, answers, strict=True):
             sourced[at].append((answer, source))
     # The announced routes that may take parts, by the position of the part.
-    taken: dict[int, tuple[Answer]] = {}
+    taken: dict[int, tuple[SourcedLookup]] = {}
     if is_proof and node.announced:
         for at, answer in enumerate(plain):
             others = (lookup for lookup, _ in sourced.get(at, ()))
@@ -103,13 +103,13 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
                 if route is None or route[3] not in fine or route.encapsulation
             ]
         indexes = sorted({*suspects, *taken})
-    parts: list[list[Part]] = []
+    parts: list[list[CidrPart]] = []
     before = 0
     for starts, _ in ranges:
         after = before + len(starts)
         parts.append(
             [
-                Part(firsts[i], lasts[i], taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
+                CidrPart(firsts[i], lasts[i], taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
                 for i in indexes[bisect_left(indexes, before) : bisect_left(indexes, after)]
             ]
         )
@@ -247,7 +247,7 @@ def _chosen(
 class DecidedPart(NamedTuple):
     """A part with one of its answers, and the route or rule that decides it."""
 
-    part: Part
+    part: CidrPart
     answer: Lookup
     decider: ObservedRoute | Rule | None
 

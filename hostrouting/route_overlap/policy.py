@@ -16,7 +16,7 @@ from hostrouting.fib.tables import Tables
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import Lookup
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap.parts import DecidedPart, Part, cut
+from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -43,7 +43,7 @@ def astray(
     program that binds its socket to a device.
     """
     parts = [
-        Part(first, following - 1, ())
+        CidrPart(first, following - 1, ())
         for firsts, end in cut(node, cidrs)
         for first, following in pairwise([*firsts, end])
         if first not in starts

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: The destinations for which the kernel prefers site-local sources.
 SITE_LOCAL: Final = Prefix.parse("fec0::/10")
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
-Answer: TypeAlias = "tuple[Lookup, int]"
+SourcedLookup: TypeAlias = "tuple[Lookup, int]"
 
 
 class AllowedDevices(NamedTuple):
@@ -337,13 +337,13 @@ class RoutingSnapshot:
         ]
         return [answer, *(Lookup(answer.destination, route) for route in equal if route != now)]
 
-    def ways(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+    def ways(self, answers: Iterable[SourcedLookup]) -> Iterator[SourcedLookup]:
         """Yield the answers that the kernel gives, and those that it may give."""
         for answer, source in answers:
             for candidate in self.candidates(answer, source):
                 yield candidate, source
 
-    def faults(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+    def faults(self, answers: Iterable[SourcedLookup]) -> Iterator[SourcedLookup]:
         """Yield the answers that the kernel gives, or may give, that are not fine."""
         for answer, source in self.ways(answers):
             if not self.allowed.answer_is_fine(answer):

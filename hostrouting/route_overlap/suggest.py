@@ -30,7 +30,7 @@ from hostrouting.net.routes import (
 )
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
-from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot, is_same
+from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -128,7 +128,7 @@ def _suggest(
         # A rule decides before any table.
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return []
-        answers: Sequence[Answer] = part.answers
+        answers: Sequence[SourcedLookup] = part.answers
         if is_same(node.decider(part.plain, 0), offender):
             # With the new route the kernel chooses another source, and a rule may select by that.
             answers = [(lookups[at], source) for source, lookups in new]

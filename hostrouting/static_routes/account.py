@@ -185,7 +185,7 @@ class Foreseen(NamedTuple):
         return str(self.entry)
 
 
-def forecast(
+def foresee(
     outcome: Reconciliation,
     missing: Sequence[Unresolved],
     links: Sequence[Device],

@@ -27,7 +27,7 @@ from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.static_routes.account import (
     Foreseen,
     findings_of,
-    forecast,
+    foresee,
     read,
     resolved,
     why_merged,
@@ -250,7 +250,7 @@ class ConfigureStaticRoutes(PairTask):
         resolution = self._resolution(observed)
         undecided = {route.place for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, undecided=undecided)
-        changes = forecast(outcome, resolution.missing, self._host.routes.links(), observed)
+        changes = foresee(outcome, resolution.missing, self._host.routes.links(), observed)
         return resolution, changes, outcome
 
     def _refuse_incomplete(self, resolution: Resolution, seconds: float) -> NoReturn:

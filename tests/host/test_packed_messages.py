@@ -18,7 +18,7 @@ from support.played_kernel import PlayedKernel
 from hostrouting.host import IPV4, Address, ObservedRoute, Route
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.bulk import RouteReader, RouteWriter, dump_request, strike_seen
-from hostrouting.host.netlink.commit import Step
+from hostrouting.host.netlink.commit import RouteStep
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
 
@@ -30,7 +30,7 @@ def packed(routes: Sequence[Route]) -> bytes:
     return b"".join(map(bytes, RouteWriter(INDEXES).batches(steps(routes), echoes={})))
 
 
-def steps(routes: Sequence[Route]) -> list[Step]:
+def steps(routes: Sequence[Route]) -> list[RouteStep]:
     return [("add", route, number) for number, route in enumerate(routes)]
 
 

@@ -15,7 +15,7 @@ from support.overlap_worlds import parts_of
 from hostrouting import BackendError
 from hostrouting.host import Address, NextHop, Route, Rule
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
-from hostrouting.route_overlap.parts import Part
+from hostrouting.route_overlap.parts import CidrPart
 from hostrouting.testing import KernelNode
 
 CIDR = "172.20.0.0/30"
@@ -49,7 +49,7 @@ _hops = st.builds(
 ).map(lambda hop: hop._replace(onlink=hop.gateway is not None and hop.onlink))
 
 
-def sources_of(part: Part) -> set[int]:
+def sources_of(part: CidrPart) -> set[int]:
     return {source for _, source in part.answers if source}
 
 

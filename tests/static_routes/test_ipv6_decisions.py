@@ -9,7 +9,7 @@ import pytest
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route, place
-from hostrouting.static_routes.account import RouteAccount, forecast
+from hostrouting.static_routes.account import RouteAccount, foresee
 from hostrouting.static_routes.reconcile import reconcile
 
 PLACE = "fd00:9::/48"
@@ -84,7 +84,7 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
         for one in own
         if one.family == IPV6 == route.family
     ]
-    [foreseen] = forecast(reconcile([route], []), (), [device], connected)
+    [foreseen] = foresee(reconcile([route], []), (), [device], connected)
     assert foreseen.place == place(route)
     assert (refusal or "None") in str(foreseen.entry.detail)
 

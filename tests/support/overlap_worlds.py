@@ -22,7 +22,7 @@ from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_UNIVERSE
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.parts import Part, looked_up
+from hostrouting.route_overlap.parts import CidrPart, looked_up
 from hostrouting.route_overlap.report import departure_of
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode, MemoryBackend
@@ -318,7 +318,7 @@ def run_script(
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
 
 
-def parts_of(backend: Routing, cidr: str) -> list[Part]:
+def parts_of(backend: Routing, cidr: str) -> list[CidrPart]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
     [parts] = looked_up(RoutingSnapshot(backend), [cidr]).parts
     return parts

@@ -65,8 +65,8 @@ class Failure(NamedTuple):
 #: One message: a verb, the route, and the position of the change that it belongs to. The verbs are
 #: `add` (to an empty place), `prepend` (before the routes of a place), `append` (after them) and
 #: `remove`.
-Step: TypeAlias = tuple[str, AnyRoute, int]
-Steps: TypeAlias = Sequence[Step]
+RouteStep: TypeAlias = tuple[str, AnyRoute, int]
+Steps: TypeAlias = Sequence[RouteStep]
 #: Refusals by the step's number, or by the change's position.
 Failures = dict[int, Failure]
 
@@ -122,7 +122,7 @@ class Batch:
 
         An OSError means that the routes could not be read, and that nothing was changed.
         """
-        done: list[Step] = []
+        done: list[RouteStep] = []
         try:
             self._carry_out(parts, done, verify=verify)
         except OSError as error:
@@ -132,7 +132,7 @@ class Batch:
             failures = {position: failure for _, _, position in done}
             raise self._roll_back(failures, done) from error
 
-    def _carry_out(self, parts: Iterable[Steps], done: list[Step], *, verify: bool) -> None:
+    def _carry_out(self, parts: Iterable[Steps], done: list[RouteStep], *, verify: bool) -> None:
         """Send the parts; the steps that may have changed something are added to `done`."""
         for part in parts:
             refused = self._refused(part)
@@ -281,7 +281,7 @@ def _wrong_removals(
     return failures
 
 
-def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step]]:
+def _route_parts(changes: Sequence[RouteChange]) -> list[list[RouteStep]]:
     """Return the steps of the changes, in up to three parts.
 
     A part is sent only after everything before it has succeeded. The removals that end a batch, and
@@ -292,7 +292,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step]]:
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    parts: list[list[Step]] = [[], [], []]
+    parts: list[list[RouteStep]] = [[], [], []]
     first, second, third = parts
     for position, change in enumerate(changes):
         moves = change.removes_first
@@ -314,7 +314,7 @@ def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
 
 def _changed_forms(
     unremoved: Steps, before: Collection[Hashable], present: Mapping[Hashable, AnyRoute]
-) -> list[Step]:
+) -> list[RouteStep]:
     """Return removals of added routes that the kernel changed, which a first removal missed."""
     forms = {
         _form(route): position
@@ -350,7 +350,7 @@ def identity(route: AnyRoute) -> Hashable:
     return route.network, signature(route)
 
 
-def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[Step]:
+def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[RouteStep]:
     """Newest first: a gateway's on-link route was added before the routes through it.
 
     A route that came first in its place comes first again: appended, it would no longer decide. The
@@ -379,7 +379,7 @@ def _moved(
     return [appended[key] for key in moved if key in appended]
 
 
-def _unmet(steps: Steps, present: Iterable[AnyRoute]) -> list[Step]:
+def _unmet(steps: Steps, present: Iterable[AnyRoute]) -> list[RouteStep]:
     """Return the steps that are not in force in `present`, of each route only the last."""
     last = {identity(step[1]): step for step in steps}
     unmet = []
