@@ -49,8 +49,8 @@ def configure(host: FakeHost, ctx: Context) -> None:
 
 class TestWaiting:
     def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """After 30 s it fails, with the reason and the next step; it logged its wait once; the gate
-        is there.
+        """After 30 s it fails, with the reason and the next step; it logged its wait once, and its state;
+        the gate is there.
         """
         host = FakeHost()
         host.routes.add_link("eth0")
@@ -64,7 +64,10 @@ class TestWaiting:
         )
         assert ctx.clock.monotonic() == 30
         waits = [message for message in caplog.messages if not message.startswith("boot: ")]
-        assert waits == ["waiting up to 30 s: table main has no IPv4 default route"]
+        assert waits == [
+            "waiting up to 30 s: table main has no IPv4 default route",
+            "this config is installed for the next boot, and no route of it is in force",
+        ]
         assert (ours(host), others(host)) == ([], before)
         assert host.files.exists(DROP_IN)
 
