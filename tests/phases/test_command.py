@@ -1,11 +1,13 @@
 import os
 import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import TextIOWrapper
 from pathlib import Path
 
 import pytest
+from support.needs import needs
 
 from phases import CancelledError, CommandFailedError, CommandResult, Context, run_command
 from phases.testing import ManualClock
@@ -136,8 +138,9 @@ def test_a_context_that_is_over_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "child",
     [
-        "sleep 60 & echo ready >&3;",
-        """sh -c "trap '' TERM; echo ready >&3; sleep 60" >/dev/null 2>&1 &""",
+        "(sleep 20; echo 'came to its end' >&3) & echo ready >&3;",
+        """sh -c "trap '' TERM; echo ready >&3; sleep 20; echo 'came to its end' >&3" """
+        ">/dev/null 2>&1 &",
     ],
     ids=["obeys", "ignores SIGTERM"],
 )
@@ -193,6 +196,25 @@ def test_a_process_in_another_session_is_not_waited_for(
     os.kill(int(fled), signal.SIGKILL)
     assert stream.read() == ""
     stream.close()
+
+
+@needs("root", "setpriv")
+def test_a_command_of_another_user_that_cannot_be_killed() -> None:
+    """If the kernel refuses both signals, as for a program of sudo, the end of the context is the
+    error all the same. Here root lacks CAP_KILL, and the command runs as another user.
+    """
+    program = """
+from phases import Context, DeadlineExceededError, run_command
+
+command = ["setpriv", "--reuid=65534", "--clear-groups", "sleep", "5"]
+try:
+    run_command(Context(timeout=0.3), command, grace=0.01)
+except DeadlineExceededError as error:
+    print(error, flush=True)
+"""
+    without_kill = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", program]
+    done = subprocess.run(without_kill, check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("deadline exceeded: not done within 0.3 s\n", "")
 
 
 def test_interrupt_ends_the_command(fifo: Path) -> None:

@@ -20,6 +20,7 @@ from phases import (
     run_command,
     task,
 )
+from phases.context import SystemClock
 from phases.testing import ManualClock
 
 
@@ -157,6 +158,36 @@ def test_all_begin_though_one_has_failed_before() -> None:
     assert (began, reasons) == (["b"], ["a failed"])
     assert len(caught.value.failures) == 1
     assert not ctx.cancelled
+
+
+def test_all_begin_though_one_has_failed_and_another_runs() -> None:
+    """The task that has begun does not stand for those that have not: all begin, in any order."""
+    looked = threading.Event()
+
+    class Watched(SystemClock):
+        """Notes when the group, after the thread of `a` has ended, waits again."""
+
+        def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+            names = [thread.name for thread in threading.enumerate()]
+            if threading.current_thread() is threading.main_thread() and "a" not in names:
+                looked.set()
+            super().wait(doorbell, until)
+
+    def hold(record: logging.LogRecord) -> bool:
+        return record.getMessage() != "started task=b" or looked.wait(10)
+
+    logger = logging.getLogger("test_another_runs")
+    logger.setLevel(logging.INFO)
+    logger.addFilter(hold)
+    began: list[str] = []
+    group = Parallel(
+        FailingTask("a", OSError("x")),
+        task("b")(lambda _: began.append("b")),
+        task("c")(lambda ctx: ctx.sleep(3600)),
+    )
+    report = run(group, Context(clock=Watched()), logger=logger)
+    assert [child.status for child in report.children] == ["failed", "ok", "cancelled"]
+    assert began == ["b"]
 
 
 def test_a_skipped_task_is_not_waited_for() -> None:

@@ -123,6 +123,21 @@ def test_an_inverse_that_fails_is_reported() -> None:
     assert str(report.error) == "all/fail: x; all/stuck: stuck"
 
 
+def test_a_group_that_is_undone_in_part_has_failed() -> None:
+    """A completed group with one task that is undone and one whose inverse failed is not undone."""
+
+    @task("stuck")
+    def stuck(ctx: Context) -> None:
+        def refuse(_: Context) -> None:
+            raise OSError("stuck")
+
+        ctx.record(A, undo=refuse)
+
+    whole = Serial(Serial(_recording(B), stuck, name="inner"), FAIL, name="all")
+    inner, _ = run(whole, undo_on_failure=True).children
+    assert [report.status for report in (*inner.children, inner)] == ["undone", "failed", "failed"]
+
+
 def test_records_need_a_run() -> None:
     """Outside a run a record is dropped, and an object that is not a Change is refused at once."""
     execute(_recording(A))

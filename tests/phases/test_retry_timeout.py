@@ -9,6 +9,7 @@ from phases import (
     DeadlineExceededError,
     Event,
     Group,
+    Parallel,
     Plannable,
     Serial,
     TaskFailedError,
@@ -86,6 +87,20 @@ def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
             execute(with_retry(each, attempts=5, retry_on=(OSError,)), Context(clock=clock))
     assert wrong.calls == 2
     assert clock.monotonic() == 0
+
+
+def test_each_failure_of_a_group_must_be_of_the_given_errors(clock: ManualClock) -> None:
+    """A group with one failure of another kind fails at once: in part it would fail again."""
+
+    def wrong_too(ctx: Context) -> None:
+        ctx.wait(lambda: ctx.cancelled)
+        raise ValueError("wrong")
+
+    busy = FailingTask("a", OSError("busy"))
+    group = Parallel(busy, task("b")(wrong_too))
+    with pytest.raises(TaskFailedError, match=r"^a: busy; b: wrong$"):
+        execute(with_retry(group, attempts=5, retry_on=(OSError,)), Context(clock=clock))
+    assert busy.calls == 1
 
 
 def test_cancelled_is_not_tried_again() -> None:

@@ -33,6 +33,7 @@ PACKAGES = {
     "nft": "nftables",
     "nsenter": "util-linux",
     "rpmbuild": "rpm",
+    "setpriv": "util-linux",
     "strace": "strace",
     "sysctl": "procps",
     "systemctl": "systemd",
