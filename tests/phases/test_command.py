@@ -139,8 +139,7 @@ def test_a_context_that_is_over_starts_nothing(tmp_path: Path) -> None:
     "child",
     [
         "(sleep 20; echo 'came to its end' >&3) & echo ready >&3;",
-        """sh -c "trap '' TERM; echo ready >&3; sleep 20; echo 'came to its end' >&3" """
-        ">/dev/null 2>&1 &",
+        """(trap '' TERM; echo ready >&3; sleep 20; echo 'came to its end' >&3) >/dev/null 2>&1 &""",
     ],
     ids=["obeys", "ignores SIGTERM"],
 )
