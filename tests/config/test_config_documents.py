@@ -137,6 +137,20 @@ def test_a_file_is_read_by_path(tmp_path: Path, as_text: bool) -> None:
     assert HostRoutingConfig.from_file(str(path) if as_text else path) == CONFIG
 
 
+def test_a_file_of_just_1_mib_is_read(tmp_path: Path) -> None:
+    """One more byte is refused, with the reason."""
+    path = tmp_path / "config.json"
+    path.write_text(TEXT.ljust(1 << 20))
+    assert HostRoutingConfig.from_file(path) == CONFIG
+    path.write_text(TEXT.ljust((1 << 20) + 1))
+    with pytest.raises(UnreadableConfigError) as caught:
+        HostRoutingConfig.from_file(path)
+    assert str(caught.value) == (
+        f"cannot read the config '{path}': it has more than 1 MiB, and a config has less; "
+        "give the path of another file"
+    )
+
+
 def test_a_file_that_cannot_be_read_names_path_reason_and_step() -> None:
     """The system's refusal becomes a HostFileError, with the cause chained; tests/cli/test_cli.py
     has more paths.

@@ -24,6 +24,27 @@ def test_our_units_as_gates(name: str) -> None:
     assert errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]
 
 
+def test_each_repetition_names_the_first_of_its_kind() -> None:
+    """Of three gates that are the same, the second and the third repeat the first."""
+    assert errors({"gates": ["a.service", "b.service", "a.service", "a.service"]}) == [
+        (
+            f"hostRouting.gates[{index}]",
+            "'a.service' repeats gates[0]; remove one of them",
+        )
+        for index in (2, 3)
+    ]
+
+
+def test_each_wrong_member_of_a_list_is_named() -> None:
+    """Wrong members hide neither each other nor the repetitions after them."""
+    gates = ["a.socket", "a.service", "b.socket", "a.service"]
+    assert [path for path, _ in errors({"gates": gates})] == [
+        "hostRouting.gates[0]",
+        "hostRouting.gates[2]",
+        "hostRouting.gates[3]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "found"),
     [(1, "the number 1"), (None, "null"), (b"staticRoutes", "a Python bytes"), (("a",), "a list")],

@@ -71,6 +71,26 @@ def test_a_socket_of_a_device_goes_by_it() -> None:
     assert decided(blackhole, default("eth0"), default("ib0", metric=2000), oif="ib0") == "ib0"
 
 
+@needs_kernel
+def test_among_higher_metrics_the_preference_decides() -> None:
+    """Where no route of the lowest metric is usable, the kernel compares all others as if they had
+    one metric.
+    """
+    default_by = "route add default via fe80::1 dev"
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_link("ib0")
+        node.ip(f"-6 {default_by} eth0 metric 1")
+        node.ip(f"-6 {default_by} ib0 metric 2 pref low")
+        node.ip(f"-6 {default_by} ib0 metric 3 pref high")
+        kernel = kernel_of(node)
+        model = Fib.of(kernel.links(), kernel.routes(IPV6), kernel.rules(IPV6))
+        answer = node.ip("-6 route get 2001:db8::1 oif ib0")
+    decided = model.decide(Packet(SOMEWHERE, oif="ib0", family=IPV6)).route
+    assert decided is not None
+    assert (" metric 3 " in answer, decided.metric) == (True, 3)
+
+
 def test_the_source_is_not_modelled() -> None:
     """Unless the route names one."""
     fib = Fib.of([ETH0], [default("eth0")])

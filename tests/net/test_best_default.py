@@ -2,6 +2,9 @@
 
 import pytest
 
+from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.exits import working
+from hostrouting.net.links import Device
 from hostrouting.net.routes import NextHop, ObservedRoute, best_default_devs, default_route
 
 ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
@@ -48,3 +51,17 @@ def test_the_default_route_that_decides() -> None:
     )
     assert default_route([all_dead]) is None
     assert default_route([all_dead, half_dead, ETH0]) == half_dead
+
+
+@pytest.mark.parametrize(
+    ("failed", "exits"), [("fe80::1", {}), ("fe80::3", {IPV6: "eth0"})], ids=["first", "second"]
+)
+def test_the_first_default_route_of_a_device_says_if_its_exit_works(
+    failed: str, exits: dict[int, str]
+) -> None:
+    """Of two by one device that of the lower metric carries: a FAILED gateway of the second does
+    not matter.
+    """
+    second = ETH0._replace(metric=2048, gateway=Address.parse("fe80::3"))
+    links = [Device("eth0", 2, up=True, failed=(Address.parse(failed),))]
+    assert working({IPV6: "eth0"}, links, [ETH0, second]) == exits

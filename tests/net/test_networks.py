@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address, roots_of
 
 
 @given(
@@ -60,3 +60,29 @@ def test_a_network_that_is_none_is_refused() -> None:
     """The config has checked its CIDRs; another caller gets an error."""
     with pytest.raises(ValueError, match="'pods' is not an IPv4 CIDR such as"):
         Prefix.parse("pods")
+
+
+@pytest.mark.parametrize(
+    ("networks", "roots"),
+    [
+        (["10.0.0.0/8", "10.1.0.0/16"], ["10.0.0.0/8"]),
+        (["10.0.0.0/8", "10.1.0.0/16", "10.200.0.0/16"], ["10.0.0.0/8"]),
+        (["10.0.0.0/24", "10.0.1.0/24"], ["10.0.0.0/23"]),
+        (["10.0.0.0/24", "10.0.2.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
+        (["10.0.2.0/24", "fd00::/8", "10.0.0.0/24"], ["10.0.0.0/24", "10.0.2.0/24"]),
+    ],
+    ids=["nested", "two nested", "side by side", "apart", "of another family"],
+)
+def test_roots(networks: list[str], roots: list[str]) -> None:
+    """Nested and adjacent networks have one root; few that are apart keep their own."""
+    assert roots_of(map(Prefix.parse, networks), IPV4) == roots
+
+
+@given(st.lists(st.tuples(st.ip_addresses(v=4), st.integers(1, 32)), max_size=20))
+def test_roots_contain_each_network(drawn: list[tuple[ipaddress.IPv4Address, int]]) -> None:
+    """They are sorted, do not overlap, and are no more than eight."""
+    networks = [Prefix.parse(str(ipaddress.ip_network(pair, strict=False))) for pair in drawn]
+    roots = [*map(Prefix.parse, roots_of(networks, IPV4))]
+    assert [sum(root.covers(network) for root in roots) for network in networks] == [1] * len(drawn)
+    assert roots == sorted(roots)
+    assert len(roots) <= 8

@@ -9,6 +9,7 @@ from hypothesis import given
 from support import small_world
 
 from hostrouting.host import IPV6, Address, NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.net.routes import is_deleted_by
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
 
@@ -81,6 +82,17 @@ def test_changes_read_as_a_plan_does() -> None:
     assert str(RouteChange.replace(before, Route(**NINE))) == (
         "~ 9.0.0.0/8 dev ib0 proto 0 scope link -> 9.0.0.0/8 dev eth0 proto 142 scope link"
     )
+
+
+def test_a_deletion_fits_a_route_with_more_attributes() -> None:
+    """An attribute that the deletion has must be there; one that it lacks fits any value."""
+    mtu, window = (8, b"\5"), (3, b"\7")
+    bare, one, both = (
+        ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, extra=extra)
+        for extra in ((), (mtu,), (window, mtu))
+    )
+    assert [is_deleted_by(named, one) for named in (bare, one, both)] == [True, True, False]
+    assert [is_deleted_by(named, both) for named in (bare, one, both)] == [True, True, True]
 
 
 def test_a_deletion_that_fits_both_comes_first() -> None:
