@@ -100,6 +100,22 @@ def test_a_reload_has_a_beginning_and_an_end(host: FakeHost) -> None:
     ]
 
 
+def test_a_reload_during_a_reload_is_not_lost(host: FakeHost) -> None:
+    """A config that is written while the one before it is read has a reload of its own."""
+    watching = Watch(config("172.16.1.0/24"), host=host)
+
+    def read() -> HostRoutingConfig:
+        watching.reload(lambda: config("172.16.3.0/24"))
+        return config("172.16.2.0/24")
+
+    signs = watch(host, watching, lambda: watching.reload(read), lambda: None)
+    reloaded = [{"RELOADING": "1"}, {"READY": "1", "STATUS": "routes in force: 1"}]
+    assert signs == [reloaded[1], *reloaded, *reloaded, {"STOPPING": "1"}]
+    assert [str(route) for route in host.routes.routes() if route.protocol == 142] == [
+        "172.16.3.0/24 via 10.224.0.1 dev eth0 proto 142"
+    ]
+
+
 @pytest.mark.parametrize(
     "error", [InvalidConfigError([]), FileNotFoundError("no such file"), KeyError()]
 )
@@ -263,6 +279,21 @@ class TestLivingClock:
             thread.join()
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
         assert signal.set_wakeup_fd(-1) == -1
+
+    def test_the_descriptor_of_the_program_is_back_afterwards(self) -> None:
+        """The system writes the next signals into the wakeup descriptor that was there before."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        before = signal.set_wakeup_fd(writer)
+        try:
+            with LivingClock(MemorySupervisor()).woken_by_signals():
+                during = signal.set_wakeup_fd(-1)
+                signal.set_wakeup_fd(during)
+        finally:
+            after = signal.set_wakeup_fd(before)
+            os.close(reader)
+            os.close(writer)
+        assert (during != writer, after) == (True, writer)
 
     def test_the_loop_of_a_program_hears_of_its_signals(self) -> None:
         """A loop of asyncio is told of them by the wakeup descriptor that was there before."""
