@@ -133,6 +133,16 @@ def test_the_newest_comes_first() -> None:
     ]
 
 
+def test_a_record_never_takes_the_place_of_another() -> None:
+    """After an older record is removed, in the same second, the next one is after the newest."""
+    sweeps = Sweeps(MemoryFiles(), FOLDER)
+    older, newer = (sweeps.add([], texts=[], now=NOW) for _ in range(2))
+    sweeps.remove(older)
+    newest = sweeps.add([], texts=[], now=NOW)
+    assert [record.path for record in sweeps.read().current] == [newest.path, newer.path]
+    assert newest.path == f"{FOLDER}/sweep-20260101T000000Z-3.json"
+
+
 def test_records_of_other_boots_are_told_apart() -> None:
     """The objects in them went with that boot."""
     files = MemoryFiles()
@@ -191,6 +201,22 @@ def test_a_record_that_cannot_be_written_leaves_no_folder(*, was_there: bool) ->
     with pytest.raises(HostFileError, match="No space left"):
         Sweeps(files, FOLDER).add([], texts=[], now=NOW)
     assert files.tree.exists("/var/lib/hostrouting") == was_there
+
+
+class BrokenDisk(FullDisk):
+    """A disk that takes no file, and does not let go of a folder."""
+
+    def remove_directory_if_empty(self, path: str) -> bool:
+        raise HostFileError(f"cannot remove {path}: Input/output error")
+
+
+def test_a_folder_that_stays_does_not_hide_why_a_record_was_not_written() -> None:
+    """The error is that of the write, which came first."""
+    files = BrokenDisk()
+    files.tree.make_directory("/var/lib")
+    with pytest.raises(HostFileError) as caught:
+        Sweeps(files, FOLDER).add([], texts=[], now=NOW)
+    assert str(caught.value) == f"cannot write {SWEEP}: No space left on device"
 
 
 # --- damage
