@@ -42,7 +42,7 @@ from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
 from hostrouting.testing.contracts.routes import arrange
-from phases import Context, Serial, run, task
+from phases import CancelledError, Context, Serial, run, task
 from phases.testing import ManualClock
 
 UNIT_PATH = DEPARTURE.paths[1]
@@ -151,6 +151,20 @@ class TestDo:
         assert says(caplog, logging.WARNING) == [
             f"{TABLE} changed since this run loaded it; it stays as it is"
         ]
+
+    def test_an_undo_is_silent_where_the_table_is_as_before(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A run fails after another program has removed the table that this run loaded."""
+
+        @task("later")
+        def later(_: Context) -> None:
+            del host.nftables.texts[OURS]
+            raise OSError
+
+        run(Serial(ConfigureProbeSNAT(CONFIG, host=host), later), ctx, undo_on_failure=True)
+        assert OURS not in host.nftables.texts
+        assert says(caplog, logging.WARNING) == []
 
     def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A default route that comes during the wait is in time; the wait is logged once."""
@@ -395,6 +409,17 @@ class TestNoPart:
         assert seconds <= ctx.clock.monotonic() <= seconds + 1
         assert OURS not in host.nftables.tables
 
+    @pytest.mark.parametrize("age", [13.0, 0.0], ids=["older meanwhile", "renewed"])
+    def test_the_first_look_limits_the_wait_for_routers(self, host: FakeHost, age: float) -> None:
+        """15 s after the address came that it saw, whatever the age of an address is later."""
+        host.link_layer.remove_address("eth0", ADDRESS)
+        host.link_layer.ages = {"eth0": 3.0}
+        lead(host)
+        arrange(host.routes, "default dev eth0")
+        ctx = Context(clock=LaterClock(partial(host.link_layer.ages.update, eth0=age)))
+        apply(host, ctx, config(detect="address"))
+        assert 12 <= ctx.clock.monotonic() <= 13
+
     @pytest.mark.parametrize("path", [RULESET_PATH, UNIT_PATH])
     def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:
         """The table is ours as long as either file is there; the plan says so, too."""
@@ -444,6 +469,16 @@ class TestCloud:
             task = ConfigureProbeSNAT(config(required=True), host=asking(host, imds))
             report = run(task, timeout=3, ctx=Context(clock=clock))
         assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
+
+    def test_a_cancellation_during_the_question_is_no_lack_of_an_answer(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The run ends with it, and assumes nothing."""
+        host.metadata.operations.plan(1, partial(ctx.cancel, "stop"))
+        host.metadata.error = BackendError("no answer")
+        with pytest.raises(CancelledError, match="stop"):
+            ConfigureProbeSNAT(config(), host=host).do(ctx)
+        assert says(caplog, logging.WARNING) == []
 
     @pytest.mark.parametrize("detect", ["address", "always"])
     def test_is_not_asked_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
