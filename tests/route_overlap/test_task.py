@@ -112,7 +112,9 @@ def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
 
 
 def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
-    """Even if /run is full, the error that holds the gate is raised."""
+    """Even if /run is full, the error that holds the gate is raised, and the marker of a right
+    node is gone.
+    """
     task = CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host)
     calls = host.files.operations.calls
     with pytest.raises(RouteOverlapError):
@@ -120,11 +122,13 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
     for number in range(1, 13):
         # A check whose marker is right already writes none.
         host.files.tree.remove(DETECTED)
+        host.files.tree.write(OK, b"", mode=0o644)
         host.files.fail_at(number)
         before = len(calls)
         with pytest.raises(RouteOverlapError):
             task.act(Context())
         if calls[before + number - 1] == ("write", DETECTED):
+            assert markers(host) == {}
             return
     pytest.fail(f"no write failed: {calls}")
 
@@ -148,6 +152,24 @@ def test_a_unit_that_fails_while_it_is_queried(
     late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
     [finding] = unready_units(Context(), late, host)
     assert finding.reason.startswith("is failed (exit-code)")
+
+
+@pytest.mark.parametrize(("changed", "reasons"), [("5", []), ("9", ["is inactive (dead)"])])
+def test_a_unit_that_has_changed_since_its_end(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, changed: str, reasons: list[str]
+) -> None:
+    """A unit that failed and was reset is inactive, and its end with success was an earlier one."""
+
+    def answer(_: Context, unit: str, *names: str) -> UnitState | dict[str, str]:
+        if not names:
+            return UnitState(unit, "loaded", "inactive", "dead")
+        return {**dict.fromkeys(names, "5"), "StateChangeTimestampMonotonic": changed}
+
+    for query in "state", "settings":
+        monkeypatch.setattr(host.services, query, answer)
+    late = attrs.evolve(config("10.0.0.0/8"), after=("fabric.service",))
+    found = [finding.reason.partition(",")[0] for finding in unready_units(Context(), late, host)]
+    assert found == reasons
 
 
 def test_exactly_one_marker_exists_after_each_check(host: FakeHost) -> None:
