@@ -469,10 +469,17 @@ def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
 
 
 def test_room_for_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any change."""
+    """Before any change: for each file and link a block, and for what is in the files."""
     host, ctx = FakeHost(), in_time()
     boot = Boot(host, gates=[])
     asked: list[int] = []
     monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: asked.append(size))
+    before = host.files.tree.snapshot().keys()
     boot.refuse_unwritable(boot.refuse_gates(ctx, stand_in(STATIC)))
-    assert min(asked) > len(program_for(None, USUAL))
+    boot.install(ctx, stand_in(STATIC))
+    written = [path for path in host.files.tree.snapshot() if path not in before]
+    contents = [
+        host.files.read(path) or b"" for path in written if host.files.read_link(path) is None
+    ]
+    assert len(written) > len(contents) > 1
+    assert asked == [4096 * len(written) + sum(map(len, contents))] * 2

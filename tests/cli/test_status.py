@@ -383,6 +383,27 @@ def test_a_second_signal_is_named_in_the_journal(
     assert f"{second}; what was changed until then stays; see: hostrouting status" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("by", "status", "routes"), [(signal.SIGHUP, 0, 2), (signal.SIGQUIT, 130, 1)]
+)
+def test_a_terminal_ends(host: FakeHost, by: signal.Signals, status: int, routes: int) -> None:
+    """An apply outlives its terminal, and SIGQUIT undoes it; afterwards both have their handlers of
+    before.
+    """
+    on_mended("apply")
+    before = signal.getsignal(by)
+
+    def leave() -> None:
+        assert signal.getsignal(by) is not signal.SIG_DFL
+        signal.raise_signal(by)
+
+    host.routes.steps.plan(1, leave)
+    both = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.16.0/24"}]
+    ended = on_stdin(gated(MENDED, staticRoutes={"enabled": True, "routes": both}), "apply")
+    own = [route for route in host.routes.routes() if route.protocol == 142]
+    assert (ended.returncode, len(own), signal.getsignal(by)) == (status, routes, before)
+
+
 def test_every_answer_has_a_version() -> None:
     """The JSON of all commands is an object that begins with it, also after a refusal."""
     answers = [
@@ -564,7 +585,9 @@ def test_a_plan_shows_the_files_that_differ() -> None:
 def test_a_plan_and_a_check_without_root_go_on(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
-    """Where a folder may not be read, they have the routes and the reason; a plan has status 3."""
+    """Where a folder may not be read, they have the routes and the reason; a plan has status 3, or
+    1 if it is known to fail.
+    """
 
     def look(usual: Callable[..., object], path: str, **options: object) -> object:
         if closed in path:
@@ -578,6 +601,7 @@ def test_a_plan_and_a_check_without_root_go_on(
     assert planned.stdout.splitlines()[-1] == "after apply: 172.16.8.0/22 leaves by eth0"
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in planned.stdout
     assert planned.stderr.startswith("hostrouting: not compared: cannot look for")
+    assert on_stdin(gated(CHECKED), "plan").returncode == 1
     checked = on_mended("check").stdout
     assert "would not leave by eth0" in checked
     # It reads no drop-ins where nothing is installed.
