@@ -49,6 +49,14 @@ def test_a_gate_that_passes_by_itself_is_reported(
     assert boot.release(ctx, GATES, is_right=True) == ([], [unit, *others])
 
 
+def test_a_held_unit_that_tries_again_is_not_released(host: FakeHost, ctx: Context) -> None:
+    """While its gate asks, a unit starts and is held, as it was before a run that failed."""
+    refuse(host, ctx)
+    host.services.start(ctx, GATES[-1])
+    boot = Boot(host, gates=[NSPAWN])
+    assert boot.release(ctx, GATES, is_right=False) == ([*GATES], [])
+
+
 def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
     """The retry looks by itself, a few seconds later."""
     refuse(host, ctx)

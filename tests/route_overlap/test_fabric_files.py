@@ -68,6 +68,16 @@ class TestOddFiles:
         assert len(fabric.read_fabric(files, pause=pause).addresses) == 2
         assert len(pauses) == 2
 
+    def test_a_pool_that_stays_torn_is_read_three_times(self) -> None:
+        """Then its whole records count."""
+        files = MemoryFiles()
+        torn = HOST + record(b"IPoIB_Data", DATA)[:-1]
+        for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: torn}.items():
+            files.tree.write(name, content, mode=0o644)
+        found = fabric.read_fabric(files, pause=lambda: None)
+        assert found.notes == (f"no fabric is announced: {fabric.POOL} has no IPoIB_Data yet",)
+        assert files.operations.calls.count(("read", fabric.POOL)) == 3
+
     def test_an_emptied_pool_is_read_again(self) -> None:
         """The daemon empties the pool before it writes it anew, so an empty one is no answer yet."""
         whole = record(b"IPoIB_Data", DATA)
