@@ -10,6 +10,7 @@ from support.small_world import places
 
 from hostrouting import RouteRejectedError
 from hostrouting.fib import Fib, UnknownDecisionError
+from hostrouting.fib.tables import deleted
 from hostrouting.host import ObservedRoute, RouteChange
 from hostrouting.testing import MemoryBackend
 
@@ -49,3 +50,15 @@ def test_a_removed_route_must_be_held() -> None:
     absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
     with pytest.raises(ValueError, match="the model lacks '9"):
         Fib.of([], []).changed([RouteChange.remove(absent)])
+
+
+def test_a_deletion_takes_the_first_route_that_it_fits() -> None:
+    """As in the kernel: a deletion without a gateway fits any, and the others stay in order."""
+    first, second, third = (
+        ObservedRoute.parse("9.0.0.0/8", "eth0", gateway)
+        for gateway in ("10.1.0.1", "10.1.0.2", "10.1.0.3")
+    )
+    bucket = (first, second, third)
+    assert deleted(bucket, first._replace(gateway=None)) == (first, (second, third))
+    assert deleted(bucket, second) == (second, (first, third))
+    assert deleted(bucket, first._replace(dev="eth1")) == (None, bucket)
