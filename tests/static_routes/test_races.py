@@ -92,6 +92,14 @@ def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHos
     assert account.changes == [f"+ {OURS} (hides '{theirs(73)}' until this route is removed)"]
 
 
+def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: FakeHost) -> None:
+    """The kernel refuses the removal, the place is read again, and nothing is left to do."""
+    node.insert_route(OURS)
+    node.steps.plan(1, lambda: node.delete_route(OURS))
+    account = run(host)
+    assert (node.in_place(), account.changes) == ([], [])
+
+
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:
     """Two routes are moved and the second is refused: both stand last again, as before."""
     other = attrs.evolve(OURS, network=OURS.network + 256)
@@ -174,7 +182,7 @@ class TestUndo:
             node.insert_route(route, verb="append")
         account = run(host, *wanted)
         for _ in range(2):
-            account.undo()
+            assert account.undo() == [True] * len(account.changes)
             assert node.in_place() == shown(*before)
 
     def test_from_the_middle_it_goes_last(
@@ -191,11 +199,13 @@ class TestUndo:
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Another program has replaced ours since: the place stays as it is, and a warning says so."""
+        """Another program has replaced ours since: the place stays as it is, and both a warning and
+        the result say so.
+        """
         account = run(host, OURS)
         node.insert_route(theirs(73), verb="replace")
         node.insert_route(theirs(9, protocol=OUR_PROTOCOL), verb="append")
-        account.undo()
+        assert account.undo() == [False]
         assert node.in_place() == shown(theirs(73), theirs(9, protocol=OUR_PROTOCOL))
         assert caplog.messages == [f"route '{OURS}' changed since this run; it stays as it is now"]
 

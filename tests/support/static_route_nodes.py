@@ -74,7 +74,6 @@ class Account:
     def result(self, _value: object, *, degraded: bool) -> None:
         raise AssertionError(f"routes have no result (degraded={degraded})")
 
-    def undo(self) -> None:
-        """Run the inverses."""
-        for inverse in self.inverses:
-            inverse(Context())
+    def undo(self) -> list[object]:
+        """Run the inverses, and return their results."""
+        return [inverse(Context()) for inverse in self.inverses]
