@@ -148,6 +148,25 @@ class TestAReadOnlyDisk:
 
 
 class TestOddities:
+    @needs("root")
+    def test_a_folder_that_is_a_mount_point_stays(self, tmp_path: Path) -> None:
+        """It is empty, and the kernel calls it busy: that is no error."""
+        program = (
+            "import sys; from hostrouting.host.files.store import RootedFiles; "
+            "print(RootedFiles(sys.argv[1]).remove_directory_if_empty('/a'))"
+        )
+        script = f"""
+            mkdir {tmp_path}/a && mount -t tmpfs none {tmp_path}/a || exit 1
+            exec {sys.executable} -c "{program}" {tmp_path}
+        """
+        done = subprocess.run(
+            ["unshare", "--mount", "bash", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("False\n", "")
+
     def test_a_fifo_does_not_keep_us_waiting(self, tmp_path: Path) -> None:
         """A fifo without writer is replaced like any object that is no file, and reads as empty."""
         os.mkfifo(tmp_path / "a")
@@ -290,6 +309,20 @@ class TestKilledWriters:
             pytest.fail("the write never came to its end")
         # All three states occurred: killed before the new file, during its write, and after it.
         assert seen == {(old, False), (old, True), (b"new\n", False)}
+
+    def test_an_interrupted_write_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ctrl-C before the new content is on the disk: the old file stays alone."""
+
+        def interrupt(_: int) -> None:
+            raise KeyboardInterrupt
+
+        (tmp_path / "a").write_text("old")
+        monkeypatch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            RootedFiles(str(tmp_path)).write("/a", b"new", mode=0o644)
+        assert (entries(tmp_path), (tmp_path / "a").read_text()) == (["a"], "old")
 
     def test_leftovers_go_with_the_file(self, tmp_path: Path) -> None:
         """Removing a file removes the leftovers of its killed writers, so that the folder can be

@@ -155,6 +155,12 @@ class TestFileLock(RunLockContract):
         with lock.hold(in_time(1)):
             assert file.read_text() == f"{os.getpid()}\n"
 
+    def test_the_id_of_a_killed_run_goes_as_a_whole(self, lock: RunLock, file: Path) -> None:
+        """Though it is longer than that of the next run."""
+        file.write_text("1234567890123\n")
+        with lock.hold(in_time(1)):
+            assert file.read_text() == f"{os.getpid()}\n"
+
     @needs("root")
     def test_a_full_disk_does_not_prevent_locking(self, tmp_path: Path) -> None:
         """On a full disk the lock is taken without the id of its holder."""

@@ -18,6 +18,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import Adapter, Conversation
 from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, word
+from hostrouting.host.netlink.route_codec import LINKS
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 #: The fixed part of each kind of message.
@@ -215,6 +216,10 @@ def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
             message(ERROR, 0, struct.pack("=i", -22) + bytes(16), sequence=0x63000000),
             id="of no change",
         ),
+        pytest.param(
+            message(ERROR, 0, struct.pack("=i", -22) + bytes(16), sequence=2 << 24),
+            id="of the change after the last",
+        ),
     ],
 )
 def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: bytes) -> None:
@@ -224,6 +229,47 @@ def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: by
     kernel = PlayedKernel({played_kernel.NEW_ROUTE: answer})
     with pytest.raises(AnswersLostError):
         Conversation(kernel).deliver([message(24, 1, bytes(12), sequence=1 << 24)], 1)  # type: ignore[arg-type]
+
+
+class Overflowing(PlayedKernel):
+    """A kernel whose queue for answers overflows before the `number`-th is received."""
+
+    def __init__(self, number: int) -> None:
+        refused = message(ERROR, 0, struct.pack("=i", -17) + bytes(16), sequence=1 << 24)
+        super().__init__({played_kernel.NEW_ROUTE: refused})
+        self._left = number
+
+    def recv(self, size: int, flags: int) -> bytes:
+        """Report the overflow once, as the kernel does."""
+        self._left -= 1
+        if not self._left:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        return super().recv(size, flags)
+
+
+# The second finds the queue of the batch empty; the third would be the acknowledgement.
+@pytest.mark.parametrize("number", [1, 3])
+def test_answers_that_fitted_before_an_overflow_are_not_left(number: int) -> None:
+    """The next reading by the same socket begins with its own answer."""
+    conversation = Conversation(Overflowing(number))  # type: ignore[arg-type]
+    with pytest.raises(AnswersLostError):
+        conversation.deliver([message(24, 1, bytes(12), sequence=1 << 24)], 1)
+    assert conversation.indexes() == DEVICES
+
+
+def test_the_rest_of_a_dump_is_not_taken_for_the_next_one() -> None:
+    """A table that changes while it is read is read again, by the same socket."""
+    conversation = Conversation(PlayedKernel({}))  # type: ignore[arg-type]
+    lengths: list[int] = []
+
+    def read() -> int:
+        dump = conversation.dump(LINKS)
+        lengths.append(len(next(dump)))
+        if len(lengths) == 1:
+            raise InterruptedError(errno.EINTR, "the table changed during the dump")
+        return 1 + len([*dump])
+
+    assert conversation.consistently(read) == len(DEVICES)
 
 
 @given(st.data())
