@@ -42,6 +42,7 @@ from hostrouting import (
 from hostrouting.boot import Boot
 from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
+from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
 from phases import Context, Serial, TaskFailedError, execute, plan, run, undo, with_retry
 from phases.testing import ManualClock
@@ -319,6 +320,15 @@ def test_only_an_explicit_empty_config_removes_everything(
         execute(configure(host, **ROUTES))
         execute(Configure(empty, host=host))
         assert state(host) == before
+
+
+def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
+    """The state is unknown, and a command that prints this goes on."""
+    execute(configure(host, **ROUTES))
+    ctx = Context()
+    ctx.cancel("stop")
+    sentence = "the state of the node is unknown: cancelled: stop; run: hostrouting check"
+    assert verdict_now(ctx, host) == (sentence, None)
 
 
 def test_a_task_alone_is_refused(host: FakeHost) -> None:
