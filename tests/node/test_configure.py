@@ -39,7 +39,7 @@ from hostrouting import (
     node_status,
     render_files,
 )
-from hostrouting.boot import Boot
+from hostrouting.boot import INTENT_PATH, Boot
 from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.node.status import verdict_now
@@ -320,6 +320,19 @@ def test_only_an_explicit_empty_config_removes_everything(
         execute(configure(host, **ROUTES))
         execute(Configure(empty, host=host))
         assert state(host) == before
+
+
+def test_the_last_change_is_that_of_the_newest_file(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that repairs a unit leaves the config as it is."""
+    execute(configure(host, **ROUTES))
+    ctx = Context(clock=ManualClock())
+    hours = {INTENT_PATH: 3}
+    now = ctx.clock.time()
+    monkeypatch.setattr(host.files, "modified", lambda path: now - 3600 * hours.get(path, 2))
+    [last, _] = node_status(ctx, host).facts["last_change"].split(" ago; ")
+    assert last == "2:00:00"
 
 
 def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:

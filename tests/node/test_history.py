@@ -51,6 +51,7 @@ def test_an_entry_tells_who_did_what_to_the_config(
     files, told, path = MemoryFiles(), Namespace(command="apply", verdict=""), f"{tmp_path}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(path)
+        journal.settimeout(10)
         with suppress(OSError), recorded(told, files, journal=path):
             files.write(INTENT_PATH, b"{}\n", mode=0o644)
             told.verdict = BackendError(
