@@ -17,15 +17,15 @@ import subprocess
 import pytest
 from support.needs import needs, require
 
-@needs("nft")
+@needs("strace")
 def test_by_mark():
     raise AssertionError
 
 def test_by_call():
-    require("nft")
+    require("strace")
     raise AssertionError
 
-@needs("root", "ip")
+@needs("root", "cc")
 def test_another():
     raise AssertionError
 

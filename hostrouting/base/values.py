@@ -22,6 +22,7 @@ class LightValue:
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         # attrs makes no method that is in the class itself.
         for name in ("__eq__", "__hash__", "__repr__"):
             setattr(cls, name, getattr(LightValue, name))
