@@ -209,10 +209,10 @@ class Deployment:
         # Only some of the files would hold no gate, or hold gates for ever.
         self.carry_out_files(files, undone=nothing)
         if self._has_committed_files:
-            return "this config is installed for the next boot, and no route of it is in force"
+            return "this config is installed for the next boot, and the routes are as before"
         if self.failures and not self.has_undone_files:
             self._logger.warning(nothing)
-        return f"no route of this config is in force, and {nothing}"
+        return f"the routes are as before, and {nothing}"
 
     def _change_installed(self, files: _Work, *live: _Work) -> None:
         ctx = self.transaction.ctx

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 import attrs
 
 from hostrouting.boot import (
+    FREE_UNITS,
     INTENT_PATH,
     SECONDS_TO_UNDO,
     Boot,
@@ -460,14 +461,19 @@ class Reset(_Pipeline):
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         pair = {whole.name: self._live_half(whole) for whole in (self._routes, self._check)}
         restores = [each.restore for each in CAPABILITIES if each.restore is not None]
+        # What keeps the others right would bring them back.
         removed = [each for each in CAPABILITIES if each.restore is None]
+        removed.sort(key=self._is_kept)
         # The gate first: the units would add the routes again if a gated machine started
         # meanwhile.
         self.subtasks = (
             self._files,
-            *(pair.get(each.name) or self._make(each.task()) for each in reversed(removed)),
+            *(pair.get(each.name) or self._make(each.task()) for each in removed),
             *(restore(config, self._host, self._log) for restore in restores),
         )
+
+    def _is_kept(self, capability: Capability) -> bool:
+        return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run = self._run

@@ -192,14 +192,21 @@ def test_no_record_takes_for_ever() -> None:
 _CAUGHT = """
 import time
 from hostrouting.fleet import stream
-stream._SECONDS = stream._SECONDS_BETWEEN_ERRORS = 0.05
+stream._SECONDS = stream._SECONDS_BETWEEN_ERRORS = 0.2
+caught = []
+
+# A function: in Python 3.13 an error at the end of a loop's body is outside of the `try` around it.
+def work():
+    while time.process_time() < 9:
+        pass
+
 with stream._limited():
     for name in "first", "second":
         try:
-            while time.process_time() < 3:
-                pass
+            work()
         except ValueError as error:
-            print(name, error)
+            caught.append(f"{name} {error}")
+print(*caught, sep="\\n")
 """
 
 
@@ -208,10 +215,10 @@ def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _CAUGHT], env={}, check=False, capture_output=True, text=True
     )
-    assert done.stdout.splitlines()[:2] == [
-        "first its proof takes more than 0.05 s",
-        "second its proof takes more than 0.05 s",
-    ]
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["first its proof takes more than 0.2 s", "second its proof takes more than 0.2 s"],
+        "",
+    )
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, unit
 from hostrouting.config import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.capabilities import CAPABILITIES, PAIR, SIBLINGS
+from hostrouting.node.configure import Reset
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.capability import WATCH
 
@@ -117,6 +118,19 @@ def test_the_pair_declares_its_removal(capability: Capability) -> None:
     section = capability.in_config(HostRoutingConfig())
     assert isinstance(part, Departure)
     assert {*part.paths} == {*map(unit_path, section.units), *section.files}
+
+
+def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
+    """The watch would bring the rest back. A program of a sibling that hangs keeps no route."""
+    reset = Reset(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
+    assert [task.name for task in reset.subtasks] == [
+        "install-boot-files",
+        "configure-watch",
+        "configure-static-routes",
+        "check-route-overlap",
+        "configure-probe-snat",
+        "restore-stale-cni",
+    ]
 
 
 def test_render_has_the_files_of_each_capability() -> None:

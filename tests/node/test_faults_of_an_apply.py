@@ -255,7 +255,7 @@ def test_a_disk_that_fails_after_the_last_task(
 def test_a_first_apply_that_ends_between_files_and_routes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock of the gates cannot be held: the config is installed, no route of it is in force,
+    """The lock of the gates cannot be held: the config is installed, the routes are as before,
     and one line says so.
     """
     host = gpu_node()

@@ -66,7 +66,7 @@ class TestWaiting:
         waits = [message for message in caplog.messages if not message.startswith("boot: ")]
         assert waits == [
             "waiting up to 30 s: table main has no IPv4 default route",
-            "this config is installed for the next boot, and no route of it is in force",
+            "this config is installed for the next boot, and the routes are as before",
         ]
         assert (ours(host), others(host)) == ([], before)
         assert host.files.exists(DROP_IN)
