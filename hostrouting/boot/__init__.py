@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING
 from hostrouting.base.late import on_first_use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.boot.boot import RELOAD, Boot
     from hostrouting.boot.deployment import SECONDS_TO_UNDO, WAITING, Deployment, Waiting, deploying
     from hostrouting.boot.gates import held_gates, held_since, is_refused_now
@@ -165,4 +167,4 @@ _HOMES = {
     "recorded": ("RecordedFiles",),
     "task": ("NamedTask", "NodeTask", "PairTask", "SectionTask"),
 }
-__getattr__ = on_first_use(__name__, _HOMES)
+__getattr__: Callable[[str], object] = on_first_use(__name__, _HOMES)

@@ -246,8 +246,8 @@ _static_routes = rules.list_of(
 class StaticRoutesConfig(Section):
     """The routes that the node must have, now and at every boot."""
 
-    units = ("static-routes.service",)
-    files = ("/etc/aks-flex-node/static-routes.sh",)
+    units: ClassVar[tuple[str, ...]] = ("static-routes.service",)
+    files: ClassVar[tuple[str, ...]] = ("/etc/aks-flex-node/static-routes.sh",)
     may_gate = True
     is_kept_by_timer = True
     idle = "routes is empty"
@@ -334,8 +334,8 @@ class RouteOverlapConfig(LightValue, Section):
 mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='auto')
     """
 
-    units = ("check-route-overlap.service",)
-    files = ("/etc/aks-flex-node/check-route-overlap.sh",)
+    units: ClassVar[tuple[str, ...]] = ("check-route-overlap.service",)
+    files: ClassVar[tuple[str, ...]] = ("/etc/aks-flex-node/check-route-overlap.sh",)
     may_gate = True
     is_kept_by_timer = True
     idle = "expectedCidrs and expected are empty"

@@ -69,8 +69,8 @@ class Sibling(LightValue, Section):
 class ProbeSNATConfig(Sibling):
     """IPv6 load-balancer probes: their link-local source becomes a global, routable address."""
 
-    units = ("probe-snat.service",)
-    files = (
+    units: ClassVar[tuple[str, ...]] = ("probe-snat.service",)
+    files: ClassVar[tuple[str, ...]] = (
         "/etc/aks-flex-node/probe-snat.nft",
         # A drop-in for AgentBaker's unit, which fills the same table.
         "/etc/systemd/system/ipv6_nftables.service.d/10-probe-snat.conf",
@@ -158,8 +158,8 @@ class WatchConfig(Sibling):
     90.0
     """
 
-    units = ("hostrouting-watch.timer", "hostrouting-watch.service")
-    files = ("/etc/systemd/networkd.conf.d/10-hostrouting.conf",)
+    units: ClassVar[tuple[str, ...]] = ("hostrouting-watch.timer", "hostrouting-watch.service")
+    files: ClassVar[tuple[str, ...]] = ("/etc/systemd/networkd.conf.d/10-hostrouting.conf",)
     is_reserved = False
     idle = ""
 

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 from hostrouting.base.late import on_first_use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.route_overlap.look import check_now
     from hostrouting.route_overlap.proof import prove_egress, silent_routers
     from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
@@ -51,4 +53,4 @@ _HOMES = {
     "script": ("render_script",),
     "task": ("CheckRouteOverlap",),
 }
-__getattr__ = on_first_use(__name__, _HOMES)
+__getattr__: Callable[[str], object] = on_first_use(__name__, _HOMES)

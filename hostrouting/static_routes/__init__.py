@@ -19,9 +19,11 @@ from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.static_routes.script import render_script
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.static_routes.task import ConfigureStaticRoutes
 
 __all__ = ["ConfigureStaticRoutes", "RouteAccount", "reconcile", "render_script", "resolve"]
 
 # The program of a boot needs no task.
-__getattr__ = on_first_use(__name__, {"task": ("ConfigureStaticRoutes",)})
+__getattr__: Callable[[str], object] = on_first_use(__name__, {"task": ("ConfigureStaticRoutes",)})

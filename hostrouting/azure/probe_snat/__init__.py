@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from hostrouting.base.late import on_first_use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
 
 __all__ = ["ConfigureProbeSNAT"]
 
 # A node without probes loads none of this.
-__getattr__ = on_first_use(__name__, {"task": ("ConfigureProbeSNAT",)})
+__getattr__: Callable[[str], object] = on_first_use(__name__, {"task": ("ConfigureProbeSNAT",)})

@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING
 from hostrouting.base.late import on_first_use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.azure.stale_cni.report import sweep_node
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
 
 __all__ = ["CleanStaleCNI", "sweep_node"]
 
 # A node without a sweep loads none of this.
-__getattr__ = on_first_use(__name__, {"report": ("sweep_node",), "task": ("CleanStaleCNI",)})
+__getattr__: Callable[[str], object] = on_first_use(
+    __name__, {"report": ("sweep_node",), "task": ("CleanStaleCNI",)}
+)
