@@ -18,6 +18,9 @@ from support.documents import ROOT, blocks
 import hostrouting
 import phases
 
+#: The modules whose names are public.
+PUBLIC = {*re.findall(r"(?m)^module (\S+)$", (ROOT / "tests/public_api.txt").read_text("utf-8"))}
+
 
 def modules() -> list[str]:
     """Return the name of every module of both packages."""
@@ -29,22 +32,6 @@ def modules() -> list[str]:
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         ]
     return names
-
-
-#: The modules whose names are public, see docs/releasing.md.
-PUBLIC = {
-    "hostrouting",
-    "hostrouting.exceptions",
-    "hostrouting.fleet",
-    "hostrouting.host",
-    "hostrouting.host.netlink",
-    "hostrouting.host.pyroute",
-    "hostrouting.testing",
-    "hostrouting.testing.contracts",
-    "hostrouting.testing.strategies",
-    "phases",
-    "phases.testing",
-}
 
 
 @pytest.mark.parametrize("name", modules())

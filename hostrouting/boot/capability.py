@@ -102,4 +102,4 @@ class Capability(NamedTuple):
         if self.installs is not None:
             return self.installs(ctx, config, host)
         section = self.in_config(config)
-        return section.asks and bool(section.parts())
+        return section.asks and bool(section.part_names())

@@ -63,16 +63,16 @@ RETRY_UNIT: Final = "hostrouting-retry.service"
 
 #: Gates never wait for them: those that keep routing right after the boot.
 FREE_UNITS: Final = frozenset(
-    unit for section in SECTIONS if not section.may_gate for unit in section.units
+    unit for section in SECTIONS if not section.runs_at_boot for unit in section.units
 )
 #: What a part of a config is named by: its unit, or its file if it needs none.
-PART_NAMES: Final = frozenset(name for section in SECTIONS for name in section.parts())
+PART_NAMES: Final = frozenset(name for section in SECTIONS for name in section.part_names())
 #: The folders of files that are neither units nor in the folder of the scripts.
 FURTHER_FOLDERS: Final = frozenset(
-    folder
+    path.rpartition("/")[0]
     for section in SECTIONS
-    for folder, _, _ in (path.rpartition("/") for path in section.files)
-    if not f"{folder}/".startswith((f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/"))
+    for path in section.files
+    if not path.startswith(BOOT_FOLDERS)
 )
 
 #: The folder with a link to every unit that READY_UNIT requires.
@@ -308,7 +308,7 @@ def gate_drop_in(gate: str, mode: OverlapMode) -> BootFile:
 
     The mode is in the drop-in because it decides what becomes of a gate whose script is lost.
     """
-    gating = [unit for section in SECTIONS if section.may_gate for unit in section.units]
+    gating = [unit for section in SECTIONS if section.runs_at_boot for unit in section.units]
     installed = [(*map(unit_path, section.units), *section.files) for section in SECTIONS]
     removals = [f"#                  rm -f {' '.join(paths)}\n" for paths in installed if paths]
     text = read_asset(__file__, DROP_IN_NAME).decode()

@@ -95,7 +95,7 @@ class SectionTask(NodeTask):
         # No task installs anything for a section without a part.
         config = self._config
         asking = {name: section for name, section in config.sections.items() if section.asks}
-        free = {name for name, section in asking.items() if not section.parts()}
+        free = {name for name, section in asking.items() if not section.part_names()}
         return Intent(config=config, kept=ATTRIBUTES - free - {self.section, "gates"})
 
     def undo(self, ctx: Context) -> None:

@@ -430,14 +430,7 @@ def _class_problem(text: str) -> str | None:
 def gate(own: Collection[str]) -> Callable[[object], str]:
     """Return the rule for the name of a service unit, template or instance; not one of `own`."""
 
-    @accepting(
-        {
-            "type": "string",
-            "pattern": r"^(?![-@.]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$",
-            "maxLength": _LONGEST_GATE,
-            "not": {"enum": sorted(own)},
-        }
-    )
+    @accepting(_unit_schema(r"^(?![-@.]|[^@]*-(?:@|\.service$))[A-Za-z0-9:_.\\@-]+\.service$", own))
     def rule(value: object) -> str:
         text = string(value, "the name of a .service unit such as 'kubelet.service'")
         problem = _unit_problem(text, own)
@@ -468,14 +461,7 @@ def awaited_unit(own: Collection[str]) -> Callable[[object], str]:
     ('ib_rdma_configure.service', 'ib.setup.service', 'a.target')
     """
 
-    @accepting(
-        {
-            "type": "string",
-            "pattern": r"^(?![-@.]|.*@\.)[A-Za-z0-9:_.\\@-]+$",
-            "maxLength": _LONGEST_GATE,
-            "not": {"enum": sorted(own)},
-        }
-    )
+    @accepting(_unit_schema(r"^(?![-@.]|.*@\.)[A-Za-z0-9:_.\\@-]+$", own))
     def rule(value: object) -> str:
         text = string(value, "the name of a unit such as 'ib_rdma_configure.service'")
         name = text if re.search(rf"\.({_UNIT_TYPES})$", text) else f"{text}.service"
@@ -487,6 +473,15 @@ def awaited_unit(own: Collection[str]) -> Callable[[object], str]:
         return name
 
     return rule
+
+
+def _unit_schema(pattern: str, own: Collection[str]) -> dict[str, Any]:
+    return {
+        "type": "string",
+        "pattern": pattern,
+        "maxLength": _LONGEST_GATE,
+        "not": {"enum": sorted(own)},
+    }
 
 
 def _unit_problem(name: str, own: Collection[str]) -> str | None:

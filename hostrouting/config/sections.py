@@ -248,8 +248,7 @@ class StaticRoutesConfig(Section):
 
     units: ClassVar[tuple[str, ...]] = ("static-routes.service",)
     files: ClassVar[tuple[str, ...]] = ("/etc/aks-flex-node/static-routes.sh",)
-    may_gate = True
-    is_kept_by_timer = True
+    runs_at_boot = True
     idle = "routes is empty"
 
     enabled: bool = setting("Must be true to install the routes; false with routes is refused.")
@@ -336,8 +335,7 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
 
     units: ClassVar[tuple[str, ...]] = ("check-route-overlap.service",)
     files: ClassVar[tuple[str, ...]] = ("/etc/aks-flex-node/check-route-overlap.sh",)
-    may_gate = True
-    is_kept_by_timer = True
+    runs_at_boot = True
     idle = "expectedCidrs and expected are empty"
 
     expected_cidrs: tuple[str, ...] = setting(

@@ -24,10 +24,9 @@ class Section(WireValue):
     units: ClassVar[tuple[str, ...]] = ()
     #: The paths of the files besides those of the units.
     files: ClassVar[tuple[str, ...]] = ()
-    #: True if its unit may decide if a gate opens.
-    may_gate: ClassVar[bool] = False
-    #: True if a timer of `Watch`, which runs the units of the boot again, keeps it right.
-    is_kept_by_timer: ClassVar[bool] = False
+    #: True if its unit does the work at each boot: a gate may wait for it, and ask its script, and
+    #: a timer of `Watch` runs it again.
+    runs_at_boot: ClassVar[bool] = False
     #: False if the config of an agent may have another key of its name.
     is_reserved: ClassVar[bool] = True
     #: Why it asks for nothing if it does not.
@@ -41,7 +40,7 @@ class Section(WireValue):
         raise NotImplementedError
 
     @classmethod
-    def parts(cls) -> tuple[str, ...]:
+    def part_names(cls) -> tuple[str, ...]:
         """Return what an apply installs for it: its units, or its files if it has none."""
         return cls.units or cls.files
 
@@ -75,8 +74,7 @@ class ProbeSNATConfig(Sibling):
         # A drop-in for AgentBaker's unit, which fills the same table.
         "/etc/systemd/system/ipv6_nftables.service.d/10-probe-snat.conf",
     )
-    may_gate = True
-    is_kept_by_timer = True
+    runs_at_boot = True
 
     enabled: bool = setting("Installs the rules.")
     dev: str | None = setting(

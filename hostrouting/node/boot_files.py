@@ -64,10 +64,10 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         if capability.reads_node and host.is_live and not _has_unit(section, host):
             continue
         for program in capability.programs:
-            effect: tuple[str, Severity] = (
-                (_SHUT, "error") if section.required else (program.consequence, "warning")
-            )
-            needed.setdefault(program.name, (program, *effect))
+            if section.required:
+                needed[program.name] = program, _SHUT, "error"
+            else:
+                needed.setdefault(program.name, (program, program.consequence, "warning"))
     findings = [
         NodeFinding(
             "no-program",
@@ -79,13 +79,14 @@ def missing_programs(config: HostRoutingConfig, host: Host) -> list[NodeFinding]
         for name, (program, consequence, severity) in needed.items()
         if not program_path(host.files, name)
     ]
-    scripts = {path for name in config.sections.values() if name.asks for path in name.files}
-    interpreter = interpreter_finding(host) if scripts.intersection(SCRIPT_PATHS) else None
-    return findings if interpreter is None else [*findings, interpreter]
+    asking = [section for section in config.sections.values() if section.asks]
+    if any(path in SCRIPT_PATHS for section in asking for path in section.files):
+        findings += filter(None, [interpreter_finding(host)])
+    return findings
 
 
 def _has_unit(section: Section, host: Host) -> bool:
-    return any(host.files.exists(part_path(name)) for name in section.parts())
+    return any(host.files.exists(part_path(name)) for name in section.part_names())
 
 
 class RenderedFiles(NamedTuple):

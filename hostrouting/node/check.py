@@ -355,7 +355,7 @@ class _Look:
             if capability.subject:
                 trouble = NodeFinding(name, capability.subject, "", severity)
             findings = self._make(trouble, **{name: partial(self._asked, look)})
-            yield from _lasting(findings, waiting and bool(section.parts()))
+            yield from _lasting(findings, waiting and bool(section.part_names()))
 
     def _make(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> _Findings:
         """Yield the findings of each look; for one that fails, add a note or yield `trouble`.

@@ -193,7 +193,7 @@ class _Pipeline(NamedTask, ABC):
         kept = frozenset(
             capability.section
             for capability in CAPABILITIES
-            if capability.in_config(self._config).parts() and ctx.skips(capability)
+            if capability.in_config(self._config).part_names() and ctx.skips(capability)
         )
         return [
             *(part for live, part in pair if not ctx.skips(live)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.net.addresses import is_device_name
 from hostrouting.net.routes import MAIN_TABLE
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _T = TypeVar("_T")
+#: Attributes of the proof of a family, and of the report: in this, those of all families.
+_DEVICES: Final = (
+    "expected_devs",
+    "carriers",
+    "exits_in_turns",
+    "dead_ends",
+    "down_devs",
+    "absent_devs",
+    "fabric_devs",
+)
 
 
 class FamilyProof(NamedTuple):
@@ -158,7 +168,7 @@ class Proofs(NamedTuple):
     @property
     def deciding(self) -> tuple[ObservedRoute, ...]:
         """The IPv6 routes that decide, each once."""
-        return _each_once(route for proof in self.families for route in proof.deciding)
+        return self._of_all("deciding")
 
     @property
     def suggests(self) -> bool:
@@ -182,28 +192,31 @@ class Proofs(NamedTuple):
 
         `notes` precede those of the proofs. The kernel has `learned` these of the deciding routes.
         """
-        proofs = self.families
-        by_cidr = {report.cidr: report for proof in proofs for report in proof.reports(config)}
-        moves = (proof.node.moved for proof in proofs)
-        exits = ((proof.node.family, proof.exit) for proof in proofs)
+        by_cidr = {
+            report.cidr: report for proof in self.families for report in proof.reports(config)
+        }
+        exits = ((proof.node.family, proof.exit) for proof in self.families)
+        moves = (proof.node.moved for proof in self.families)
         return OverlapReport(
             config=config,
             cidrs=tuple(by_cidr[cidr] for cidr in self.cidrs),
-            expected_devs=_each_once(dev for proof in proofs for dev in proof.expected_devs),
             exits=tuple((family, dev) for family, dev in exits if dev is not None),
             moved_exits=tuple(move for move in moves if move is not None),
-            carriers=_each_once(dev for proof in proofs for dev in proof.carriers),
-            without_exit=tuple(proof.node.family for proof in proofs if proof.without_exit),
-            exits_in_turns=_each_once(dev for proof in proofs for dev in proof.exits_in_turns),
-            lacks_default=tuple(proof.node.family for proof in proofs if proof.lacks_default),
-            dead_ends=_each_once(dev for proof in proofs for dev in proof.dead_ends),
-            down_devs=_each_once(dev for proof in proofs for dev in proof.down_devs),
-            absent_devs=_each_once(dev for proof in proofs for dev in proof.absent_devs),
-            fabric_devs=_each_once(dev for proof in proofs for dev in proof.fabric_devs),
             deciding=self.deciding,
             learned=learned,
-            notes=(*notes, *_each_once(note for proof in proofs for note in proof.notes)),
+            notes=(*notes, *self._of_all("notes")),
+            without_exit=self._families_with("without_exit"),
+            lacks_default=self._families_with("lacks_default"),
+            **{name: self._of_all(name) for name in _DEVICES},
         )
+
+    def _of_all(self, name: str) -> tuple[Any, ...]:
+        """Return what an attribute of each proof lists, each value once."""
+        return _each_once(chain.from_iterable(getattr(proof, name) for proof in self.families))
+
+    def _families_with(self, name: str) -> tuple[int, ...]:
+        """Return the families for whose proof an attribute is true."""
+        return tuple(proof.node.family for proof in self.families if getattr(proof, name))
 
 
 def _by_prefix(routes: Iterable[StaticRoute]) -> Mapping[Prefix, Sequence[StaticRoute]]:

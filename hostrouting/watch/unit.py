@@ -56,7 +56,7 @@ def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled and its unit has duties; a timer never sweeps."""
     asking = [section for section in config.sections.values() if section.asks]
     if config.watch.mode == "timer":
-        asking = [section for section in asking if section.is_kept_by_timer]
+        asking = [section for section in asking if section.runs_at_boot]
     return config.watch.enabled and bool(asking)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from support.kernel import connect, needs_kernel, powerless
 from support.needs import needs
+from support.way_out_nodes import dead_default
 
 from hostrouting import HostRoutingConfig, check_node
 from hostrouting.base.findings import NodeFinding
@@ -60,17 +61,7 @@ def test_the_gateway_of_a_dead_route_is_not_asked() -> None:
     connect(fake.routes, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
     for dev, gateway in ("eth0", "10.224.0.1"), ("eth1", "10.225.0.1"):
         fake.link_layer.silence(dev, gateway)
-    with KernelNode.made() as node:
-        connect(node, eth0="10.224.0.4/16")
-        node.add_link("eth1", carrier=False)
-        node.add_address("eth1", "10.225.0.4/16")
-        node.run("sysctl", "-qw", "net.ipv4.conf.eth1.ignore_routes_with_linkdown=1")
-        arrange(
-            node,
-            "default via 10.224.0.1 dev eth0 metric 100",
-            "default via 10.225.0.1 dev eth1 metric 200",
-        )
-        assert "default via 10.225.0.1 dev eth1 metric 200 dead linkdown" in node.ip("route show")
+    with dead_default() as node:
         host = Host(
             routes=NetlinkBackend(netns=node.name),
             services=fake.services,

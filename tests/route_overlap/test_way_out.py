@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.kernel import connect, needs_kernel
 from support.needs import require
-from support.way_out_nodes import AskedNode
+from support.way_out_nodes import AskedNode, dead_default
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.base.findings import NodeFinding
@@ -67,17 +67,7 @@ def test_a_dead_default_route_is_no_choice() -> None:
     """The kernel passes over a default route without a carrier: the one that decides is the only
     one, and `expectedDevs` need not name it.
     """
-    with KernelNode.made() as node:
-        connect(node, eth0="10.224.0.4/16")
-        node.add_link("eth1", carrier=False)
-        node.add_address("eth1", "10.225.0.4/16")
-        node.run("sysctl", "-qw", "net.ipv4.conf.eth1.ignore_routes_with_linkdown=1")
-        arrange(
-            node,
-            "default via 10.224.0.1 dev eth0 metric 100",
-            "default via 10.225.0.1 dev eth1 metric 200",
-        )
-        assert "default via 10.225.0.1 dev eth1 metric 200 dead linkdown" in node.ip("route show")
+    with dead_default() as node:
         report = prove_egress(NetlinkBackend(netns=node.name), [SERVICES])
     assert (report.verdict, report.notes) == (f"{SERVICES} leaves by eth0", ())
 

@@ -3,10 +3,12 @@ boot script must be one of the proof.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.kernel import connect
 from support.overlap_worlds import ScriptRun, run_script
 
 from hostrouting import HostRoutingConfig
@@ -14,6 +16,7 @@ from hostrouting.host import Address, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap import OverlapReport, check_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
 
@@ -84,3 +87,22 @@ ADDRESSES = {
     "ib0": "172.16.1.4/16",
     "cni0": "10.244.0.1/24",
 }
+
+
+@contextmanager
+def dead_default() -> Iterator[KernelNode]:
+    """Enter a node with a default route by eth0, and one of a higher metric by eth1, which has no
+    carrier and which the kernel passes over.
+    """
+    with KernelNode.made() as node:
+        connect(node, eth0="10.224.0.4/16")
+        node.add_link("eth1", carrier=False)
+        node.add_address("eth1", "10.225.0.4/16")
+        node.run("sysctl", "-qw", "net.ipv4.conf.eth1.ignore_routes_with_linkdown=1")
+        arrange(
+            node,
+            "default via 10.224.0.1 dev eth0 metric 100",
+            "default via 10.225.0.1 dev eth1 metric 200",
+        )
+        assert "default via 10.225.0.1 dev eth1 metric 200 dead linkdown" in node.ip("route show")
+        yield node
