@@ -154,9 +154,9 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
-    """Return a bucket with one more route, the first or last of its tos and metric."""
+    """Return a bucket with one more route, the first or last of its tos and metric (IPv6: last)."""
     ranks = [(-present.tos, present.metric) for present in bucket]
-    bisect = bisect_right if last else bisect_left
+    bisect = bisect_right if last or route.family == IPV6 else bisect_left
     position = bisect(ranks, (-route.tos, route.metric))
     return (*bucket[:position], route, *bucket[position:])
 

@@ -10,7 +10,7 @@ from support.small_world import places
 
 from hostrouting import RouteRejectedError
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.fib.tables import deleted
+from hostrouting.fib.tables import deleted, inserted
 from hostrouting.host import ObservedRoute, RouteChange
 from hostrouting.testing import MemoryBackend
 
@@ -62,3 +62,11 @@ def test_a_deletion_takes_the_first_route_that_it_fits() -> None:
     assert deleted(bucket, first._replace(gateway=None)) == (first, (second, third))
     assert deleted(bucket, second) == (second, (first, third))
     assert deleted(bucket, first._replace(dev="eth1")) == (None, bucket)
+
+
+def test_a_new_ipv6_route_is_the_last_of_its_metric() -> None:
+    """Also if it is not appended: the kernel prepends none. An IPv4 route is the first."""
+    first, second = (ObservedRoute.parse("fd00:9::/32", dev, metric=5) for dev in ("eth0", "ib0"))
+    assert inserted((first,), second, last=False) == (first, second)
+    first, second = (ObservedRoute.parse("9.0.0.0/8", dev, metric=5) for dev in ("eth0", "ib0"))
+    assert inserted((first,), second, last=False) == (second, first)

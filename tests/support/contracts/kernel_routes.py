@@ -41,6 +41,15 @@ BY_RULE = "default dev ib0 table 88 scope link"
 class KernelRoutesContract(RouteBackendContract):
     """The contract of the backends of the house, see `RouteBackendContract`."""
 
+    def test_a_prepended_ipv6_route_is_the_last_of_its_place(
+        self, six: Node, backend: RouteBackend
+    ) -> None:
+        """Another program may prepend one: the kernel sorts IPv6 routes by metric alone."""
+        texts = ("fd00:9::/32 dev eth0 metric 5", "fd00:9::/32 dev ib0 metric 5")
+        for text, verb in zip(texts, ("add", "prepend"), strict=True):
+            six.insert_route(route(text), verb=verb)
+        assert place(backend, IPV6) == in_order(*texts)
+
     def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
         """The answer has one packet's gateway, device and source address."""
         arrange(six, "fd00:9::/32 via fd00:1::9 dev eth0 src fd00:1::4 metric 1")
