@@ -15,7 +15,7 @@ from hostrouting.boot.layout import SCRIPT_DIRECTORY, Departure, unit_path, unit
 from hostrouting.config import SECTIONS, HostRoutingConfig
 from hostrouting.node.boot_files import render_files
 from hostrouting.node.capabilities import CAPABILITIES, PAIR, SIBLINGS
-from hostrouting.node.configure import Reset
+from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.capability import WATCH
 
@@ -118,6 +118,19 @@ def test_the_pair_declares_its_removal(capability: Capability) -> None:
     section = capability.in_config(HostRoutingConfig())
     assert isinstance(part, Departure)
     assert {*part.paths} == {*map(unit_path, section.units), *section.files}
+
+
+def test_an_apply_proves_after_the_sweep_and_before_other_siblings() -> None:
+    """Stale objects may shadow routes; the rules for probes may wait for the cloud."""
+    apply = Configure(HostRoutingConfig.from_mapping(FULL), host=gpu_node())
+    assert [task.name for task in apply.subtasks] == [
+        "install-boot-files",
+        "configure-static-routes",
+        "clean-stale-cni",
+        "check-route-overlap",
+        "configure-probe-snat",
+        "configure-watch",
+    ]
 
 
 def test_a_reset_takes_the_watch_first_then_the_pair() -> None:

@@ -275,3 +275,18 @@ def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFi
     assert str(report.error) == "cancelled: SIGTERM"
     assert statements(caplog.messages) == [RESET_INTERRUPTED]
     assert state(host).files == {}
+
+
+def test_a_reset_whose_systemd_fails(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are gone by then, which one line says, and the routes go, too."""
+    host = node()
+    monkeypatch.setattr(
+        host.services, "daemon_reload", Mock(side_effect=UnitError("systemd does not answer"))
+    )
+    report = run(Reset(EARLIER, host=host), in_time())
+    assert "systemd does not answer" in str(report.error)
+    assert "the boot files are removed all the same" in caplog.messages
+    routes, files = state(host)
+    assert (routes, [path for path in files if "aks-flex-node" in path]) == ([], [])
