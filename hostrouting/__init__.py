@@ -22,6 +22,9 @@ that only reads a config does not load the code that calls the machine.
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.machinery import PathFinder
+
 # Without `typing`, which takes longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,8 +143,6 @@ _HOMES = {
 
 def _refuse_foreign_runner() -> None:
     """Raise an ImportError with the remedy if another project's `phases` is found: PyPI has one."""
-    from importlib.machinery import PathFinder
-
     # Its code is not run: `import hostrouting` need not load the runner.
     spec = PathFinder.find_spec("phases")
     get_code = getattr(spec and spec.loader, "get_code", None)
@@ -161,8 +162,6 @@ _refuse_foreign_runner()
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     home = _HOMES.get(name) or ("exceptions" if name.endswith("Error") else "config")
     return getattr(import_module(f"hostrouting.{home}"), name)
 

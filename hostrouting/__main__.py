@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 # Without `typing`: until `main` runs, Ctrl-C would end in a traceback.
@@ -42,8 +43,6 @@ def main() -> NoReturn:
 
 def _end(*_: object) -> NoReturn:
     """End the process, which has changed nothing: an exception could be lost within an import."""
-    import os
-
     try:  # noqa: SIM105 (contextlib is an import, and may not be complete)
         os.write(2, b"hostrouting: interrupted\n")
     except OSError:

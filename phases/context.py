@@ -8,6 +8,7 @@ long-lived context does not grow.
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, Type
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
 #: The form of `do`, `undo` and an inverse.
@@ -158,9 +158,6 @@ class Context:
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
-        # Imported here: it takes 8 ms, which `import phases` alone need not pay.
-        import logging
-
         #: For the runner: the account of the current task, and the logger of the run.
         self.account: Account | None = None
         self.logger: logging.Logger = logging.getLogger("phases")

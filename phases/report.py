@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -357,8 +358,6 @@ class Step(NamedTuple):
             try:
                 observer(event)
             except Exception:
-                import logging  # rarely needed
-
                 logging.getLogger("phases").exception(
                     "the observer of the run failed at %s", event.path
                 )

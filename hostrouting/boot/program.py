@@ -17,12 +17,15 @@ without making one.
 
 from __future__ import annotations
 
+import ast
+import marshal
 import os
 import sys
 import zlib
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
+from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from hostrouting.base.findings import NodeFinding
@@ -30,7 +33,6 @@ from hostrouting.boot.layout import PROGRAM_PATH, is_program
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.abc import ResourceLoader
 
@@ -208,7 +210,6 @@ def _built(interpreter: str) -> bytes:
 @lru_cache(maxsize=1)
 def _without_interpreter() -> bytes:
     # Only an apply that changes the program needs it.
-    from io import BytesIO
     from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
     try:
@@ -273,8 +274,6 @@ def _source(module: str) -> _Source:
 
 def _imports(module: str, source: _Source) -> Iterator[str]:
     """Yield what a module imports, but for annotations alone, and the packages around it."""
-    import ast
-
     parts = module.split(".")
     yield from (".".join(parts[:count]) for count in range(1, len(parts)))
     package = parts if source.file.endswith("/__init__.py") else parts[:-1]
@@ -300,8 +299,6 @@ def _homes(package: str) -> Mapping[str, str]:
 
     It has an import of each for type checkers.
     """
-    import ast
-
     if package.partition(".")[0] != "hostrouting":
         return {}
     source = _source(package)
@@ -319,8 +316,6 @@ def _is_for_types(node: ast.If) -> bool:
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield all statements but those below `if TYPE_CHECKING`; an import is in no expression."""
-    import ast
-
     for statement in body:
         yield statement
         if isinstance(statement, ast.If) and _is_for_types(statement):
@@ -333,8 +328,6 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _compiled(source: _Source) -> bytes:
     """Return the bytecode file of a module; with Python 3.10 it differs between processes."""
-    import marshal
-
     # Without docstrings, which nothing reads there.
     name = f"{PROGRAM_PATH}/{source.file}"
     code = compile(source.text, name, "exec", dont_inherit=True, optimize=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from contextlib import suppress
 from functools import partial
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.base.commands import SHOW_HISTORY, USAGE, printable
+from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.command import switch
 from hostrouting.cli.commands import all_commands, command_named
+from hostrouting.config.wire import closest
 from hostrouting.node.output import end_streams, print_json
 
 if TYPE_CHECKING:
@@ -147,11 +150,6 @@ def _step(
     message: str, words: Sequence[str], commands: Mapping[str, argparse.ArgumentParser]
 ) -> str:
     """Return the next step after a usage error, as the end of its message."""
-    import re
-
-    from hostrouting.boot import INTENT_PATH
-    from hostrouting.config.wire import closest
-
     chosen = next((commands[word] for word in words if word in commands), None)
     known = re.findall(r"(?<!\w)-[\w-]+", chosen.format_usage()) if chosen else []
     names = [word.partition("=")[0] for word in words]

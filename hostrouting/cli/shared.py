@@ -10,18 +10,23 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.boot import require_intent
+from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
 from hostrouting.host import Host
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
 from hostrouting.node.output import json_line, painted, print_json, print_lines
+from phases import Context, cancel_on_signals
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable, Mapping
 
     from hostrouting.base.commands import Answer
-    from hostrouting.config import HostRoutingConfig
-    from phases import Context
 
     Run = Callable[[Host, Namespace, Callable[[], HostRoutingConfig]], Answer]
 
@@ -32,11 +37,7 @@ _logger = logging.getLogger("hostrouting")
 
 def config_of(arguments: Namespace) -> HostRoutingConfig:
     """Return the CONFIG of a command, or the installed one."""
-    from hostrouting.config import HostRoutingConfig
-
     if arguments.config is None:
-        from hostrouting.boot import require_intent
-
         return require_intent(host_of(arguments).files)
     source = sys.stdin.fileno() if arguments.config == "-" else arguments.config
     config = HostRoutingConfig.from_file(source, timeout=arguments.timeout or DEFAULT_TIMEOUT)
@@ -57,10 +58,6 @@ def host_of(arguments: Namespace) -> Host:
 
 def with_unit_files(host: Host) -> Host:
     """Return the host, with the files of units where no systemd runs."""
-    import attrs
-
-    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
-
     if isinstance(host.services, Systemctl) and not is_there():
         return attrs.evolve(host, services=OfflineUnits("/"))
     return host
@@ -68,8 +65,6 @@ def with_unit_files(host: Host) -> Host:
 
 def context(timeout: float | None) -> AbstractContextManager[Context]:
     """Return a context that signals cancel, with a limit in seconds."""
-    from phases import Context, cancel_on_signals
-
     return cancel_on_signals(Context(timeout=timeout))
 
 
@@ -77,7 +72,6 @@ def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:
     """Return a context that records the run in the journal, if the command changes the node."""
     if not arguments.chosen.has_history or arguments.root is not None or arguments.dry_run:
         return nullcontext()
-    from hostrouting.host.files.store import RootedFiles
     from hostrouting.node.history import recorded
 
     return recorded(arguments, RootedFiles())

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import enum
 import os
+import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from time import monotonic
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -635,9 +637,6 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> byte
     ...     read_source(file.name, timeout=1)
     b''
     """
-    import select
-    from time import monotonic
-
     mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
     if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         raise ValueError("it is a device, and a config is a file or a pipe")

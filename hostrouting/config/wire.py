@@ -10,6 +10,7 @@ config of six sections needs; a library for it would cost 14 ms of start-up.
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
@@ -405,8 +406,6 @@ def _why_not_json(error: Exception) -> str:
 
 def _mistake_at(text: str, place: int, usual: str) -> tuple[int, str]:
     """Return the true place of an error, and its reason with the next step."""
-    import re
-
     start = re.compile(r"(?:\s|#.*\n)*").match(text).end()  # type: ignore[union-attr]  # it matches everywhere
     if place <= start and re.compile(r"(?:---|-|[^\W\d][\w.-]*:)(?:\s|$)").match(text, start):
         step = "write keys and text in double quotes, objects in {} and lists in []"

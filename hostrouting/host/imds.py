@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import socket
+import threading
 import time
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from http.client import HTTPConnection, HTTPException
+from typing import NamedTuple
 
 import attrs
 
 from hostrouting.exceptions import BackendError
 from phases import Context, DeadlineExceededError
-
-if TYPE_CHECKING:
-    import socket
-
 
 _logger = logging.getLogger(__name__)
 
@@ -72,8 +73,6 @@ class InstanceMetadataClient:
 
     def _ask(self, ctx: Context) -> _Answer:
         """Send one request; give it up as soon as the context is over."""
-        from concurrent.futures import wait
-
         exchange = _Exchange(self.endpoint.removeprefix("http://"), self.timeout)
         # In real time, whatever clock the context has: the network does not follow a test's clock.
         until = time.monotonic() + self.timeout
@@ -91,8 +90,6 @@ class InstanceMetadataClient:
             raise self._error(str(answer), guess="")
         if len(answer.body) > _MOST_BYTES:
             raise self._error(f"more than {_MOST_BYTES // 1024} KiB, beginning with {answer.start}")
-        import json  # 8 ms, only for readings
-
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as error:
@@ -145,10 +142,6 @@ class _Exchange:
     """One request in its own thread, so that the caller can watch its context meanwhile."""
 
     def __init__(self, server: str, timeout: float) -> None:
-        import threading
-        from concurrent.futures import Future
-        from http.client import HTTPConnection  # with all that it needs 30 ms
-
         self._connection = HTTPConnection(server, timeout=timeout)
         self._timeout = timeout
         self._socket: socket.socket | None = None
@@ -160,12 +153,10 @@ class _Exchange:
     def abandon(self) -> None:
         """End the request if it is not over: a slow service could hold the thread for hours."""
         self._is_abandoned = True
-        from socket import SHUT_RDWR
-
         if self._socket is not None:
             # Closed in the meantime, by either side.
             with suppress(OSError):
-                self._socket.shutdown(SHUT_RDWR)
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
         try:
@@ -176,8 +167,6 @@ class _Exchange:
             self._connection.close()
 
     def _answer(self) -> _Answer:
-        from http.client import HTTPException
-
         try:
             self._connection.connect()
             # The connection forgets its socket as soon as it has read the headers.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
 import time
 from contextlib import suppress
+from select import select
 from typing import TYPE_CHECKING, TextIO
 
 from hostrouting.base.commands import Painted, printable
@@ -37,15 +39,11 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 def print_document(document: Mapping[str, object]) -> None:
     """Write a document as JSON to stdout."""
-    import json
-
     print_lines([json.dumps(document, indent=2)])
 
 
 def json_line(document: Mapping[str, object]) -> str:
     """Return one of many answers as a line of JSON."""
-    import json
-
     return json.dumps({"version": _VERSION, **document})
 
 
@@ -184,8 +182,6 @@ class _JsonLines(logging.Handler):
     _lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        from select import select
-
         if not select((), (sys.stdout,), (), 0)[1]:
             self._lost += 1
             return

@@ -5,6 +5,7 @@ It is based on the findings of `hostrouting check` under the installed config.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,6 +25,7 @@ from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfi
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import NodeReport, check_node, look_after_apply
+from hostrouting.node.fix import fixed
 from hostrouting.static_routes.account import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
@@ -164,8 +166,6 @@ def node_status(
     >>> status.report.ok, status.live["routes"]
     (True, '1 of 1 routes are in force')
     """
-    from datetime import timedelta
-
     # What no time was left to read is unknown, which is an answer.
     ctx = ctx.expiring()
 
@@ -231,8 +231,6 @@ def node_status(
 
 def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
     # Imported late: a node that is right needs no answer.
-    from hostrouting.node.fix import fixed
-
     try:
         return isinstance(fixed(ctx, config, host, seconds=0), HostRoutingConfig)
     except (HostRoutingError, DeadlineExceededError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -84,8 +85,6 @@ class Explanation:
 
         The bar is left out where there are more parts than cells.
         """
-        from textwrap import wrap
-
         masked = _as_prefix(self.asked).masked
         host_bits = "" if masked == _as_prefix(self.asked) else f" has host bits; this is {masked}"
         yield from wrap(f"{self.asked}{host_bits}", width)

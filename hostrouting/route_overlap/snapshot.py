@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.exits import MovedExit
 
-#: The destinations for which the kernel prefers site-local sources.
-SITE_LOCAL: Final = Prefix.parse("fec0::/10")
+#: The destinations for which the kernel prefers site-local sources, fec0::/10: to parse an IPv6
+#: address loads `socket`.
+SITE_LOCAL: Final = Prefix(IPV6, 0xFEC0 << 112, 10)
 #: An answer of the kernel, and the source that the packet has already; 0 for none.
 SourcedLookup: TypeAlias = "tuple[Lookup, int]"
 

@@ -7,6 +7,7 @@ follow from the files.
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ def command_named(name: str) -> Command | None:
 def all_commands() -> dict[str, Command]:
     """Return all commands by name, as the help lists them: first those that only read."""
     # It costs more than a command's own file.
-    from pkgutil import iter_modules
-
     found = {name: command_named(name) for _, name, _ in iter_modules(__path__)}
     commands = [(name, command) for name, command in found.items() if command is not None]
     commands.sort(key=lambda item: (item[1].changes, item[1].position, item[0]))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import USAGE
+from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command, switch
+from hostrouting.cli.commands.plan import log_notices, show_plan
 from hostrouting.cli.shared import config_of, context, host_of, refuse, with_unit_files
+from hostrouting.node.configure import Configure, ConfigureLive
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Correct the node, now and for every boot."""
-    from hostrouting.cli.commands.plan import log_notices, show_plan
-
     if arguments.live and (arguments.dry_run or arguments.root is not None):
         problem = (
             "--live excludes --root and --dry-run; for the changes, run: hostrouting plan CONFIG"
@@ -23,9 +24,6 @@ def run(arguments: Namespace) -> int:
         return refuse(arguments, problem, USAGE)
     if arguments.dry_run:
         return show_plan(arguments)
-    from hostrouting.cli.changing import run_task
-    from hostrouting.node.configure import Configure, ConfigureLive
-
     config, host = config_of(arguments), host_of(arguments)
     if arguments.live:
         host = with_unit_files(host)

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import (
     config_of,
@@ -17,6 +18,7 @@ from hostrouting.cli.shared import (
     with_unit_files,
 )
 from hostrouting.exceptions import HostFileError
+from hostrouting.node.check import check_node
 from hostrouting.node.output import print_document
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ _logger = logging.getLogger("hostrouting")
 
 def run(arguments: Namespace) -> int:
     """Prove the expected CIDRs, and compare the installed files."""
-    from hostrouting.boot import INTENT_PATH
-    from hostrouting.node.check import check_node
-
     if arguments.records:
         from hostrouting.cli.recorded_nodes import prove_records
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from itertools import chain
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
+from hostrouting.boot import require_intent
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import host_of, print_answer, refuse
 from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.node.output import has_colours
+from hostrouting.route_overlap.explain import explain_routing
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -19,13 +22,9 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Print the routes that decide the addresses."""
-    from hostrouting.route_overlap.explain import explain_routing
-
     host, overlap = host_of(arguments), None
     width, picture = sys.maxsize, has_colours()
     if picture:
-        from hostrouting.boot import require_intent
-
         with suppress(HostFileError, InvalidConfigError):
             overlap = require_intent(host.files).route_overlap
     try:
@@ -33,8 +32,6 @@ def run(arguments: Namespace) -> int:
     except ValueError as error:
         return refuse(arguments, error, USAGE)
     if sys.stdout.isatty():
-        from shutil import get_terminal_size
-
         # In less nothing can be read.
         width = max(20, get_terminal_size().columns)
     texts = (explanation.lines(width=width, picture=picture) for explanation in explanations)

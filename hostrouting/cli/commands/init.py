@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import host_of, refuse
+from hostrouting.node.first_config import first_config
 from hostrouting.node.output import print_document
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ _logger = logging.getLogger("hostrouting")
 
 def run(arguments: Namespace) -> int:
     """Print a first config for this node, and on stderr where its values came from."""
-    from hostrouting.node.first_config import first_config
-
     try:
         document, lines = first_config(host_of(arguments), arguments.cidr)
     except ValueError as error:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import logging
+from difflib import unified_diff
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
+from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.boot import BOOT_FOLDERS, RELOAD, Boot
+from hostrouting.boot.gates import broken_glass
+from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import config_of, context, host_of, print_answer, with_unit_files
+from hostrouting.config.sections import AGENT_LIST
 from hostrouting.exceptions import HostFileError
+from hostrouting.node.boot_files import installs_units, missing_programs, render_files
+from hostrouting.node.capabilities import warnings_of
+from hostrouting.node.configure import Configure
+from phases import TaskFailedError
+from phases import plan as plan_task
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -55,12 +66,6 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
     With `diff` it prints the changed files, too; with `exit_code` the status is DIFFERS if there is
     something to change.
     """
-    from hostrouting.base.findings import LEFT, REFUSED
-    from hostrouting.boot.gates import broken_glass
-    from hostrouting.node.configure import Configure
-    from phases import TaskFailedError
-    from phases import plan as plan_task
-
     config, host = config_of(arguments), host_of(arguments)
     live, host = host, with_unit_files(host)
     with context(arguments.timeout) as ctx:
@@ -93,11 +98,6 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
 
 def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:
     """Yield the unified diff of each file that the changes write or remove."""
-    from difflib import unified_diff
-
-    from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
-    from hostrouting.node.boot_files import render_files
-
     wanted = {file.path: file.content for file in render_files(config, host=host).files}
     for path in dict.fromkeys(change.subject for change in changes):
         # It is empty, and only root can read it.
@@ -117,11 +117,6 @@ def log_notices(
     ctx: Context, config: HostRoutingConfig, host: Host, *first: str, reads: bool = True
 ) -> list[str]:
     """Log and return the notices about the gates, after the first ones."""
-    from hostrouting.boot import Boot
-    from hostrouting.config.sections import AGENT_LIST
-    from hostrouting.node.boot_files import installs_units, missing_programs
-    from hostrouting.node.capabilities import warnings_of
-
     boot = Boot(host, gates=config.gates)
     findings = boot.notices(ctx) if reads and installs_units(ctx, config, host) else []
     findings += warnings_of(ctx, config, host)
@@ -137,8 +132,6 @@ def log_notices(
 
 def _without_repeats(by_task: Iterable[Sequence[Change]]) -> list[Change]:
     """Return the changes of all tasks, with those that several tasks share (the gates) once."""
-    from hostrouting.boot import BOOT_FOLDERS, RELOAD
-
     changes: list[Change] = []
     for planned in by_task:
         earlier = set(changes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import FINE
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import context, host_of
+from hostrouting.fleet import take_record
 from hostrouting.node.output import print_lines
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Print the node as a line of JSON."""
-    from hostrouting.fleet import take_record
-
     with context(arguments.timeout) as ctx:
         print_lines([take_record(ctx, host_of(arguments)).to_line().decode()])
     return FINE

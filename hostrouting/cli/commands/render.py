@@ -10,6 +10,8 @@ from hostrouting.base.commands import FINE, USAGE
 from hostrouting.cli.command import Command, folder
 from hostrouting.cli.shared import config_of, host_of, print_answer, refuse
 from hostrouting.exceptions import HostFileError
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.node.boot_files import render_files
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -22,8 +24,6 @@ _logger = logging.getLogger("hostrouting")
 
 def run(arguments: Namespace) -> int:
     """Print or write the files of a config."""
-    from hostrouting.node.boot_files import render_files
-
     rendered = render_files(config_of(arguments), host=host_of(arguments))
     files, name = rendered.files, arguments.name
     if name is not None:
@@ -82,8 +82,6 @@ def _mapping_of(file: BootFile) -> dict[str, object]:
 
 
 def _write_files(rendered: RenderedFiles, folder: str) -> list[str]:
-    from hostrouting.host.files.store import RootedFiles
-
     try:
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     except OSError as error:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command
 from hostrouting.cli.shared import config_of, host_of
+from hostrouting.config import HostRoutingConfig
+from hostrouting.node.configure import Reset
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -15,10 +18,6 @@ _RESET = "`hostrouting reset` removes everything that hostrouting installed"
 
 def run(arguments: Namespace) -> int:
     """Remove everything that hostrouting installed."""
-    from hostrouting.cli.changing import run_task
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.node.configure import Reset
-
     # Reset removes everything, of any config; CONFIG only names the folder of a sweep's records.
     config = HostRoutingConfig() if arguments.config is None else config_of(arguments)
     host = host_of(arguments)

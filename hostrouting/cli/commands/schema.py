@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE
 from hostrouting.cli.command import Command
+from hostrouting.config.schema import config_schema
 from hostrouting.node.output import print_document
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 def run(_arguments: Namespace) -> int:
     """Print the JSON Schema of the config."""
-    from hostrouting.config.schema import config_schema
-
     print_document(config_schema())
     return FINE
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import BAD, FAILED, FINE
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import context, host_of, print_answer
+from hostrouting.node.status import node_status
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Print the verdict on the node."""
-    from hostrouting.node.status import node_status
-
     with context(arguments.timeout) as ctx:
         status = node_status(ctx, host_of(arguments))
     print_answer(arguments, status.to_mapping(), status.lines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostrouting.azure.stale_cni.report import run_sweep
 from hostrouting.cli.command import INSTALLED, Command, switch
 from hostrouting.cli.shared import run_optional
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Remove the stale objects of azure-vnet, or show them."""
-    from hostrouting.azure.stale_cni.report import run_sweep
-
     return run_optional(run_sweep, arguments)
 
 

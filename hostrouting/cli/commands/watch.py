@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.cli.command import INSTALLED, Command
 from hostrouting.cli.shared import run_optional
+from hostrouting.node.watch import run as watch
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -20,8 +21,6 @@ _JSON = (
 
 def run(arguments: Namespace) -> int:
     """Keep the routing of a config right, until a signal ends it."""
-    from hostrouting.node.watch import run as watch
-
     return run_optional(watch, arguments)
 
 

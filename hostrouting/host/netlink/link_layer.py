@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink import classifiers, device_codec
+from hostrouting.host.netlink import classifiers, device_codec, probes
 from hostrouting.host.netlink.commit import AnswersLostError, Failures
 from hostrouting.host.netlink.conversation import (
     BATCH,
@@ -78,8 +78,6 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
             for device in self._devices()
             if device.up and len(device.mac) == _ETHERNET
         }
-        from hostrouting.host.netlink import probes  # only a sweep needs it
-
         return probes.ask(ctx, addresses, macs, netns=self._netns)
 
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
@@ -92,8 +90,6 @@ class NetlinkLinkLayer(Adapter, NeighbourChanges):
         wired = {device.name for device in self._devices() if device.carrier}
         waiting = frozenset(pair for pair in waiting if pair[0] in wired)
         # Hardly ever: a node has resolved the neighbours to which it sends.
-        from hostrouting.host.netlink import probes
-
         probes.touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
         again = ctx.clock.monotonic() + _SECONDS_BETWEEN_DATAGRAMS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +147,6 @@ def normalised(value: Any) -> Any:
 
 
 def _objects(listing: str, what: str) -> Listing:
-    import json  # 8 ms, only for readings
-
     message = f"cannot {what}: nft printed no listing in JSON: {listing.strip()[:200]!r}"
     try:
         objects = [
