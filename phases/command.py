@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.context import Context, end_of_work
@@ -90,8 +91,6 @@ def run_command(
         if not outcome:
             ctx.check()
     except BaseException:
-        from signal import SIGKILL, SIGTERM  # rarely needed
-
         for number in (SIGTERM, SIGKILL):
             # Its id is that of its session and group. It may have ended, or we may not kill it
             # (sudo).

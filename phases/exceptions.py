@@ -10,6 +10,8 @@ PhaseError
 
 from __future__ import annotations
 
+from shlex import join
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -155,10 +157,6 @@ class CommandFailedError(PhaseError):
         *,
         reason: str = "",
     ) -> None:
-        # Only errors need these.
-        from shlex import join
-        from signal import Signals
-
         self.argv: tuple[str, ...] = tuple(argv)
         self.status = status
         self.stdout = stdout

@@ -7,6 +7,7 @@ position in the run (`Step`), so groups need neither logs nor reports.
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, current_thread, main_thread
@@ -366,7 +367,6 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
     A second signal has its usual effect. A signal ends a block of `Context.interruptible` at once.
     This does nothing outside the main thread.
     """
-    import signal  # only programs handle signals
 
     def restore() -> None:
         for number, handler in before.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -57,9 +58,6 @@ def quoted(*words: str) -> str:
     >>> print(quoted("ip", "link", "set", "a\x1b[2J", "up"))
     ip link set $'a\x1b[2J' up
     """
-    # Imported late: a node that is right needs no command.
-    import shlex
-
     return " ".join(
         shlex.quote(word) if word.isprintable() else f"$'{_in_ansi_c(word)}'" for word in words
     )

@@ -10,6 +10,7 @@ config of six sections needs; a library for it would cost 14 ms of start-up.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -367,8 +368,6 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     hostrouting.exceptions.InvalidConfigError: the config is not JSON: line 1, column 15: \
 Extra data at 'x'; correct it there
     """
-    import json  # 8 ms that `import hostrouting` does not need
-
     try:
         text = document if isinstance(document, str) else document.decode("utf-8")
         if text.startswith("\ufeff"):
@@ -386,11 +385,9 @@ class _NotJSONError(ValueError):
 
 
 def _why_not_json(error: Exception) -> str:
-    from json import JSONDecodeError
-
-    if isinstance(error, JSONDecodeError):
+    if isinstance(error, json.JSONDecodeError):
         place, reason = _mistake_at(error.doc, error.pos, error.msg)
-        located = JSONDecodeError("", error.doc, place)
+        located = json.JSONDecodeError("", error.doc, place)
         return f"line {located.lineno}, column {located.colno}: {reason}"
     if isinstance(error, UnicodeDecodeError):
         *lines, last = error.object[: error.start].split(b"\n")

@@ -19,6 +19,7 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapM
 from hostrouting.exceptions import HostFileError, HostRoutingError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
+from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import prove_families
 from hostrouting.route_overlap.report import OverlapReport, described
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -192,9 +193,6 @@ def prove_now(
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
     learned: tuple[ObservedRoute, ...] = ()
     if deciding := proofs.deciding:
-        # Imported late: most nodes expect no IPv6.
-        from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
-
         learned = tuple(learned_by_kernel(host.files, deciding))
         # Do not advise to keep a default route that must go.
         wrong = proofs.wrong_devs

@@ -12,6 +12,7 @@ rules select by more than addresses there is a note where they leave by a device
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import lost_rules
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.families import FamilyProof, Proofs
+from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up
 from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
@@ -147,8 +149,6 @@ def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]
         subject = f"the IPv4 default routes by {' and '.join(best)}"
         yield NodeFinding("several-exits", subject, reason, "warning")
     elif beside:
-        import json  # most nodes have one default route
-
         reason = f"decides, by its metric, before that by {' and '.join(beside)}"
         step = f'if that is right, add "expectedDevs": {json.dumps(best)} to routeOverlap'
         subject = f"the IPv4 default route by {best[0]}"
@@ -194,9 +194,6 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]
             notes += _policy_notes(node, packets, unknown, wrong)
     deciding: tuple[ObservedRoute, ...] = ()
     if node.family == IPV6:
-        # Imported late: most nodes expect no IPv6.
-        from hostrouting.route_overlap.lasting import deciding_and_warnings
-
         deciding, warnings = deciding_and_warnings(node, looked.parts)
         notes += warnings
     carriers = node.allowed.among(devs)

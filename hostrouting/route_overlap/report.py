@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +29,7 @@ from hostrouting.net.addresses import (
     mask_of,
 )
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute, Place
+from hostrouting.route_overlap.lasting import endings
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
@@ -458,8 +461,6 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 
 
 def _ways_out(report: OverlapReport) -> Iterator[str]:
-    import shlex  # a node that is right needs no advice
-
     for dev in report.down_devs:
         yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
     present = [
@@ -492,9 +493,6 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
         if (route.prefix_length, route.protocol) == (0, RA_PROTOCOL)
     ]
     if defaults:
-        # Imported late, as most nodes have none.
-        from hostrouting.route_overlap.lasting import endings
-
         yield from endings(defaults, report.learned, report.wrong_devs)
     findings = [finding for _, finding in report.findings]
     kinds = {finding.kind for finding in findings}
@@ -545,8 +543,6 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
 
 
 def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:
-    import json
-
     return f'  "{name}": {json.dumps(section.to_mapping())}'
 
 

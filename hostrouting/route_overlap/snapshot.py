@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -112,8 +113,6 @@ class AllowedDevices(NamedTuple):
 @lru_cache(1024)
 def _matches(dev: str, patterns: tuple[str, ...]) -> bool:
     """Return True if the name of a device matches a pattern, as bash decides in the C locale."""
-    from fnmatch import fnmatchcase
-
     # No device has a slash in its name: that stands for those of an announced fabric.
     if "/" in dev:
         return False
