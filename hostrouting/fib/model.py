@@ -10,8 +10,8 @@ import attrs
 from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import MERGED_TABLES, Bucket, Key, Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
-from hostrouting.net.links import Device, vrf_of
+from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.links import Device, source_by
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     LOCAL_TABLE,
@@ -144,6 +144,10 @@ class Fib:
                 "all the same until a first rule is added"
             )
         return decision
+
+    def decide_between(self, destination: int, source: int, *, family: int) -> Decision:
+        """Decide a packet of which only the two addresses are known."""
+        return self.decide(Packet(destination, source, family=family))
 
     def egress(self, packet: Packet) -> Decision:
         """Decide a packet that the node itself sends, as the kernel's `route get` does."""
@@ -341,29 +345,3 @@ def _undecided(reason: str) -> Decision:
 def _unknown(rule: Rule) -> Decision:
     reason = ", ".join(sorted(rule.selectors)) or rule.action
     return _undecided(f"the model cannot apply rule {rule.priority}: {reason}")
-
-
-def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
-    """Return the address from which the kernel sends by a next hop of a route that names none.
-
-    `scope` is the route's. `links` are all devices of the node, in the order of their indexes.
-    """
-    devices = {link.name: link for link in links}
-    eligible = [
-        (link.name, address)
-        for link in devices.values()
-        for address in link.addresses
-        if address.family == IPV4 and not address.secondary and address.scope <= scope
-    ]
-    own = [address for name, address in eligible if name == hop.dev]
-    for address in own:
-        network = Prefix(IPV4, address.peer, address.prefix_length)
-        if hop.gateway is None or network.covers(hop.gateway):
-            return address.local
-    # A device without a fitting address uses one whose scope is wider than a link, and first that
-    # of its VRF.
-    vrf = vrf_of(hop.dev, devices)
-    of_vrf = [pair for pair in eligible if vrf_of(pair[0], devices) == vrf]
-    of_vrf.sort(key=lambda pair: pair[0] != vrf)
-    own += [address for _, address in of_vrf if address.scope != SCOPE_LINK]
-    return own[0].local if own else None

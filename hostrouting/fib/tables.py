@@ -71,6 +71,10 @@ class Tables:
         """Return the routes of one table to one network."""
         return self._buckets.get(key, ())
 
+    def usable_beside(self, route: ObservedRoute) -> list[ObservedRoute]:
+        """Return the routes of a route's table to its network by which a packet can leave."""
+        return [beside for beside in self.bucket(key_of(route)) if is_usable(beside, "")]
+
     def search(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
         """Return the route with the longest prefix that decides an IPv4 packet, or None.
 

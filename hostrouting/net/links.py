@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Address, Prefix
+from hostrouting.net.routes import SCOPE_LINK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.net.routes import NextHop
 
 
 #: The kinds of devices that lead to a wire; hardware has none, a node in a container has a veth.
@@ -100,6 +103,32 @@ def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
     master = devices.get(device.master) if device and device.master else None
     # A port of a bridge in a VRF is not in that VRF.
     return next((link.name for link in (device, master) if link and link.kind == "vrf"), None)
+
+
+def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
+    """Return the address from which the kernel sends by a next hop of a route that names none.
+
+    `scope` is the route's. `links` are all devices of the node, in the order of their indexes.
+    """
+    devices = {link.name: link for link in links}
+    eligible = [
+        (link.name, address)
+        for link in devices.values()
+        for address in link.addresses
+        if address.family == IPV4 and not address.secondary and address.scope <= scope
+    ]
+    own = [address for name, address in eligible if name == hop.dev]
+    for address in own:
+        network = Prefix(IPV4, address.peer, address.prefix_length)
+        if hop.gateway is None or network.covers(hop.gateway):
+            return address.local
+    # A device without a fitting address uses one whose scope is wider than a link, and first that
+    # of its VRF.
+    vrf = vrf_of(hop.dev, devices)
+    of_vrf = [pair for pair in eligible if vrf_of(pair[0], devices) == vrf]
+    of_vrf.sort(key=lambda pair: pair[0] != vrf)
+    own += [address for _, address in of_vrf if address.scope != SCOPE_LINK]
+    return own[0].local if own else None
 
 
 class Neighbour(NamedTuple):

@@ -11,7 +11,7 @@ rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.net.addresses import IPV4, Prefix, netmask, parse_cidr
 from hostrouting.net.routes import (
@@ -25,7 +25,7 @@ from hostrouting.net.routes import (
     Lookup,
     ObservedRoute,
 )
-from hostrouting.route_overlap.fabric import Fabric, agent_mac
+from hostrouting.route_overlap.fabric import FABRIC, Fabric, agent_mac
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 #: The prefix length that the agent gives to each address.
 _LENGTH = 16
 _TO_ALL = 0xFFFFFFFF
-#: No device has a name with a slash, so this one never has the name of a device.
-FABRIC: Final = "the/fabric"
 #: A network and its prefix length.
 _Network: TypeAlias = tuple[int, int]
 
@@ -268,11 +266,6 @@ def _has(device: Device, address: int) -> bool:
         (own.local, own.prefix_length) == (address, _LENGTH) and not (own.peer ^ address) & mask
         for own in device.addresses
     )
-
-
-def is_present(dev: str | None) -> bool:
-    """Return False for the device of an announced fabric."""
-    return dev != FABRIC
 
 
 def _may_select(rule: Rule, network: _Network) -> bool:

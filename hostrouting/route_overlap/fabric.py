@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CONFIGURATION: Final = "/etc/waagent.conf"
 POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
+#: The device of the routes that a fabric will bring; no device has a slash in its name.
+FABRIC: Final = "the/fabric"
 
 _SWITCHES = ("OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver")
 #: Bytes of a line of the configuration; a longer one sets nothing that matters here.
@@ -263,3 +265,8 @@ def agent_mac(name: str, mac: str) -> str | None:
         # The agent's pattern wants something before the last eight octets.
         return "".join(octets[-8:-5] + octets[-3:]) if len(octets) > 8 else None
     return "".join(octets) if len(octets) == 6 else None
+
+
+def is_present(dev: str | None) -> bool:
+    """Return False for the device of an announced fabric."""
+    return dev != FABRIC

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
+from hostrouting.net.links import source_by
 from hostrouting.net.routes import Lookup, ObservedRoute
 
 if TYPE_CHECKING:
@@ -181,8 +182,6 @@ def _sources_by_hop(node: RoutingSnapshot, routes: Sequence[ObservedRoute]) -> l
 
     A hash selects no dead next hop; a route in turns may be taken though its next hop is dead.
     """
-    from hostrouting.fib.model import source_by
-
     in_turns = len(routes) > 1
     return [
         route.source or source_by(hop, route.scope, node.links)

@@ -25,6 +25,7 @@ from hostrouting.net.routes import (
     preference,
 )
 from hostrouting.net.rules import OTHER_PROTOCOL, UDP, as_of_protocol, packets_of, protocols_apart
+from hostrouting.route_overlap.fabric import is_present
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -178,13 +179,9 @@ class RoutingSnapshot:
         return [self._view(protocol) for protocol in protocols_apart(self.rules, but=asked)]
 
     def _view(self, protocol: int) -> RoutingSnapshot:
-        # Imported late: few nodes have such rules.
-        from hostrouting.fib.model import Fib
-        from hostrouting.route_overlap.announced import is_present
-
         rules = [as_of_protocol(rule, protocol) for rule in self.rules]
         present = [route for route in self.routes if is_present(route.dev)]
-        view = RoutingSnapshot(Fib.of(self.links, present, rules), self.family)
+        view = RoutingSnapshot(_modelled(self.links, present, rules), self.family)
         view.routes, view.selecting = self.routes, self.selecting
         view.allowed, view.announced = self.allowed, self.announced
         view.packets = packets_of(protocol)
@@ -292,19 +289,13 @@ class RoutingSnapshot:
         No table that the kernel tries before the refusing one has a route that forwards the packet,
         so for IPv4 the refusing routes are enough.
         """
-        # Imported late: a node of IPv4 that is right needs no model.
-        from hostrouting.fib.model import Fib
-
         if self.family == IPV6:
-            return Fib.of((), self.routes, self.rules)
-        return Fib.of(
-            (), (route for route in self.routes if route.kind in DEVICELESS_KINDS), self.rules
-        )
+            return _modelled((), self.routes, self.rules)
+        refusing = (route for route in self.routes if route.kind in DEVICELESS_KINDS)
+        return _modelled((), refusing, self.rules)
 
     def _decision(self, destination: int, source: int) -> Decision:
-        from hostrouting.fib.rules import Packet
-
-        return self.model.decide(Packet(destination, source, family=self.family))
+        return self.model.decide_between(destination, source, family=self.family)
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None without a match."""
@@ -318,8 +309,6 @@ class RoutingSnapshot:
         """
         if self.family == IPV4:
             return [answer]
-        from hostrouting.fib.tables import is_usable, key_of
-
         now, decided = answer.route, self._decision(answer.destination, source).route
         if now and decided and now.nexthop_id and now.nexthop_id == decided.nexthop_id:
             # Of the routes that share a nexthop object the kernel may name another one.
@@ -332,8 +321,8 @@ class RoutingSnapshot:
         equal = [
             candidate
             for route in taken
-            for candidate in self.model.tables.bucket(key_of(route))
-            if is_same(route, candidate) and candidate.expires >= 0 and is_usable(candidate, "")
+            for candidate in self.model.tables.usable_beside(route)
+            if is_same(route, candidate) and candidate.expires >= 0
         ]
         return [answer, *(Lookup(answer.destination, route) for route in equal if route != now)]
 
@@ -375,6 +364,16 @@ class RoutingSnapshot:
         """
         is_site_local = SITE_LOCAL.covers(Address(IPV6, destination))
         return not is_site_local and self._global_devs.issuperset(route.devs)
+
+
+def _modelled(
+    links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule]
+) -> Fib:
+    """Return the model of a node."""
+    # Imported late: a node of IPv4 that is right needs none.
+    from hostrouting.fib.model import Fib
+
+    return Fib.of(links, routes, rules)
 
 
 def _is_source(own: DeviceAddress) -> bool:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.config.rules import destination
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.fib.model import Fib, source_by
+from hostrouting.fib.model import Fib
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
+from hostrouting.net.links import source_by
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     MAIN_TABLE,
@@ -28,7 +29,7 @@ from hostrouting.net.routes import (
     ObservedRoute,
     signature,
 )
-from hostrouting.route_overlap.announced import is_present
+from hostrouting.route_overlap.fabric import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 from hostrouting.route_overlap.snapshot import RoutingSnapshot, SourcedLookup, is_same
 

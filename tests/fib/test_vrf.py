@@ -4,9 +4,9 @@ import pytest
 
 from hostrouting import prove_egress
 from hostrouting.fib import Fib
-from hostrouting.fib.model import source_by
 from hostrouting.host import Device, DeviceAddress, NextHop, ObservedRoute
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
+from hostrouting.net.links import source_by
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 
 
