@@ -28,10 +28,9 @@ def _task() -> type[ConfigureProbeSNAT]:
 def _parts(config: HostRoutingConfig, host: Host | None) -> list[Part]:
     if not config.probe_snat.enabled:
         return []
-    from hostrouting.azure.probe_snat.detect import rules_to_install
-    from hostrouting.azure.probe_snat.ruleset import boot_unit
+    from hostrouting.azure.probe_snat.detect import unit_to_install
 
-    return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
+    return [unit_to_install(config, host=host)]
 
 
 def _installs(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
@@ -56,12 +55,9 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
 
 
 def _keeper() -> SiblingKeeper:
-    from hostrouting.azure.probe_snat.keeper import ProbeKeeper
-    from hostrouting.azure.probe_snat.ruleset import template
+    from hostrouting.azure.probe_snat.keeper import lasting_keeper
 
-    # The process may outlive the file.
-    template()
-    return ProbeKeeper
+    return lasting_keeper()
 
 
 PROBE_SNAT: Final = Capability(

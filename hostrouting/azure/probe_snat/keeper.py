@@ -7,6 +7,7 @@ from typing import ClassVar
 import attrs
 
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
+from hostrouting.azure.probe_snat.ruleset import template
 from hostrouting.boot import WATCH_TASK, Keeper
 from phases import Change, Context
 
@@ -50,3 +51,9 @@ class ProbeKeeper(Keeper):
                 return None
             # It looks once more: an apply or reset may have come between.
             return repair(held, config.probe_snat, self._host)
+
+
+def lasting_keeper() -> type[ProbeKeeper]:
+    """Return the keeper of a process that may outlive the file of the rules."""
+    template()
+    return ProbeKeeper
