@@ -6,30 +6,19 @@ each change, so it is simple instead of fast.
 
 from __future__ import annotations
 
-import errno
-import struct
 import threading
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
-from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
-from hostrouting.host.netlink.conversation import Conversation, errors_of
-from hostrouting.host.netlink.frames import (
-    ACK,
-    ERROR,
-    HEADER_LENGTH,
-    Request,
-    message,
-    message_start,
-    messages,
-)
+from hostrouting.host.netlink.conversation import errors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
+
+    from hostrouting.host.netlink.conversation import Conversation
 
 
 __all__ = ["Pyroute2Backend"]
@@ -57,93 +46,8 @@ class Pyroute2Backend(NetlinkBackend):
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
+        # Imported late: pyroute2 may be absent, and its import takes 145 ms.
+        from hostrouting.host.pyroute_conversation import Pyroute2Conversation
+
         with self._lock, errors_of("pyroute2"):
-            yield _Pyroute2Conversation(self._ipr)
-
-
-class _Pyroute2Conversation(Conversation):
-    """The same requests and changes, one request of pyroute2 for each."""
-
-    def __init__(self, ipr: Any) -> None:
-        self._ipr = ipr
-        self._command = ""
-
-    def receive_dump(self, request: Request) -> Iterator[memoryview]:
-        """Send the message and yield the answers."""
-        from pyroute2.netlink.exceptions import NetlinkDumpInterrupted, NetlinkError
-
-        self._command = request.command
-        try:
-            yield from self._request(memoryview(request.packed()))
-        except NetlinkDumpInterrupted as error:
-            raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
-        except NetlinkError as error:
-            # The second argument is the kernel's message if the socket requested it, else the text
-            # of the errno.
-            raise OSError(*error.args) from error
-
-    def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:  # noqa: ARG002
-        """Send the requests and return their answers, concatenated in the same order."""
-        self._command = command
-        return b"".join(map(self._answer, messages(packed)))
-
-    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:  # noqa: ARG002
-        """Send the changes and return the refusals by the change's position.
-
-        An error of the socket refuses nothing: the kernel may have made the change.
-        """
-        from pyroute2 import NetlinkError
-
-        failures: Failures = {}
-        changes = (change for batch in batches for change in messages(memoryview(batch)))
-        for number, change in enumerate(changes):
-            try:
-                self._request(change)
-            except NetlinkError as error:
-                failures[number] = Failure(*error.args)
-            except OSError as error:
-                for _ in changes:  # the caller has to pack the rest, too: it reads them back
-                    pass
-                raise AnswersLostError from error
-        return failures
-
-    def discard_queued(self) -> None:
-        """Do nothing: pyroute2 has read each answer to its end."""
-
-    def _answer(self, request: memoryview) -> memoryview | bytes:
-        from pyroute2 import NetlinkError
-
-        try:
-            (answer,) = self._request(request)
-        except NetlinkError as error:
-            return message(ERROR, 0, struct.pack("=iI", -error.code, 0))
-        return answer
-
-    def _request(self, request: memoryview) -> list[memoryview]:
-        """Send one message and return the kernel's answers; raise NetlinkError if it refuses."""
-        _, kind, flags = message_start(request)
-        packed = _packed_message()()
-        packed["header"].update(type=kind, flags=flags | ACK)
-        packed.payload = bytes(request[HEADER_LENGTH:])
-        # pyroute2 keeps the datagram in which an answer came.
-        return [
-            memoryview(answer.data)[answer.offset : answer.offset + answer["header"]["length"]]
-            for answer in self._ipr.nlm_request_batch([packed])
-        ]
-
-
-@cache
-def _packed_message() -> Any:
-    """Return the class of a message whose payload is packed already."""
-    from pyroute2.netlink import nlmsg
-
-    class Packed(nlmsg):  # type: ignore[misc]  # pyroute2 is not annotated
-        payload = b""
-
-        def encode(self) -> None:
-            head = self["header"]
-            self.data += message(
-                head["type"], head["flags"], self.payload, sequence=head["sequence_number"]
-            )
-
-    return Packed
+            yield Pyroute2Conversation(self._ipr)

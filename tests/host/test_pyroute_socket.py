@@ -7,7 +7,7 @@ import pytest
 
 from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.frames import message
-from hostrouting.host.pyroute import _Pyroute2Conversation
+from hostrouting.host.pyroute_conversation import Pyroute2Conversation
 
 REQUEST = message(26, 1, bytes(12))
 
@@ -21,12 +21,12 @@ class _Broken:
 
 def test_a_lookup_without_an_answer_is_an_error() -> None:
     with pytest.raises(TimeoutError):
-        _Pyroute2Conversation(_Broken()).ask_many(memoryview(REQUEST), 1, "ip route get")
+        Pyroute2Conversation(_Broken()).ask_many(memoryview(REQUEST), 1, "ip route get")
 
 
 def test_a_change_without_an_answer_is_not_refused() -> None:
     """The kernel may have made it: reading back decides; all batches are packed for that."""
     batches = iter([REQUEST, REQUEST])
     with pytest.raises(AnswersLostError):
-        _Pyroute2Conversation(_Broken()).deliver(batches, 2)
+        Pyroute2Conversation(_Broken()).deliver(batches, 2)
     assert list(batches) == []

@@ -17,7 +17,7 @@ from support.run_nodes import gpu_node
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink.conversation import call_libc
+from hostrouting.host.netlink.libc import call_libc
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Task, execute, run
 

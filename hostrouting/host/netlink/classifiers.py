@@ -6,14 +6,15 @@ CAP_SYS_ADMIN.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import platform
 import struct
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink.conversation import call_libc
 from hostrouting.host.netlink.frames import Request, attributes
+from hostrouting.host.netlink.libc import call_libc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,8 +65,6 @@ def _bpf(command: int, request: object, length: int) -> int:
 
 
 def _programs(index: int, direction: int) -> list[int]:
-    import ctypes
-
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
     request = ctypes.create_string_buffer(
         _query.pack(index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0)
@@ -81,8 +80,6 @@ def _programs(index: int, direction: int) -> list[int]:
 
 def _name(identity: int) -> str:
     """Return the name of a program; empty if it is gone."""
-    import ctypes
-
     request = ctypes.create_string_buffer(struct.pack("=I8x", identity))
     try:
         descriptor = _bpf(_PROG_GET_FD_BY_ID, request, 12)

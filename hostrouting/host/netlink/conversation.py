@@ -34,6 +34,9 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
     """
     if not netns:
         return function()
+    # Imported late: few callers name another namespace, and ctypes takes 5 ms.
+    from hostrouting.host.netlink.libc import call_libc
+
     path = netns if "/" in netns else f"/run/netns/{netns}"
     outcome: list[_Result | OSError] = []
 
@@ -70,16 +73,6 @@ def enlarge(opened: socket.socket, size: int) -> None:
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
-
-
-def call_libc(name: str, *arguments: object) -> int:
-    """Call a function of the C library. Only for rare calls: to import ctypes takes 5 ms."""
-    import ctypes
-
-    answer: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
-    if answer < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return answer
 
 
 #: Messages a send. All their answers are queued before `send` returns. Of the kernels that were

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 import attrs
@@ -177,8 +178,6 @@ def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None =
     A request for the table makes the kernel load its module and hook it into every bridge, so a
     reader must not send one. A table that was never loaded is empty.
     """
-    from pathlib import Path  # slow to import, and rarely needed
-
     try:
         loaded = Path(modules).read_text()
     except OSError:

@@ -1,0 +1,103 @@
+"""The conversation of `Pyroute2Backend`: this module alone imports pyroute2."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from typing import TYPE_CHECKING, Any
+
+from pyroute2 import NetlinkError
+from pyroute2.netlink import nlmsg
+from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
+
+from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
+from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.frames import (
+    ACK,
+    ERROR,
+    HEADER_LENGTH,
+    Request,
+    message,
+    message_start,
+    messages,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class _Packed(nlmsg):  # type: ignore[misc]  # pyroute2 is not annotated
+    """A message whose payload is packed already."""
+
+    payload = b""
+
+    def encode(self) -> None:
+        head = self["header"]
+        self.data += message(
+            head["type"], head["flags"], self.payload, sequence=head["sequence_number"]
+        )
+
+
+class Pyroute2Conversation(Conversation):
+    """The same requests and changes, one request of pyroute2 for each."""
+
+    def __init__(self, ipr: Any) -> None:
+        self._ipr = ipr
+        self._command = ""
+
+    def receive_dump(self, request: Request) -> Iterator[memoryview]:
+        """Send the message and yield the answers."""
+        self._command = request.command
+        try:
+            yield from self._request(memoryview(request.packed()))
+        except NetlinkDumpInterrupted as error:
+            raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
+        except NetlinkError as error:
+            # The second argument is the kernel's message if the socket requested it, else the text
+            # of the errno.
+            raise OSError(*error.args) from error
+
+    def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:  # noqa: ARG002
+        """Send the requests and return their answers, concatenated in the same order."""
+        self._command = command
+        return b"".join(map(self._answer, messages(packed)))
+
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:  # noqa: ARG002
+        """Send the changes and return the refusals by the change's position.
+
+        An error of the socket refuses nothing: the kernel may have made the change.
+        """
+        failures: Failures = {}
+        changes = (change for batch in batches for change in messages(memoryview(batch)))
+        for number, change in enumerate(changes):
+            try:
+                self._request(change)
+            except NetlinkError as error:
+                failures[number] = Failure(*error.args)
+            except OSError as error:
+                for _ in changes:  # the caller has to pack the rest, too: it reads them back
+                    pass
+                raise AnswersLostError from error
+        return failures
+
+    def discard_queued(self) -> None:
+        """Do nothing: pyroute2 has read each answer to its end."""
+
+    def _answer(self, request: memoryview) -> memoryview | bytes:
+        try:
+            (answer,) = self._request(request)
+        except NetlinkError as error:
+            return message(ERROR, 0, struct.pack("=iI", -error.code, 0))
+        return answer
+
+    def _request(self, request: memoryview) -> list[memoryview]:
+        """Send one message and return the kernel's answers; raise NetlinkError if it refuses."""
+        _, kind, flags = message_start(request)
+        packed = _Packed()
+        packed["header"].update(type=kind, flags=flags | ACK)
+        packed.payload = bytes(request[HEADER_LENGTH:])
+        # pyroute2 keeps the datagram in which an answer came.
+        return [
+            memoryview(answer.data)[answer.offset : answer.offset + answer["header"]["length"]]
+            for answer in self._ipr.nlm_request_batch([packed])
+        ]
