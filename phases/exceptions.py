@@ -15,7 +15,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: The number of characters of a command's stderr in an error, from its end, which has the reason.
 _STDERR_TAIL = 2000
@@ -122,14 +122,12 @@ the tasks are: routes, probes
     """
 
     def __init__(self, unknown: Sequence[str], known: Sequence[str]) -> None:
-        from difflib import get_close_matches  # only this error needs it
-
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
         texts = []
         for name in self.unknown:
-            guesses = get_close_matches(str(name), self.known, n=1)
-            texts.append(repr(name) + "".join(f" (did you mean {close!r}?)" for close in guesses))
+            guess = most_similar(str(name), self.known)
+            texts.append(f"{name!r} (did you mean {guess!r}?)" if guess else repr(name))
         super().__init__(
             f"no task is named {', '.join(texts)}; the tasks are: {', '.join(self.known)}"
         )
@@ -171,6 +169,18 @@ class CommandFailedError(PhaseError):
                 names = (signal.name for signal in Signals if signal == -status)
                 reason = f"was killed by {next(names, f'signal {-status}')}"
         super().__init__(f"`{join(self.argv)}` {reason}" + (f": {text}" if text else ""))
+
+
+def most_similar(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
+    """Return the known name that is most similar to `name`, if any is similar enough.
+
+    >>> most_similar("probs", ["routes", "probes"]), most_similar("probs", ["routes"])
+    ('probes', None)
+    """
+    # Imported late: only a misspelled name needs it.
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=similarity)), None)
 
 
 #: The errors of `Context.check`. `ctx.over` shows if they mean the end of `ctx` itself.

@@ -21,6 +21,7 @@ import attrs
 
 from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from phases.exceptions import most_similar
 
 Rule = Callable[[object], Any]
 R = TypeVar("R", bound="Rule")
@@ -313,11 +314,9 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
     """
     if len(name) > _LONGEST_GUESSED:
         return None
-    from difflib import get_close_matches  # needed for misspelled keys alone
-
     by_lower_case = {key.lower(): key for key in known}
-    matches = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=similarity)
-    return by_lower_case[matches[0]] if matches else None
+    match = most_similar(name.lower(), by_lower_case, similarity=similarity)
+    return None if match is None else by_lower_case[match]
 
 
 def _key(name: str) -> str:
