@@ -28,8 +28,8 @@ from importlib.machinery import PathFinder
 # Without `typing`, which takes longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hostrouting.azure.probe_snat import ConfigureProbeSNAT
-    from hostrouting.azure.stale_cni import CleanStaleCNI
+    from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
+    from hostrouting.azure.stale_cni.task import CleanStaleCNI
     from hostrouting.config import (
         HostRoutingConfig,
         OverlapMode,
@@ -122,10 +122,10 @@ __version__ = "0.1.0"
 #: hostrouting.config.
 _HOMES = {
     "CheckRouteOverlap": "route_overlap",
-    "CleanStaleCNI": "azure.stale_cni",
+    "CleanStaleCNI": "azure.stale_cni.task",
     "ConfigMistake": "exceptions",
     "Configure": "node.configure",
-    "ConfigureProbeSNAT": "azure.probe_snat",
+    "ConfigureProbeSNAT": "azure.probe_snat.task",
     "ConfigureStaticRoutes": "static_routes",
     "Host": "host",
     "OverlapReport": "route_overlap",

@@ -20,9 +20,8 @@ from hostrouting import (
     LockHeldError,
     check_node,
 )
-from hostrouting.azure.stale_cni import sweep_node
 from hostrouting.azure.stale_cni.journal import from_json
-from hostrouting.azure.stale_cni.report import SweepReport
+from hostrouting.azure.stale_cni.report import SweepReport, sweep_node
 from hostrouting.boot import NOT_INSTALLED
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
