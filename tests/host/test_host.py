@@ -36,10 +36,6 @@ ADAPTERS = [
             "from hostrouting.host.netlink.link_layer import NetlinkLinkLayer as N; one = N(); one.neighbours(), one.stations('br0'), one.classifiers('lo'), one.newest_address('lo')",
             ["pyroute2", "asyncio", "subprocess", "ipaddress", "json"],
         ),
-        (
-            "from hostrouting.host.imds import InstanceMetadataClient as C; C()",
-            ["http.client", "email", "json", "urllib.parse"],
-        ),
     ],
 )
 def test_no_module_is_loaded_before_it_is_needed(code: str, unwanted: list[str]) -> None:

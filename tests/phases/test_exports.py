@@ -18,8 +18,8 @@ def test_exported_members() -> None:
 
 def test_import_is_light() -> None:
     """`import phases` loads neither hostrouting nor heavy modules that are not always needed."""
-    heavy = "asyncio attr dataclasses datetime difflib hostrouting inspect json logging"
-    heavy += " phases.testing pyroute2 shlex signal subprocess tempfile"
+    heavy = "asyncio attr dataclasses datetime difflib hostrouting inspect json"
+    heavy += " phases.testing pyroute2 subprocess tempfile"
     shown = f"print(*(name for name in {heavy.split()!r} if name in sys.modules))"
     assert _python(f"import sys, phases; {shown}") == _python(f"import sys; {shown}")
 
