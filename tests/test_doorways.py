@@ -39,7 +39,6 @@ DOORS = {
     "hostrouting/cli/commands/check.py::run": "--from, --fix and --format are rare",
     "hostrouting/cli/commands/plan.py::run": "--from is rare",
     "hostrouting/cli/shared.py::recorded_run": "only a run that changes the node is recorded",
-    "hostrouting/fleet/stream.py::verdicts": "only several processes need a pool",
     "hostrouting/host/__init__.py::live": "a program with other backends needs no adapter",
     "hostrouting/host/__init__.py::offline": "the same; and pathlib costs 4 %",
     "hostrouting/host/netlink/commit.py::_wrong_removals": "the model: most batches only add",

@@ -6,9 +6,11 @@ import re
 import signal
 import sys
 from collections import Counter, deque
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -94,9 +96,6 @@ def verdicts(
     if jobs == 1:
         yield from map(judge, lines)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     # A fork needs no file of the program, which may be one in an archive.
     with ProcessPoolExecutor(jobs, get_context("fork"), _leave_signals) as pool:
         window: deque[Any] = deque()
