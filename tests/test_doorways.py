@@ -41,7 +41,7 @@ DOORS = {
     "hostrouting/cli/shared.py::recorded_run": "only a run that changes the node is recorded",
     "hostrouting/host/__init__.py::live": "a program with other backends needs no adapter",
     "hostrouting/host/__init__.py::offline": "the same; and pathlib costs 4 %",
-    "hostrouting/host/netlink/commit.py::_wrong_removals": "the model: most batches only add",
+    "hostrouting/host/netlink/backend.py::apply": "most starts change no route",
     "hostrouting/host/netlink/conversation.py::in_namespace": "ctypes: few name a namespace",
     "hostrouting/host/pyroute.py::_open": "pyroute2 is optional, and takes 145 ms",
     "hostrouting/net/addresses.py::_parse_ipv6": "socket: 4 %, and many configs have IPv4 alone",

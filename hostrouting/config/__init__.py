@@ -8,7 +8,6 @@ wire        JSON to values and back: types, unknown keys, all errors at once
 
 from __future__ import annotations
 
-from hostrouting.config.schema import config_schema
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
@@ -50,6 +49,5 @@ __all__ = [
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
-    "config_schema",
     "require_config",
 ]

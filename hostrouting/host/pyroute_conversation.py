@@ -10,7 +10,6 @@ from pyroute2 import NetlinkError
 from pyroute2.netlink import nlmsg
 from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 
-from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.frames import (
     ACK,
@@ -21,6 +20,7 @@ from hostrouting.host.netlink.frames import (
     message_start,
     messages,
 )
+from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

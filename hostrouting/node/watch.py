@@ -31,17 +31,15 @@ if TYPE_CHECKING:
 #: The modules that a watch loads late.
 _LATE = (
     "hostrouting.host.imds",
-    "hostrouting.fib.tables",
     "hostrouting.host.netlink.events",
     "hostrouting.host.netlink.link_layer",
-    "hostrouting.host.netlink.probes",
+    "hostrouting.host.netlink.transport",
     "hostrouting.host.packets.ebtables",
     "hostrouting.host.packets.nft",
     "hostrouting.host.systemd.notify",
     "hostrouting.host.trial",
     "hostrouting.route_overlap.announced",
     "hostrouting.route_overlap.exits",
-    "hostrouting.route_overlap.lasting",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
     "hostrouting.static_routes.forecast",

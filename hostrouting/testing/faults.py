@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.refusals import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,7 @@ from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
-from hostrouting.host.netlink.commit import AnyRoute, Failures, Steps, Transport, commit_routes
+from hostrouting.host.netlink.commit import AnyRoute, Steps, Transport, commit_routes
 from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
@@ -34,6 +34,7 @@ from hostrouting.testing.node import Node
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hostrouting.host.netlink.refusals import Failures
     from hostrouting.net.rules import Rule
 
 

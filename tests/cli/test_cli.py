@@ -20,7 +20,7 @@ from support.needs import needs
 
 from hostrouting.boot import NOT_INSTALLED
 from hostrouting.cli import main
-from hostrouting.config import config_schema
+from hostrouting.config.schema import config_schema
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import arrange

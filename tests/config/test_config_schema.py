@@ -12,7 +12,8 @@ from support.config_json import FULL
 from support.config_schema import problems
 from support.documents import blocks
 
-from hostrouting.config import HostRoutingConfig, config_schema
+from hostrouting.config import HostRoutingConfig
+from hostrouting.config.schema import config_schema
 
 
 def test_examples_are_valid() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.frames import message
+from hostrouting.host.netlink.refusals import AnswersLostError
 from hostrouting.host.pyroute_conversation import Pyroute2Conversation
 
 REQUEST = message(26, 1, bytes(12))

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from support.documents import ROOT
 
-from hostrouting.config import HostRoutingConfig, config_schema
+from hostrouting.config import HostRoutingConfig
+from hostrouting.config.schema import config_schema
 from hostrouting.config.wire import schema_of, wire_fields
 from hostrouting.route_overlap.parts import Kind
 

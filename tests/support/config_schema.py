@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from hostrouting.config import config_schema
+from hostrouting.config.schema import config_schema
 
 
 @cache

@@ -48,16 +48,18 @@ from hostrouting.host.netlink.route_codec import (
     Signature,
     pack_route,
     pack_signature,
+    parse_ipv6_routes,
     parse_route,
     rtmsg,
 )
 from hostrouting.net.addresses import IPV4, IPV6, address_bits
-from hostrouting.net.routes import ObservedRoute, resting, signature
+from hostrouting.net.routes import ObservedRoute, resting, route_order, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.conversation import Conversation
 
     #: All fields of a route but its network: routes with equal ones have one signature.
     _Fields = tuple[object, ...]
@@ -391,3 +393,23 @@ def _only_networks_differ(run: memoryview, length: int) -> Sequence[int] | None:
     if repeated != run:
         return None
     return network_order(words.tobytes())
+
+
+def read_routes(
+    kernel: Conversation, family: int, protocol: int | None = None
+) -> list[ObservedRoute]:
+    """Return the routes of every table, of one protocol if the kernel filters them."""
+    request = dump_request(family, protocol=protocol)
+
+    def read() -> list[ObservedRoute]:
+        if family == IPV6:
+            # The kernel's order is kept within a place.
+            return sorted(parse_ipv6_routes(kernel.dump(request), kernel.names()), key=route_order)
+        reader = RouteReader(kernel.names())
+        routes: list[ObservedRoute] = []
+        for received in kernel.receive_dump(request):
+            if reader.read_dump(received, routes):
+                break
+        return routes
+
+    return kernel.consistently(read)

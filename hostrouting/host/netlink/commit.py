@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 
@@ -36,6 +36,8 @@ from hostrouting.exceptions import (
     Refusal,
     RouteRejectedError,
 )
+from hostrouting.fib.tables import Tables, inserted, key_of
+from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import (
     ObservedRoute,
@@ -53,39 +55,11 @@ _logger = logging.getLogger(__name__)
 
 #: The routes that the port `RouteBackend` changes.
 AnyRoute: TypeAlias = Route | ObservedRoute
-
-
-class Failure(NamedTuple):
-    """The kernel's answer to one step that it refused."""
-
-    errno: int
-    reason: str
-
-
 #: One message: a verb, the route, and the position of the change that it belongs to. The verbs are
 #: `add` (to an empty place), `prepend` (before the routes of a place), `append` (after them) and
 #: `remove`.
 RouteStep: TypeAlias = tuple[str, AnyRoute, int]
 Steps: TypeAlias = Sequence[RouteStep]
-#: Refusals by the step's number, or by the change's position.
-Failures = dict[int, Failure]
-
-
-class AnswersLostError(Exception):
-    """Some answers did not arrive: only reading back shows which steps succeeded.
-
-    Its cause, if any, is the error of the socket.
-    """
-
-    def explain(self, failures: Failures) -> Failures:
-        """Return the failures of a reading with the error of the socket as their reason."""
-        cause = self.__cause__
-        if not isinstance(cause, OSError):
-            return failures
-        return {
-            position: Failure(cause.errno or failure.errno, f"{cause.strerror}; {failure.reason}")
-            for position, failure in failures.items()
-        }
 
 
 class Transport(Protocol):
@@ -241,9 +215,6 @@ def _wrong_removals(
 ) -> Failures:
     """Return the removals of absent routes, or for which the kernel would take another route."""
     failures: Failures = {}
-    # Imported late: most batches only add.
-    from hostrouting.fib.tables import Tables, inserted, key_of
-
     keys = [key_of(change.route) for change in changes]
     counts = Counter(keys)
     tables = Tables.of(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink import frames
-from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
+from hostrouting.host.netlink.refusals import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.route_codec import LINKS, UnknownDeviceError, parse_names
 
 if TYPE_CHECKING:

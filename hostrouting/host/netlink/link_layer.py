@@ -10,7 +10,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink import classifiers, device_codec, probes
-from hostrouting.host.netlink.commit import AnswersLostError, Failures
 from hostrouting.host.netlink.conversation import (
     BATCH,
     Adapter,
@@ -25,6 +24,7 @@ from hostrouting.host.netlink.neighbours import (
     check_changes,
     refuse_impossible,
 )
+from hostrouting.host.netlink.refusals import AnswersLostError, Failures
 from hostrouting.host.netlink.route_codec import LINKS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hostrouting.net.links import Neighbour, NeighbourChange, is_as_shown
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Failure
+    from hostrouting.host.netlink.refusals import Failure
 
 Verb = Literal["remove", "add"]
 
