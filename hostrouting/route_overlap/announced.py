@@ -11,6 +11,7 @@ rules.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.net.addresses import IPV4, Prefix, netmask, parse_cidr
@@ -28,9 +29,9 @@ from hostrouting.net.routes import (
 from hostrouting.route_overlap.fabric import FABRIC, Fabric, agent_mac
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from hostrouting.net.links import Device
+    from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
 
 #: The prefix length that the agent gives to each address.
@@ -58,87 +59,35 @@ class Announced:
         fabric: Fabric,
         may_carry: Callable[[str], bool],
     ) -> None:
+        present = _Present.of(routes)
+        # One that is dead by a device that may carry comes back as right as it was.
+        returning = [route for route in present.dead if not may_carry(route.dev or "")]
+        firsts = _before_all_alive(returning, routes) if returning else ()
+        coming = [*_coming(devices, fabric, returning, firsts)]
+        networks = _new_networks(coming, present)
+        members = [_devices_with(pair.mac, devices) for pair in fabric.addresses]
+        names = [device.name for device in chain.from_iterable(members)]
+        #: The devices of the fabric that are present, whether they have their address or not.
+        self.members: set[str] = {*names, *_inside(fabric, devices)}
         self._source = fabric.source
         # A rule that selects by `from` cannot be moved before it, so table local decides first.
         self._local_first = bool(rules) and (rules[0].priority, rules[0].table) == (0, LOCAL_TABLE)
-        # By position, which is faster than by name: this line reads every route of a full table.
-        near = [route for route in routes if route[6] == KERNEL_PROTOCOL or route[5] == LOCAL_TABLE]
-        connected = {
-            route[:2]
-            for route in near
-            if route.table == MAIN_TABLE
-            and not (route.metric or route.tos or route.flags & (FLAG_DEAD | FLAG_LINKDOWN))
-        }
-        local = [
-            route for route in near if route.table == LOCAL_TABLE and route.prefix_length == 32
-        ]
-        present = {
-            route.network
-            for route in local
-            if route.kind in {"local", "broadcast"}
-            and not (route.metric or route.tos or route.flags & FLAG_DEAD)
-        }
-        # Before Linux 5.14 the first address of a network is a broadcast address, too, as that of
-        # 127.0.0.0/8 shows.
-        with_first = any(
-            route.kind == "broadcast" and route.network == 127 << 24 for route in local
-        )
-        #: The networks of the addresses that come to table local.
-        self._own: dict[int, _Network] = {}
-        new: dict[_Network, None] = {}
-        others: set[str] = set()
         #: The networks that precede equal ones without a metric, too.
-        self._first: set[_Network] = set()
-        # One that is dead by a device that may carry comes back as right as it was.
-        dead = [
-            route
-            for route in near
-            if route.flags & FLAG_DEAD and _is_connected(route) and not may_carry(route.dev or "")
-        ]
-        firsts = _before_all_alive(dead, routes) if dead else ()
-        for network, addresses, dev, back in _coming(devices, fabric, dead):
-            is_first = back in firsts
-            if dev:
-                others.add(dev)
-            first, length = network
-            last = first | ~netmask(length) & 0xFFFFFFFF
-            ends = () if length > 30 else (last, first) if with_first else (last,)
-            for own in (*ends, *addresses):
-                if own not in present or (is_first and own in addresses):
-                    self._own.setdefault(own, network)
-            if back and back.table == LOCAL_TABLE:
-                continue
-            if is_first:
-                self._first.add(network)
-            if network not in connected or is_first:
-                new[network] = None
+        self._first = {each.network for each in coming if each.is_first and each.is_network}
         #: One of the networks, if a rule may select by an address in it, which cannot be looked up
         #: yet.
-        selectable = (
-            network for network in new if any(_may_select(rule, network) for rule in rules)
-        )
-        self._by_source = next(((MAIN_TABLE, *network) for network in selectable), None)
-        macs = [
-            (device.name, agent_mac(device.name, device.mac)) for device in devices if device.mac
-        ]
-        named = {
-            pair.mac: [name for name, mac in macs if mac == pair.mac] for pair in fabric.addresses
-        }
-        #: The devices of the fabric that are present, whether they have their address or not.
-        self.members: set[str] = {name for names in named.values() for name in names}
-        self.members |= _inside(fabric, devices)
-        is_carried = all(names and all(map(may_carry, names)) for names in named.values())
-        is_carried = is_carried and all(map(may_carry, others))
-        if is_carried and not fabric.networks and not self._by_source:
-            new, self._own = {}, {}
-        route = ObservedRoute(0, 0, dev=FABRIC, protocol=KERNEL_PROTOCOL, scope=SCOPE_LINK)
-        own = route._replace(prefix_length=32, kind="local", table=LOCAL_TABLE, scope=SCOPE_HOST)
-        self.routes: list[ObservedRoute] = [
-            route._replace(network=first, prefix_length=length) for first, length in new
-        ]
-        self.routes += [own._replace(network=address) for address in self._own]
+        self._by_source = _selectable(networks, rules)
+        #: The networks of the addresses that come to table local.
+        self._own = _new_addresses(coming, present)
+        names += [each.dev for each in coming if each.dev]
+        is_known = all(members) and not fabric.networks and not self._by_source
+        if is_known and all(map(may_carry, names)):
+            # Nothing goes astray.
+            networks = []
+            self._own = {}
+        self.routes: list[ObservedRoute] = _routes_to(networks, self._own)
         self._by_prefix = {(route.table, *route[:2]): route for route in self.routes}
-        lengths = sorted({length for _, length in new}, reverse=True)
+        lengths = sorted({length for _, length in networks}, reverse=True)
         self._masks = [(length, netmask(length)) for length in lengths]
 
     def announcement(self, route: ObservedRoute | None) -> Announcement | None:
@@ -165,25 +114,76 @@ class Announced:
             return own
         if self._by_source and route.kind != "local" and route.source is None:
             # The kernel may choose another source by then.
-            return new or self._by_prefix[self._by_source]
+            selectable = (MAIN_TABLE, *self._by_source)
+            return new or self._by_prefix[selectable]
         if new is None:
             return None
         for now in (lookup.route for lookup in (plain, *sourced)):
             if now is None or (now.table == LOCAL_TABLE and self._local_first):
                 continue
-            is_first = (new.network, new.prefix_length) in self._first
-            is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, -is_first)
-            if now.table != MAIN_TABLE or not is_earlier:
+            if now.table != MAIN_TABLE or not self._stays_before(now, new):
                 return new
         return None
+
+    def _stays_before(self, now: ObservedRoute, new: ObservedRoute) -> bool:
+        """Return True if a route in main decides also when a new one is there."""
+        if now.prefix_length != new.prefix_length:
+            return now.prefix_length > new.prefix_length
+        return now.metric == 0 and new[:2] not in self._first
+
+
+class _Present(NamedTuple):
+    """What the kernel has by the addresses of today."""
+
+    #: The networks in table main without a metric: the kernel adds an equal route behind these.
+    networks: set[_Network]
+    #: The own and broadcast addresses in table local.
+    addresses: set[int]
+    #: True before Linux 5.14: there the first address of a network is a broadcast address, too, as
+    #: that of 127.0.0.0/8 shows.
+    has_first: bool
+    #: The routes of networks and broadcast addresses that wait for the carrier of their device.
+    dead: list[ObservedRoute]
+
+    @classmethod
+    def of(cls, routes: Iterable[ObservedRoute]) -> _Present:
+        """Return what the kernel has in these routes."""
+        # By position, which is faster than by name: this line reads every route of a full table.
+        near = [route for route in routes if route[6] == KERNEL_PROTOCOL or route[5] == LOCAL_TABLE]
+        dead = [route for route in near if route.flags & FLAG_DEAD]
+        alive = [
+            route for route in near if not (route.metric or route.tos or route.flags & FLAG_DEAD)
+        ]
+        return cls(
+            networks={
+                route[:2]
+                for route in alive
+                if route.table == MAIN_TABLE and not route.flags & FLAG_LINKDOWN
+            },
+            addresses={route.network for route in alive if _is_address(route)},
+            has_first=any(map(_is_first_of_loopback, near)),
+            dead=[route for route in dead if _is_connected(route)],
+        )
+
+
+def _is_address(route: ObservedRoute) -> bool:
+    """Return True for an own address, or the broadcast address of a network."""
+    is_one = route.table == LOCAL_TABLE and route.prefix_length == 32
+    return is_one and route.kind in {"local", "broadcast"}
+
+
+def _is_first_of_loopback(route: ObservedRoute) -> bool:
+    """Return True for the broadcast address 127.0.0.0."""
+    return route.network == 127 << 24 and route.kind == "broadcast" and _is_address(route)
 
 
 def _is_connected(route: ObservedRoute) -> bool:
     """Return True for a network or a broadcast address that the kernel has by an address."""
-    kind, table = route.kind, route.table
-    return route.protocol == KERNEL_PROTOCOL and (
-        (kind, table) in {("unicast", MAIN_TABLE), ("broadcast", LOCAL_TABLE)}
-    )
+    if route.protocol != KERNEL_PROTOCOL:
+        return False
+    if route.table == MAIN_TABLE:
+        return route.kind == "unicast"
+    return route.table == LOCAL_TABLE and route.kind == "broadcast"
 
 
 class _Coming(NamedTuple):
@@ -193,8 +193,10 @@ class _Coming(NamedTuple):
     addresses: tuple[int, ...] = ()
     #: The device that connects it, if it is neither in the pool nor in the config.
     dev: str | None = None
-    #: The route that is there already, and dead.
-    route: ObservedRoute | None = None
+    #: True if it is there already, dead, and precedes each equal route that is alive.
+    is_first: bool = False
+    #: False for a broadcast address, whose network comes by itself.
+    is_network: bool = True
 
 
 def _before_all_alive(
@@ -211,9 +213,15 @@ def _before_all_alive(
 
 
 def _coming(
-    devices: Sequence[Device], fabric: Fabric, dead: Iterable[ObservedRoute]
+    devices: Sequence[Device],
+    fabric: Fabric,
+    dead: Iterable[ObservedRoute],
+    firsts: Collection[ObservedRoute],
 ) -> Iterator[_Coming]:
-    """Yield what the kernel will connect; `dead` are routes of its own, without carrier."""
+    """Yield what the kernel will connect; `dead` are routes of its own, without carrier.
+
+    Of these, `firsts` precede each equal route.
+    """
     coming = [_Coming(parse_cidr(cidr)) for cidr in fabric.networks]
     # The agent sets devices up, and those above them follow; so does whatever connects a network of
     # the config, on the devices that have an address there.
@@ -224,10 +232,12 @@ def _coming(
     for route in dead:
         # It comes back with the carrier, which a port of InfiniBand gets from its fabric.
         if route.dev in started:
-            own = (route.network,) if route.kind == "broadcast" else ()
-            coming.append(_Coming(route[:2], own, route.dev, route))
+            is_broadcast = route.kind == "broadcast"
+            own = (route.network,) if is_broadcast else ()
+            is_first = route in firsts
+            coming.append(_Coming(route[:2], own, route.dev, is_first, not is_broadcast))
     for mac, address in fabric.addresses:
-        named = [device for device in devices if agent_mac(device.name, device.mac) == mac]
+        named = _devices_with(mac, devices)
         # The kernel refuses an address that the device has.
         if not named or not all(_has(device, address) for device in named):
             coming.append(_Coming((address & netmask(_LENGTH), _LENGTH), (address,)))
@@ -235,15 +245,67 @@ def _coming(
     yield from (each for each in coming if each.network[0] >> 24)
 
 
+def _devices_with(mac: str, devices: Iterable[Device]) -> list[Device]:
+    """Return the devices that the agent finds by a hardware address of the pool."""
+    return [device for device in devices if agent_mac(device.name, device.mac) == mac]
+
+
+def _new_networks(coming: Iterable[_Coming], present: _Present) -> list[_Network]:
+    """Return the networks that come and that no route has yet, or that precede its route."""
+    new = [
+        each.network
+        for each in coming
+        if each.is_network and (each.is_first or each.network not in present.networks)
+    ]
+    return [*dict.fromkeys(new)]
+
+
+def _new_addresses(coming: Iterable[_Coming], present: _Present) -> dict[int, _Network]:
+    """Return the addresses that come to table local, each with the network that brings it."""
+    new: dict[int, _Network] = {}
+    for each in coming:
+        returning = each.addresses if each.is_first else ()
+        for address in (*_broadcasts(each.network, present), *each.addresses):
+            if address not in present.addresses or address in returning:
+                new.setdefault(address, each.network)
+    return new
+
+
+def _broadcasts(network: _Network, present: _Present) -> tuple[int, ...]:
+    """Return the broadcast addresses that the kernel makes for a network."""
+    first, length = network
+    if length > 30:
+        return ()
+    last = first | ~netmask(length) & 0xFFFFFFFF
+    return (last, first) if present.has_first else (last,)
+
+
+def _selectable(networks: Iterable[_Network], rules: Sequence[Rule]) -> _Network | None:
+    """Return the first network from whose addresses a rule may select packets."""
+    for network in networks:
+        if any(_may_select(rule, network) for rule in rules):
+            return network
+    return None
+
+
+def _routes_to(networks: Iterable[_Network], addresses: Iterable[int]) -> list[ObservedRoute]:
+    """Return the routes by the fabric, as the kernel will make them."""
+    connected = ObservedRoute(0, 0, dev=FABRIC, protocol=KERNEL_PROTOCOL, scope=SCOPE_LINK)
+    own = connected._replace(prefix_length=32, kind="local", table=LOCAL_TABLE, scope=SCOPE_HOST)
+    return [
+        *(connected._replace(network=first, prefix_length=length) for first, length in networks),
+        *(own._replace(network=address) for address in addresses),
+    ]
+
+
 def _inside(fabric: Fabric, devices: Iterable[Device]) -> set[str]:
     """Return the devices that have an address in a network of the config."""
     networks = [*map(Prefix.parse, fabric.networks)]
-    return {
-        device.name
-        for device in devices
-        for own in device.addresses
-        if any(prefix.covers(own.address) for prefix in networks)
-    }
+
+    def is_inside(own: DeviceAddress) -> bool:
+        return any(network.covers(own.address) for network in networks)
+
+    return {device.name for device in devices if any(map(is_inside, device.addresses))}
 
 
 def _networks_of(device: Device) -> Iterator[_Coming]:
@@ -251,12 +313,15 @@ def _networks_of(device: Device) -> Iterator[_Coming]:
     for own in device.addresses:
         if own.family != IPV4:
             continue
-        brd = own.broadcast if own.broadcast not in {None, _TO_ALL} else None
+        broadcasts: tuple[int, ...] = ()
+        if own.broadcast is not None and own.broadcast != _TO_ALL:
+            broadcasts = (own.broadcast,)
         if own.prefix_length < 32 or own.peer != own.local:
             network = own.peer & netmask(own.prefix_length), own.prefix_length
-            yield _Coming(network, () if brd is None else (brd,), device.name)
-        elif brd is not None:
-            yield _Coming((brd, 32), (brd,), device.name)
+            yield _Coming(network, broadcasts, device.name)
+            continue
+        for broadcast in broadcasts:
+            yield _Coming((broadcast, 32), broadcasts, device.name)
 
 
 def _has(device: Device, address: int) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap.announced import Announcement
+    from hostrouting.route_overlap.parts import Kind
     from phases import Context
 
 
@@ -114,22 +115,24 @@ def prove_families(
         if pinned and expected_devs is None:
             snapshot.moved = snapshot.moved_from(pinned)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
-            # Imported late: few nodes announce a fabric.
-            from hostrouting.route_overlap.announced import Announced
-
-            may_carry = snapshot.allowed.may_carry
-            snapshot.announced = Announced(
-                snapshot.links, snapshot.routes, snapshot.rules, fabric, may_carry
-            )
-            snapshot.routes += snapshot.announced.routes
-        notes = lost_rule_findings(snapshot)
+            _announce(snapshot, fabric)
+        notes = [snapshot.moved.note] if snapshot.moved else []
+        notes += lost_rule_findings(snapshot)
         if family == IPV4 and cidrs and expected_devs is None:
             notes += _ambiguous_exits(snapshot.defaults)
-        if snapshot.moved:
-            notes = [snapshot.moved.note, *notes]
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
         proofs.append(_prove(snapshot, own, notes))
     return Proofs([*map(str, prefixes)], proofs)
+
+
+def _announce(node: RoutingSnapshot, fabric: Fabric) -> None:
+    """Add the routes that a fabric will bring to those of the node."""
+    # Imported late: few nodes announce a fabric.
+    from hostrouting.route_overlap.announced import Announced
+
+    may_carry = node.allowed.may_carry
+    node.announced = Announced(node.links, node.routes, node.rules, fabric, may_carry)
+    node.routes += node.announced.routes
 
 
 def require_lists(**lists: object) -> None:
@@ -157,63 +160,115 @@ def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]
 
 def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
     """Return a warning for each built-in rule that is gone."""
-    option, end = ("", "") if node.family == IPV4 else ("-6 ", " once any rule is added")
+    ip = "ip"
+    reason = "is gone, so the kernel does not search the table"
+    if node.family == IPV6:
+        ip = "ip -6"
+        reason += " once any rule is added"
     return [
         NodeFinding(
             "lost-rule",
             f"the {FAMILY_NAMES[node.family]} rule '{rule}'",
-            f"is gone, so the kernel does not search the table{end}",
+            reason,
             "warning",
-            command=f"ip {option}rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}",
+            command=f"{ip} rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}",
         )
         for rule in lost_rules(node.rules, node.family)
     ]
 
 
-def _prove(node: RoutingSnapshot, cidrs: Sequence[str], notes: list[NodeFinding]) -> FamilyProof:
+def _prove(
+    node: RoutingSnapshot, cidrs: Sequence[str], notes: Iterable[NodeFinding]
+) -> FamilyProof:
     """Prove CIDRs of the family of the node, and add further notes."""
-    suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     looked = looked_up(node, cidrs)
-    bad, devs = _judged(node, looked)
-    for view in node.views:
-        bad_there, devs_there = _judged(view, looked_up(view, cidrs))
-        bad, new = _merged(bad, bad_there)
-        devs |= devs_there
-        notes += _policy_notes(view, view.packets, [], new)
-    # A route by the gateway of another exit is no remedy while the pinned one works.
-    if any(bad) and not node.moved:
-        # Imported late: a node without findings does not need it.
-        from hostrouting.route_overlap.suggest import suggestions
-
-        suggested = suggestions(node, bad)
-    if node.allowed.expected and any(rule.packets for rule in node.rules):
-        from hostrouting.route_overlap.policy import astray
-
-        starts = {decided.part.first for parts in bad for decided in parts}
-        for packets, unknown, wrong in astray(node, cidrs, starts):
-            notes += _policy_notes(node, packets, unknown, wrong)
-    deciding: tuple[ObservedRoute, ...] = ()
-    if node.family == IPV6:
-        deciding, warnings = deciding_and_warnings(node, looked.parts)
-        notes += warnings
-    carriers = node.allowed.among(devs)
-    notes += _undecided_networks(node.allowed)
-    notes += _idle_devices(node, carriers)
+    judged, notes_on_views = _with_views(node, cidrs, _judged(node, looked))
+    suggested = _suggested(node, judged.bad)
+    deciding, warnings = _lasting(node, looked)
+    carriers = node.allowed.among(judged.devs)
     return FamilyProof(
         node=node,
         cidrs=cidrs,
-        findings=[_findings(parts, node) for parts in bad],
+        findings=[_findings(parts, node) for parts in judged.bad],
         suggested=suggested,
         carriers=carriers,
         deciding=deciding,
-        notes=notes,
+        notes=[
+            *notes,
+            *notes_on_views,
+            *_notes_on_packets(node, cidrs, judged.bad),
+            *warnings,
+            *_undecided_networks(node.allowed),
+            *_idle_devices(node, carriers),
+        ],
     )
+
+
+class _Judged(NamedTuple):
+    """What the answers of a node say about the CIDRs."""
+
+    #: The parts of each CIDR that have a wrong answer.
+    bad: list[list[DecidedPart]]
+    #: The devices of all answers.
+    devs: set[str]
+
+
+def _with_views(
+    node: RoutingSnapshot, cidrs: Sequence[str], judged: _Judged
+) -> tuple[_Judged, list[NodeFinding]]:
+    """Return what all packets together show, with notes on those that rules select by protocol."""
+    notes: list[NodeFinding] = []
+    for view in node.views:
+        there = _judged(view, looked_up(view, cidrs))
+        bad, new = _merged(judged.bad, there.bad)
+        judged = _Judged(bad, judged.devs | there.devs)
+        notes += _policy_notes(view, view.packets, [], new)
+    return judged, notes
+
+
+def _suggested(
+    node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]
+) -> Sequence[Sequence[SuggestedRoute]]:
+    """Return the routes that would make each CIDR right."""
+    # A route by the gateway of another exit is no remedy while the pinned one works.
+    if node.moved or not any(bad):
+        return [()] * len(bad)
+    # Imported late: a node without findings does not need it.
+    from hostrouting.route_overlap.suggest import suggestions
+
+    return suggestions(node, bad)
+
+
+def _notes_on_packets(
+    node: RoutingSnapshot, cidrs: Sequence[str], bad: Iterable[Sequence[DecidedPart]]
+) -> Iterator[NodeFinding]:
+    """Yield the notes on packets that rules select by more than addresses and protocol.
+
+    A part that is `bad` for every packet needs no note.
+    """
+    if not node.allowed.expected or not any(rule.packets for rule in node.rules):
+        return
+    from hostrouting.route_overlap.policy import astray
+
+    starts = {decided.part.first for parts in bad for decided in parts}
+    for packets, unknown, wrong in astray(node, cidrs, starts):
+        yield from _policy_notes(node, packets, unknown, wrong)
+
+
+def _lasting(
+    node: RoutingSnapshot, looked: LookedUp
+) -> tuple[tuple[ObservedRoute, ...], list[NodeFinding]]:
+    """Return the IPv6 routes that decide, and the warnings about those that will not stay."""
+    if node.family == IPV4:
+        return (), []
+    return deciding_and_warnings(node, looked.parts)
 
 
 def _undecided_networks(allowed: AllowedDevices) -> Iterator[NodeFinding]:
     """Yield a warning for each network in `expectedDevs` that several devices hold."""
     for network, devs in allowed.undecided:
-        subject, reason = f"{network} in expectedDevs", f"stands for none of {', '.join(devs)}"
+        subject = f"{network} in expectedDevs"
+        reason = f"stands for none of {', '.join(devs)}"
         step = "name one of them, or a narrower network"
         yield NodeFinding("several-exits", subject, reason, "warning", step)
 
@@ -230,7 +285,7 @@ def _idle_devices(node: RoutingSnapshot, carriers: Collection[str]) -> Iterator[
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedPart]], set[str]]:
+def _judged(node: RoutingSnapshot, looked: LookedUp) -> _Judged:
     """Return the parts of each CIDR that have a wrong answer, and the devices of all answers.
 
     Of several answers for one part, the first wrong one counts, and none after it.
@@ -246,7 +301,7 @@ def _judged(node: RoutingSnapshot, looked: LookedUp) -> tuple[list[list[DecidedP
                     wrong.append(DecidedPart(part, answer, node.decider(answer, source)))
                     break
         bad.append(wrong)
-    return bad, devs
+    return _Judged(bad, devs)
 
 
 def _merged(
@@ -285,30 +340,36 @@ def allowed_devices(
 ) -> AllowedDevices:
     """Return the devices that may carry expected traffic, by default routes or the config."""
     held: dict[str, list[str]] = {}
-    if expected_devs:
-        # Where not one device holds a network, that stays: no device has such a name.
-        held = {dev: node.holders(dev) for dev in expected_devs if is_network(dev)}
-        single = {dev: devs[0] for dev, devs in held.items() if len(devs) == 1}
-        expected_devs = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
     if expected_devs is None:
-        if node.family == IPV6:
-            expected_devs = expected_exit(node.backend.routes(), node.defaults)
-        else:
-            first = default_route(node.defaults)
-            default = node.joined(first)
-            expected_devs = default.devs if default else ()
-            if default is not first and len(expected_devs) > 1:
-                # Either may be the one for packets to the fabric.
-                expected_devs = ()
-        if not expected_devs:
+        expected = _expected_by_default(node)
+        if not expected:
             return AllowedDevices()
+    else:
+        held = {dev: node.holders(dev) for dev in expected_devs if is_network(dev)}
+        # Where not one device holds a network, that stays: no device has such a name.
+        single = {network: devs[0] for network, devs in held.items() if len(devs) == 1}
+        expected = tuple(dict.fromkeys(single.get(dev, dev) for dev in expected_devs))
     without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
     return AllowedDevices(
-        expected=tuple(expected_devs),
+        expected=expected,
         patterns=tuple(patterns),
-        dead_ends=frozenset(expected_devs).intersection(without_carrier),
+        dead_ends=frozenset(expected).intersection(without_carrier),
         undecided=tuple((network, tuple(devs)) for network, devs in held.items() if len(devs) > 1),
     )
+
+
+def _expected_by_default(node: RoutingSnapshot) -> tuple[str, ...]:
+    """Return the devices of the default route that decides."""
+    if node.family == IPV6:
+        return expected_exit(node.backend.routes(), node.defaults)
+    first = default_route(node.defaults)
+    default = node.joined(first)
+    if default is None:
+        return ()
+    if default is not first and len(default.devs) > 1:
+        # Of default routes in turns, any may be the one for packets to the fabric.
+        return ()
+    return default.devs
 
 
 def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:
@@ -325,24 +386,14 @@ def _finding(
     group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None
 ) -> Finding:
     part, answer, _ = group[0]
-    first, last = (
-        format_address(node.family, number) for number in (part.first, group[-1].part.last)
-    )
+    first = format_address(node.family, part.first)
+    last = format_address(node.family, group[-1].part.last)
     make = partial(Finding, first=first, last=last)
     if announcement:
         taken = [decided.part.first for decided in group if decided.kind == "local"]
         own = tuple(format_address(IPV4, number) for number in taken)
         return make(kind="announced", own=own, **announcement._asdict())
-    allowed = node.allowed
-    refused = allowed.refused(answer.route) if answer.route else ()
-    wrong = [dev for dev in refused if dev not in allowed.dead_ends]
-    kind = group[0].kind
-    if kind == "overlap" and not (wrong and allowed.expected):
-        kind = "dead-end" if allowed.expected else "unknown-exit"
-    tunnels = allowed.tunnels(answer.route) if answer.route else ()
-    if tunnels and allowed.expected and not wrong:
-        kind, refused = "undecided", tunnels
-    dev = next(iter(wrong or refused), None)
+    kind, dev = _kind_and_device(group[0], node.allowed)
     is_moved = bool(node.moved and (kind, dev) == ("overlap", node.moved.before))
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.
@@ -359,6 +410,22 @@ def _finding(
         cause="moved-exit" if is_moved else None,
         route="; ".join(dict.fromkeys(deciders)) or None,
     )
+
+
+def _kind_and_device(decided: DecidedPart, allowed: AllowedDevices) -> tuple[Kind, str | None]:
+    """Return the kind of the finding about a part, and the first device that causes it."""
+    kind = decided.kind
+    route = decided.answer.route
+    refused = allowed.refused(route) if route else ()
+    wrong = [dev for dev in refused if dev not in allowed.dead_ends]
+    tunnels = allowed.tunnels(route) if route else ()
+    if tunnels and allowed.expected and not wrong:
+        return "undecided", tunnels[0]
+    if kind == "overlap" and not allowed.expected:
+        kind = "unknown-exit"
+    elif kind == "overlap" and not wrong:
+        kind = "dead-end"
+    return kind, next(iter(wrong or refused), None)
 
 
 def _removal(node: RoutingSnapshot, address: int) -> str | None:
