@@ -29,7 +29,7 @@ from hostrouting.net.routes import (
 from hostrouting.route_overlap.fabric import FABRIC, Fabric, agent_mac
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
@@ -63,9 +63,10 @@ class Announced:
         # One that is dead by a device that may carry comes back as right as it was.
         returning = [route for route in present.dead if not may_carry(route.dev or "")]
         firsts = _before_all_alive(returning, routes) if returning else ()
-        coming = [*_coming(devices, fabric, returning, firsts)]
+        by_mac = _by_mac(devices)
+        coming = [*_coming(devices, by_mac, fabric, returning, firsts)]
         networks = _new_networks(coming, present)
-        members = [_devices_with(pair.mac, devices) for pair in fabric.addresses]
+        members = [by_mac.get(pair.mac, []) for pair in fabric.addresses]
         names = [device.name for device in chain.from_iterable(members)]
         #: The devices of the fabric that are present, whether they have their address or not.
         self.members: set[str] = {*names, *_inside(fabric, devices)}
@@ -214,6 +215,7 @@ def _before_all_alive(
 
 def _coming(
     devices: Sequence[Device],
+    by_mac: Mapping[str | None, Sequence[Device]],
     fabric: Fabric,
     dead: Iterable[ObservedRoute],
     firsts: Collection[ObservedRoute],
@@ -237,7 +239,7 @@ def _coming(
             is_first = route in firsts
             coming.append(_Coming(route[:2], own, route.dev, is_first, not is_broadcast))
     for mac, address in fabric.addresses:
-        named = _devices_with(mac, devices)
+        named = by_mac.get(mac, [])
         # The kernel refuses an address that the device has.
         if not named or not all(_has(device, address) for device in named):
             coming.append(_Coming((address & netmask(_LENGTH), _LENGTH), (address,)))
@@ -245,9 +247,12 @@ def _coming(
     yield from (each for each in coming if each.network[0] >> 24)
 
 
-def _devices_with(mac: str, devices: Iterable[Device]) -> list[Device]:
-    """Return the devices that the agent finds by a hardware address of the pool."""
-    return [device for device in devices if agent_mac(device.name, device.mac) == mac]
+def _by_mac(devices: Iterable[Device]) -> dict[str | None, list[Device]]:
+    """Return the devices by the hardware addresses with which the pool names them."""
+    by_mac: dict[str | None, list[Device]] = {}
+    for device in devices:
+        by_mac.setdefault(agent_mac(device.name, device.mac), []).append(device)
+    return by_mac
 
 
 def _new_networks(coming: Iterable[_Coming], present: _Present) -> list[_Network]:
