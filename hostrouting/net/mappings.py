@@ -85,8 +85,11 @@ def _number(among: Container[int]) -> Reader:
 
 def _under(step: str, error: Exception) -> ValueError:
     """Return the error of a part, after its path."""
-    reason = f"{error} is not known" if isinstance(error, KeyError) else str(error)
-    return ValueError(f"{step}{'' if reason[:1] in {'.', '['} else ': '}{reason}")
+    reason = str(error)
+    if isinstance(error, KeyError):
+        reason += " is not known"
+    is_path = reason.startswith((".", "["))
+    return ValueError(f"{step}{reason}" if is_path else f"{step}: {reason}")
 
 
 def _several(read: Reader) -> Reader:
@@ -169,11 +172,16 @@ class Form(Generic[T]):
     def brief(self, value: T) -> dict[str, Any]:
         """Return the object."""
         family = getattr(value, "family", IPV4)
-        return {
-            name: _written(part, family if name in self._own else 0)
-            for name in self._readers
-            if (part := getattr(value, name)) not in (None, self._usual.get(name, self))
-        }
+        parts: dict[str, Any] = {}
+        for name in self._readers:
+            part = getattr(value, name)
+            if part is None or part == self._usual.get(name, self):
+                continue
+            if name in self._own:
+                parts[name] = _written_address(part, family)
+            else:
+                parts[name] = _written(part)
+        return parts
 
     def read(self, value: Any) -> T:
         """Read an object; raise ValueError, with the path, for an invalid or unknown part."""
@@ -195,9 +203,14 @@ class Form(Generic[T]):
         return made
 
 
-def _written(part: Any, family: int = 0) -> Any:
-    if family:
-        part = Prefix(family, *part) if isinstance(part, tuple) else Address(family, part)
+def _written_address(part: Any, family: int) -> str:
+    """Return an address (a number), or a network (a pair), as text."""
+    if isinstance(part, tuple):
+        return str(Prefix(family, *part))
+    return str(Address(family, part))
+
+
+def _written(part: Any) -> Any:
     if type(part) in FORMS:
         return FORMS[type(part)].brief(part)
     if isinstance(part, Address | Prefix):
