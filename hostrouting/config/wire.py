@@ -219,18 +219,24 @@ def structured(
         raise InvalidConfigError([ConfigMistake(cls._path, reason)])
     fields = wire_fields(cls)
     values: dict[str, object] = _defaults(cls).copy()
-    reason = "is given more than once, and readers of JSON differ on which one counts; keep one"
-    errors = [ConfigMistake(_key(name), reason) for name in repeated_keys(mapping)]
+    errors = _repetitions(mapping)
     for name, value in mapping.items():
         field = fields.get(name)
-        if field is None and name not in ignored:
-            errors.append(_unknown_key(name, [*fields, *also_known]))
-        elif field and value is not None:
+        if field is None:
+            if name not in ignored:
+                errors.append(_unknown_key(name, [*fields, *also_known]))
+        elif value is not None:
             try:
                 values[field.name] = field.read(value) if field.read else value
             except ValueError as error:
                 errors += errors_under(name, error)
-    errors = [*more_errors, *(errors and errors_under(cls._path, InvalidConfigError(errors)))]
+    if errors:
+        errors = errors_under(cls._path, InvalidConfigError(errors))
+    return _constructed(cls, values, [*more_errors, *errors])
+
+
+def _constructed(cls: type[V], values: Mapping[str, object], errors: list[ConfigMistake]) -> V:
+    """Return the value; raise all errors at once, these first and then those of its rules."""
     # The `__new__` of the class refuses unknown fields. These are known, and it takes a tenth more.
     result = object.__new__(cls)
     try:
@@ -240,6 +246,12 @@ def structured(
     if errors:
         raise InvalidConfigError(errors)
     return result
+
+
+def _repetitions(mapping: Mapping[Any, Any]) -> list[ConfigMistake]:
+    """Return an error for each key that the document has more than once in this object."""
+    reason = "is given more than once, and readers of JSON differ on which one counts; keep one"
+    return [ConfigMistake(_key(name), reason) for name in repeated_keys(mapping)]
 
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
