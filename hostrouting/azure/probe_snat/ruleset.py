@@ -17,7 +17,7 @@ from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host import FileStore
 
@@ -141,29 +141,37 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     # The table itself, the two chains and their rules are all that there is; the names of the
     # chains do not matter.
     is_all = len(listing) == 1 + len(_HOOKS) + len(written)
-    wanted = {
-        "family": FAMILY,
-        "table": TABLE_NAME,
-        "type": "filter",
-        # Before connection tracking, which is at -200.
-        "prio": -300,
-        "policy": "accept",
-    }
-    if not is_all or any(
-        chains.get(hook, {}) | {"name": hook} != {**wanted, "name": hook, "hook": hook}
-        for hook in _HOOKS
-    ):
+    if not is_all or not all(_is_at(hook, chains.get(hook, {})) for hook in _HOOKS):
         return None
-    inward, outward = (
-        [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]]
-        for hook in _HOOKS
-    )
+    inward = _rules_in(chains["prerouting"], written)
+    outward = _rules_in(chains["postrouting"], written)
     rules = _rewriting(inward)
     if rules is None:
         return None
     spared = _spared(inward, _rewrite("iifname", rules.dev, "saddr", rules.source, rules.address))
     back = _spared(outward, _rewrite("oifname", rules.dev, "daddr", rules.address, rules.source))
-    return None if spared is None or back is None or not spared >= _NEEDED else rules
+    if spared is None or back is None or not spared >= _NEEDED:
+        return None
+    return rules
+
+
+def _is_at(hook: str, chain: dict[str, Any]) -> bool:
+    """Return True if a chain of any name is all else that `render` writes for a hook."""
+    return {**chain, "name": hook} == {
+        "family": FAMILY,
+        "table": TABLE_NAME,
+        "name": hook,
+        "type": "filter",
+        "hook": hook,
+        # Before connection tracking, which is at -200.
+        "prio": -300,
+        "policy": "accept",
+    }
+
+
+def _rules_in(chain: dict[str, Any], written: Iterable[dict[str, Any]]) -> list[_Expressions]:
+    """Return the effective expressions of each rule of a chain."""
+    return [_effective(rule) for rule in written if rule["chain"] == chain["name"]]
 
 
 def _effective(rule: dict[str, Any]) -> _Expressions:
@@ -171,8 +179,13 @@ def _effective(rule: dict[str, Any]) -> _Expressions:
 
     For a spared packet both mean the same.
     """
-    expressions = [expression for expression in rule["expr"] if expression != {"counter": None}]
-    return [{"return": None} if e == {"accept": None} else e for e in expressions]
+    effective: _Expressions = []
+    for expression in rule["expr"]:
+        if expression == {"accept": None}:
+            effective.append({"return": None})
+        elif expression != {"counter": None}:
+            effective.append(expression)
+    return effective
 
 
 def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:

@@ -228,14 +228,14 @@ def _member(mapping: dict[str, Any], key: str, kind: type[T], path: str) -> T:
 
 
 def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> Endpoint:
-    addresses = [
-        _address(text)
-        for key in keys
-        for at in [f"an entry of {path}.{key}"]
-        for network in _member(mapping, key, list, path)
-        # An address that was never set is empty text.
-        if (text := _member(typed_or_null(network, dict, at), "IP", str, at))
-    ]
+    addresses: list[str] = []
+    for key in keys:
+        at = f"an entry of {path}.{key}"
+        for network in _member(mapping, key, list, path):
+            text = _member(typed_or_null(network, dict, at), "IP", str, at)
+            # An address that was never set is empty text.
+            if text:
+                addresses.append(_address(text))
     return Endpoint(
         tuple(addresses),
         typed_or_null(mapping.get(device), str, device),

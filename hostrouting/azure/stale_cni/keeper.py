@@ -81,7 +81,8 @@ class StaleObjectKeeper(Keeper):
         now = frozenset(stale)
         new = [name for name in stale if name in self._seen and name not in self._told]
         gone = sorted(self._told - now)
-        self._seen, self._told = now, (self._told & now) | frozenset(new)
+        self._seen = now
+        self._told = (self._told & now) | frozenset(new)
         step = f"run: {command_line('sweep', INTENT_PATH)}"
         if new and (obstacle := task.obstacle()):
             step = f"cannot be removed now: {obstacle}"

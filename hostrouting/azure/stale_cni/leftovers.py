@@ -157,12 +157,14 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     if values is None:
         return None
     # Not every form has an uplink. Neither a pattern nor a pod's device counts as one.
-    address, mac, uplink = values["address"], values["mac"], values.get("uplink", "any")
+    uplink = values.get("uplink", "any")
     if not uplink or uplink.endswith("+") or uplink.startswith(POD_DEVICE):
         return None
     # The first byte of a unicast address is even; names (`Broadcast`) do not match.
+    mac = values["mac"]
     is_unicast = re.fullmatch("(?!00(:00){5})[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac)
     # A masked address is a network.
+    address = values["address"]
     return (address, mac) if is_unicast and parse_address(address) is not None else None
 
 

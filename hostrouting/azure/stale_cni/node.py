@@ -160,14 +160,17 @@ class Observer:
             for verdict in verdicts
             if verdict.kind != "stale"
         }
-        before, self._lines = self._lines, set(lines)
+        before = self._lines
+        self._lines = set(lines)
         for line, verdict in lines.items():
             if line in before:
                 continue
-            is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
-            self._shown += is_shown
-            more += verdict.kind == "unknown" and not is_shown
-            level = logging.WARNING if is_shown else logging.DEBUG
+            level = logging.DEBUG
+            if verdict.kind == "unknown" and self._shown < _MOST_SHOWN:
+                level = logging.WARNING
+                self._shown += 1
+            elif verdict.kind == "unknown":
+                more += 1
             self._logger.log(level, "%s", line, extra=verdict.to_mapping())
         if more:
             line = "and %d more are left alone (shown by -v)"

@@ -48,15 +48,14 @@ class SweepReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the output of `sweep --json`."""
-        spared = [verdict.to_mapping() for verdict in self.spared]
+        answer: dict[str, Any] = {"ok": self.ok, "dry_run": self.dry_run}
         removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
-        answer: dict[str, Any] = {
-            "ok": self.ok,
-            "dry_run": self.dry_run,
-            "would_remove" if self.dry_run else "removed": removed,
-            "spared": [verdict for verdict in spared if verdict["kind"] != "unknown"],
-            "unknown": [verdict for verdict in spared if verdict["kind"] == "unknown"],
-        }
+        answer["would_remove" if self.dry_run else "removed"] = removed
+        answer["spared"] = []
+        answer["unknown"] = []
+        for verdict in self.spared:
+            key = "unknown" if verdict.kind == "unknown" else "spared"
+            answer[key].append(verdict.to_mapping())
         if not self.dry_run:
             answer["record"] = self.record
         if self.obstacle:

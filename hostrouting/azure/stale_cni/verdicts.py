@@ -14,6 +14,7 @@ hardware address, so there the address decides.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, Endpoint, pods_by_device
@@ -28,13 +29,14 @@ from hostrouting.azure.stale_cni.leftovers import (
     pod_devices,
 )
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.addresses import Address, Prefix
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import LinkAddress
+    from hostrouting.net.links import Device
 
 Kind = Literal["stale", "live", "node", "unknown"]
 
@@ -134,9 +136,10 @@ def agree(readings: Sequence[Sequence[Verdict]]) -> tuple[list[Verdict], list[Ve
 
     Another program is changing the rest.
     """
-    counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
-    steady = {key for key, count in counts[-1].items() if all(c[key] == count for c in counts)}
     every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
+    counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
+    # The objects that each reading has equally often.
+    steady = {key for key in every if len({count[key] for count in counts}) == 1}
     stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
     return stale, [verdict for key, verdict in every.items() if key not in steady]
 
@@ -215,7 +218,7 @@ class _Life:
         # From the weakest sign to the strongest: the last one stays.
         for station in stations:
             addresses = self._addresses.get(station.mac, ())
-            families = [":" in address for address in addresses]
+            families = [_family_of(address) for address in addresses]
             # One pod has at most one address of each family.
             if len(families) == len(set(families)):
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
@@ -229,19 +232,10 @@ class _Life:
             self._add_sign(record.addresses, _recorded(record), self._macs_of(record))
         macs = {station.mac for station in stations}
         self._in_use = macs.union(*map(self._macs_of, living))
-        # A device whose pod's address is known leads to that pod alone; a record may lack one of
-        # two families.
-        known = {
-            (record.host_device, ":" in address)
-            for record in living
-            for address in record.addresses
-        }
-        pods = () if snapshot.may_probe else pod_devices(snapshot.devices)
-        devs = sorted(device.name for device in pods)
-        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that was not probed.
-        self._unprobed = {
-            ipv6: [dev for dev in devs if (dev, ipv6) not in known] for ipv6 in (False, True)
-        }
+        #: The devices that may lead to a pod that was not probed, by the family of its address.
+        self._unprobed: dict[int, list[str]] = {IPV4: [], IPV6: []}
+        if not snapshot.may_probe:
+            self._unprobed = _without_address(pod_devices(snapshot.devices), living)
 
     def leads_nowhere(self, candidate: Candidate) -> bool:
         """Return True if the object leads to a hardware address that no pod has."""
@@ -254,7 +248,7 @@ class _Life:
 
     def doubt(self, candidate: Candidate, address: str) -> str | None:
         """Return why it is unknown if a pod has the candidate's address; None if it is known."""
-        suspects = self._unprobed[":" in address]
+        suspects = self._unprobed[_family_of(address)]
         device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
         if device is not None and device.startswith(POD_DEVICE):
             if device not in self._devices:
@@ -275,17 +269,11 @@ class _Life:
         """Return the records that protect; `dead` gets the addresses of the rest."""
         living = []
         for device, pods in pods_by_device(snapshot.endpoints).items():
-            known: list[list[Endpoint]] = []
+            known: Sequence[Sequence[Endpoint]] = []
             reason = "which is gone"
             if not device or device in self._devices:
-                # A device leads to one pod. If it is known which one, records of the rest are dead.
-                macs = self._learned[device]
                 answered = {address for dev, address in snapshot.answered if dev == device}
-                by_mac = [pod for pod in pods if any(record.own_macs & macs for record in pod)]
-                by_answer = [
-                    pod for pod in pods if any(answered & {*record.addresses} for record in pod)
-                ]
-                known = by_mac or by_answer or pods
+                known = _pods_behind(pods, self._learned[device], answered)
                 reason = "which is another pod's now"
             for pod in pods:
                 if pod in known:
@@ -297,6 +285,46 @@ class _Life:
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
         return endpoint.own_macs | self._learned[endpoint.host_device]
+
+
+def _pods_behind(
+    pods: Sequence[Sequence[Endpoint]], macs: set[str], answered: set[str]
+) -> Sequence[Sequence[Endpoint]]:
+    """Return the pods to which a device may lead.
+
+    A device leads to one pod: to that which has a hardware address that is learned there, or else
+    an address that answers there. Without such a sign it may lead to each.
+    """
+    by_mac = []
+    by_answer = []
+    for pod in pods:
+        if not macs.isdisjoint(chain.from_iterable(record.own_macs for record in pod)):
+            by_mac.append(pod)
+        if not answered.isdisjoint(chain.from_iterable(record.addresses for record in pod)):
+            by_answer.append(pod)
+    return by_mac or by_answer or pods
+
+
+def _without_address(devices: Iterable[Device], living: Iterable[Endpoint]) -> dict[int, list[str]]:
+    """Return the devices of whose pods no record has an address of the family.
+
+    A device whose pod's address is known leads to that pod alone; a record may lack one of two
+    families.
+    """
+    known = {
+        (record.host_device, _family_of(address))
+        for record in living
+        for address in record.addresses
+    }
+    names = sorted(device.name for device in devices)
+    return {
+        IPV4: [name for name in names if (name, IPV4) not in known],
+        IPV6: [name for name in names if (name, IPV6) not in known],
+    }
+
+
+def _family_of(address: str) -> int:
+    return IPV6 if ":" in address else IPV4
 
 
 def _recorded(endpoint: Endpoint, sign: str = "it") -> str:
