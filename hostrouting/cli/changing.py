@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.base.commands import BAD, FINE
 from hostrouting.boot import Boot
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.node.configure import Configure, Reset
+    from phases import Report
 
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
@@ -35,6 +36,39 @@ def run_task(
     installs: HostRoutingConfig | None = None,
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
+    report = _report_of(task, arguments)
+    with context(_SECONDS_TO_LOOK) as ctx:
+        applied = getattr(task, "applied", None) if report.ok else None
+        verdict, node = verdict_now(ctx, host, installs if report.ok else None, applied)
+        held = [] if report.ok else Boot(host).held(ctx)
+    if arguments.live:
+        verdict = _verdict_of_live(report)
+    # A program is missing, or another one has changed a route since the proof.
+    is_wrong = installs is not None and node is not None and node.is_wrong
+    arguments.verdict = report.error or verdict
+    answer: dict[str, object] = {"verdict": verdict}
+    if arguments.json:
+        # Its 10,000 changes take a while.
+        answer |= report.to_mapping()
+    answer["ok"] = report.ok and not is_wrong
+    answer["overlap"] = _first_proof(report) if arguments.json else None
+    account = {
+        "held": held,
+        "released": [change.subject for change in report.changes if change.kind == RELEASED],
+        "spared": () if node is None else node.spared,
+    }
+    answer |= {name: value for name, value in account.items() if value}
+    if report.error:
+        _logger.error("%s", report.error)
+        end_log(failed=True)
+    print_answer(arguments, answer, [*map(str, report.changes), verdict])
+    if report.error:
+        return status_after(report.error)
+    return BAD if is_wrong else FINE
+
+
+def _report_of(task: Configure | Reset, arguments: Namespace) -> Report:
+    """Run the task, and return its report; handle signals meanwhile."""
     # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its
     # terminal.
     usual = {
@@ -43,7 +77,7 @@ def run_task(
     }
     usual[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        report = run(
+        return run(
             task, timeout=arguments.timeout or DEFAULT_TIMEOUT, handle_signals=True, logger=_logger
         )
     except KeyboardInterrupt:
@@ -54,43 +88,32 @@ def run_task(
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
+
+
+def _results(report: Report) -> list[Any]:
+    """Return the proofs that the tasks inside have made."""
+    return [child.result for child in report.children if child.result is not None]
+
+
+def _first_proof(report: Report) -> dict[str, Any] | None:
+    """Return the proof for the answer: the first that failed the run, or else the first made."""
     failures = getattr(report.error, "failures", ())
     proofs = [failure.report for failure in failures if isinstance(failure, RouteOverlapError)]
-    results = [child.result for child in report.children if child.result is not None]
-    proofs += results
-    changes = report.changes
-    with context(_SECONDS_TO_LOOK) as ctx:
-        applied = getattr(task, "applied", None) if report.ok else None
-        verdict, node = verdict_now(ctx, host, installs if report.ok else None, applied)
-        held = [] if report.ok else Boot(host).held(ctx)
-    if arguments.live:
-        state = results[-1].headline if results else "the routes of CONFIG are in force"
-        is_right = report.ok and not report.degraded
-        word, step = ("right", "") if is_right else ("wrong", "; run: hostrouting check CONFIG")
-        verdict = f"{word}: {state}{step}"
-        # A failed run that changed nothing has left no routes to remove.
-        if report.ok or changes:
-            verdict += f"; {_NOT_KEPT}"
-        if report.error and all(proof.ok for proof in results):
-            # Not the proof failed, but a change, or the run was refused.
-            verdict = f"wrong: {sentence_of(report.error)}"
-    account = {
-        "held": held,
-        "released": [change.subject for change in changes if change.kind == RELEASED],
-        "spared": () if node is None else node.spared,
-    }
-    # Its 10,000 changes take a while.
-    tree = report.to_mapping() if arguments.json else {}
-    overlap = proofs[0].to_mapping() if proofs and arguments.json else None
-    # A program is missing, or another one has changed a route since the proof.
-    is_wrong = installs is not None and node is not None and node.is_wrong
-    answer = {"verdict": verdict, **tree, "ok": report.ok and not is_wrong, "overlap": overlap}
-    answer |= {name: value for name, value in account.items() if value}
-    arguments.verdict = report.error or verdict
-    if report.error:
-        _logger.error("%s", report.error)
-        end_log(failed=True)
-    print_answer(arguments, answer, [*map(str, changes), verdict])
-    if report.error:
-        return status_after(report.error)
-    return BAD if is_wrong else FINE
+    proofs += _results(report)
+    return proofs[0].to_mapping() if proofs else None
+
+
+def _verdict_of_live(report: Report) -> str:
+    """Return the verdict on a run that changed the kernel alone."""
+    proofs = _results(report)
+    if report.error and all(proof.ok for proof in proofs):
+        # Not the proof failed, but a change, or the run was refused.
+        return f"wrong: {sentence_of(report.error)}"
+    state = proofs[-1].headline if proofs else "the routes of CONFIG are in force"
+    verdict = f"wrong: {state}; run: hostrouting check CONFIG"
+    if report.ok and not report.degraded:
+        verdict = f"right: {state}"
+    # A failed run that changed nothing has left no routes to remove.
+    if report.ok or report.changes:
+        verdict += f"; {_NOT_KEPT}"
+    return verdict

@@ -157,12 +157,10 @@ def _step(
     ways = dict(_WAYS)
     for command in every.values():
         ways.update(command.hints)
-    # Before the command a name is a mistake; after it, it may be the path of a CONFIG.
-    wrong = [
-        name
-        for name in names
-        if (name.startswith("-") if chosen else True) and name in ways and name not in known
-    ]
+    wrong = [name for name in names if name in ways and name not in known]
+    if chosen:
+        # After the command a name may be the path of a CONFIG; before it, it is a mistake.
+        wrong = [name for name in wrong if name.startswith("-")]
     if wrong:
         return f"; {ways[wrong[0]]}"
     if message.endswith("required: CONFIG"):

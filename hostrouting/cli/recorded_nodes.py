@@ -31,7 +31,8 @@ def prove_records(arguments: Namespace, *, planned: bool, fail_on: str) -> int:
         return refuse(arguments, problem, USAGE)
     config = config_of(arguments) if arguments.config else None
     judge = partial(verdict_on, config=config, planned=planned)
-    is_json, counts = arguments.json, summary.counts
+    is_json = arguments.json
+    counts = summary.counts
 
     def lines() -> Iterator[str]:
         with context(None) as ctx, ctx.interruptible():

@@ -98,7 +98,8 @@ def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Ite
 
 def status_after(error: BaseException) -> int:
     """Return the exit status of a failure."""
-    reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
+    reason = getattr(error, "reason", "")
+    failures = getattr(error, "failures", (error,))
     if reason in signal.Signals.__members__:
         # As of a process that the signal ended.
         return 128 + signal.Signals[reason]

@@ -24,7 +24,8 @@ def run(arguments: Namespace) -> int:
         return refuse(arguments, problem, USAGE)
     if arguments.dry_run:
         return show_plan(arguments)
-    config, host = config_of(arguments), host_of(arguments)
+    config = config_of(arguments)
+    host = host_of(arguments)
     if arguments.live:
         host = with_unit_files(host)
         return run_task(arguments, ConfigureLive(config, host=host, force=arguments.force), host)

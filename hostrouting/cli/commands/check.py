@@ -33,11 +33,12 @@ def run(arguments: Namespace) -> int:
         from hostrouting.cli.recorded_nodes import prove_records
 
         return prove_records(arguments, planned=False, fail_on=arguments.fail_on)
-    excluded = arguments.root or arguments.fix or arguments.json
-    if excluded if arguments.format else arguments.out is not None:
+    lacks_format = arguments.out is not None and not arguments.format
+    if lacks_format or (arguments.format and (arguments.root or arguments.fix or arguments.json)):
         problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
         return refuse(arguments, problem, USAGE)
-    config, host = config_of(arguments), with_unit_files(host_of(arguments))
+    config = config_of(arguments)
+    host = with_unit_files(host_of(arguments))
     # The given time is for the default route: its absence is an answer.
     with context(None) as ctx:
         if arguments.fix:
@@ -53,8 +54,14 @@ def run(arguments: Namespace) -> int:
             return FINE
         # A line with `-` would wait for a config on a terminal.
         given = "CONFIG" if arguments.config == "-" else arguments.config
-        path, root = given or INTENT_PATH, arguments.root
-        report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=root)
+        report = check_node(
+            ctx,
+            config,
+            host,
+            seconds=arguments.timeout,
+            path=given or INTENT_PATH,
+            root=arguments.root,
+        )
         lines = report.lines(verbose=arguments.verbose)
         if arguments.format:
             from hostrouting.fleet.metrics import exposition
@@ -67,7 +74,8 @@ def run(arguments: Namespace) -> int:
                 path = os.path.abspath(arguments.out)  # noqa: PTH100 (slow)
                 # The node of a device, such as /dev/null, would be gone for the whole machine; a
                 # link, for its owner.
-                if os.path.islink(path) or os.path.exists(path) > os.path.isfile(path):  # noqa: PTH110, PTH113, PTH114
+                is_plain = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
+                if os.path.lexists(path) and not is_plain:
                     raise HostFileError(
                         f"{path} is not a plain file to replace; give the path of one"
                     )

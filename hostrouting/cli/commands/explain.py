@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 def run(arguments: Namespace) -> int:
     """Print the routes that decide the addresses."""
-    host, overlap = host_of(arguments), None
-    width, picture = sys.maxsize, has_colours()
+    host = host_of(arguments)
+    overlap = None
+    picture = has_colours()
     if picture:
         with suppress(HostFileError, InvalidConfigError):
             overlap = require_intent(host.files).route_overlap
@@ -31,6 +32,7 @@ def run(arguments: Namespace) -> int:
         explanations = explain_routing(host, arguments.targets, overlap=overlap)
     except ValueError as error:
         return refuse(arguments, error, USAGE)
+    width = sys.maxsize
     if sys.stdout.isatty():
         # In less nothing can be read.
         width = max(20, get_terminal_size().columns)

@@ -66,8 +66,9 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
     With `diff` it prints the changed files, too; with `exit_code` the status is DIFFERS if there is
     something to change.
     """
-    config, host = config_of(arguments), host_of(arguments)
-    live, host = host, with_unit_files(host)
+    config = config_of(arguments)
+    given = host_of(arguments)
+    host = with_unit_files(given)
     with context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
         by_task: list[Sequence[Change]] = []
@@ -81,13 +82,19 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
                     raise error.under(task.name) from error.cause
                 unread[f"not compared: {error.cause}"] = None
         changes = _without_repeats(by_task)
-        first = (*[_NO_SYSTEMD] * (host is not live), *unread)
+        first = [*unread]
+        if host is not given:
+            first.insert(0, _NO_SYSTEMD)
         notices = log_notices(ctx, config, host, *first, reads=not unread)
-        forecast, broken = task.forecast(ctx), None if unread else broken_glass(host.files)
+        forecast = task.forecast(ctx)
+        broken = None if unread else broken_glass(host.files)
     diffs = _diffs(changes, config, host) if diff else ()
     lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
-    more = ({"notices": notices} if notices else {}) | forecast.to_mapping(config, broken)
-    print_answer(arguments, {"changes": [change.to_mapping() for change in changes], **more}, lines)
+    answer: dict[str, object] = {"changes": [change.to_mapping() for change in changes]}
+    if notices:
+        answer["notices"] = notices
+    answer |= forecast.to_mapping(config, broken)
+    print_answer(arguments, answer, lines)
     if forecast.fails(config) or any(change.kind == REFUSED for change in changes):
         return BAD
     if unread:

@@ -25,7 +25,8 @@ _logger = logging.getLogger("hostrouting")
 def run(arguments: Namespace) -> int:
     """Print or write the files of a config."""
     rendered = render_files(config_of(arguments), host=host_of(arguments))
-    files, name = rendered.files, arguments.name
+    files = rendered.files
+    name = arguments.name
     if name is not None:
         known = ", ".join(file.path for file in files) or "nothing"
         files = tuple(file for file in files if name in {file.path, file.path.rpartition("/")[2]})
