@@ -295,7 +295,8 @@ def with_retry(
                 failures.append(last)
                 word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
                 step.report.attempts += 1
-                step.report.result, step.report.is_incomplete = None, False
+                step.report.result = None
+                step.report.is_incomplete = False
                 step.notify(step.report, status="retrying", error=last)
                 log_line(ctx.logger.warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its

@@ -164,21 +164,18 @@ class Report(NoTruth):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the tree for `json.dumps`."""
-        plain = ("name", "path", "status", "degraded", "attempts", "start", "duration")
-        return {key: getattr(self, key) for key in plain} | {
+        own = [change for record in self.records for change in record.changes]
+        return {
+            "name": self.name,
+            "path": self.path,
+            "status": self.status,
+            "degraded": self.degraded,
+            "attempts": self.attempts,
+            "start": self.start,
+            "duration": self.duration,
             "error": None if self.error is None else describe(self.error),
-            "failures": [
-                {
-                    "path": path,
-                    "type": type(cause).__name__,
-                    "retryable": getattr(cause, "retryable", True),
-                    "cause": describe(cause),
-                }
-                for path, cause in self._failures()
-            ],
-            "changes": [
-                change.to_mapping() for record in self.records for change in record.changes
-            ],
+            "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
+            "changes": [change.to_mapping() for change in own],
             "children": [child.to_mapping() for child in self.children],
         }
 
@@ -187,6 +184,15 @@ class Report(NoTruth):
             yield from ((error.path, error.cause) for error in self.error.walk())
         elif self.error is not None:
             yield self.path, self.error
+
+
+def _failure_to_mapping(path: str, cause: BaseException) -> dict[str, Any]:
+    return {
+        "path": path,
+        "type": type(cause).__name__,
+        "retryable": getattr(cause, "retryable", True),
+        "cause": describe(cause),
+    }
 
 
 class Record(NamedTuple):
@@ -238,7 +244,8 @@ class Step(NamedTuple):
 
     def enter_run(self, inner: Step) -> Step:
         """Return the step of a run that this task makes now, as a part of its own run."""
-        report, children = inner.report, self.report.children
+        report = inner.report
+        children = self.report.children
         report.is_inner_run = True
         report.status = "due"
         with self.lock:

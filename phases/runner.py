@@ -90,7 +90,8 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
     report = step.report
     logger = ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
-    word, log = "completed", logger.info
+    word = "completed"
+    log = logger.info
     seen = raised = None
     begun = ctx.clock.monotonic()
     try:
@@ -102,10 +103,13 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         if isinstance(result, Report):
             step.count_run(result)
     except BaseException as error:
-        seen, raised = error, _as_raised(error, report.task, ctx)
-        word, log = "cancelled", logger.warning
+        seen = error
+        raised = _as_raised(error, report.task, ctx)
+        word = "cancelled"
+        log = logger.warning
         if isinstance(raised, TaskFailedError):
-            word, log = "failed", logger.error
+            word = "failed"
+            log = logger.error
             if isinstance(report.task, Tolerant) and not undoing:
                 try:
                     report.task.tolerate(raised)
@@ -114,7 +118,9 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
                         own = TaskFailedError((report.name,), refusal)
                         seen = raised = TaskFailedError.combine([raised, own])
                 else:
-                    status, word, log = word, "failed, and is optional", logger.warning
+                    status = word
+                    word = "failed, and is optional"
+                    log = logger.warning
                     return
         status = word
         if raised is error:
@@ -344,7 +350,8 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
 
     for (report, *_), result in outermost.roll_back(reverse):
         if isinstance(result, TaskFailedError):
-            report.status, report.error = "failed", result
+            report.status = "failed"
+            report.error = result
             outermost.notify(report)
             failures.append(result.under(*report.names[len(whole.names) :]))
     # Completed groups get the status of their subtasks; failures that they tolerated do not count.
