@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -25,8 +26,9 @@ from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.look import announced_fabric
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
+    from hostrouting.host.ports import Routing
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
@@ -136,24 +138,16 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
     """Return the record of a live node; it needs no privilege."""
     routing = host.routes
     families = routing.families
-    routes = tuple(
-        route
-        for family in families
-        for route in routing.routes(family)
-        if not any(known.covers(Prefix(family, *route[:2])) for known in _OF_A_LINK)
-    )
-    own = [
-        route.network for route in routes if (route.table, route.kind) == (LOCAL_TABLE, "local")
-    ][:1]
+    read = chain.from_iterable(map(routing.routes, families))
+    routes = tuple(route for route in read if not _is_of_a_link(route))
     gateways = {hop.gateway for route in default_routes(routes) for hop in route.hops}
-    is_main = [answer.route.table == MAIN_TABLE for answer in routing.lookup(own) if answer.route]
+    hostname = host.files.read("/proc/sys/kernel/hostname") or b""
+    lines = [*evidence(host.files), *exits_evidence(host.files)]
     config = None
     with suppress(InvalidConfigError):
         config = read_intent(host.files)
     return NodeRecord(
-        hostname=(host.files.read("/proc/sys/kernel/hostname") or b"")
-        .decode(errors="surrogateescape")
-        .strip(),
+        hostname=hostname.decode(errors="surrogateescape").strip(),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),
         tool=__version__,
         config=config,
@@ -161,14 +155,24 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
         devices=tuple(_recorded(device, gateways) for device in routing.links()),
         rules=tuple(rule for family in families for rule in routing.rules(family)),
         routes=routes,
-        # While they are one, both tables have its name.
-        merged=all(is_main),
+        merged=_are_merged(routing, routes),
         fabric=announced_fabric(ctx, "auto", host),
-        lines=tuple(
-            Line(path, line.decode(errors="surrogateescape"))
-            for path, line in (*evidence(host.files), *exits_evidence(host.files))
-        ),
+        lines=tuple(Line(path, line.decode(errors="surrogateescape")) for path, line in lines),
     )
+
+
+def _is_of_a_link(route: ObservedRoute) -> bool:
+    network = Prefix(route.family, route.network, route.prefix_length)
+    return any(known.covers(network) for known in _OF_A_LINK)
+
+
+def _are_merged(routing: Routing, routes: Iterable[ObservedRoute]) -> bool:
+    """Return True if the kernel searches the tables local and main as one: both are main then."""
+    for route in routes:
+        if route.table == LOCAL_TABLE and route.kind == "local":
+            [answer] = routing.lookup([route.network])
+            return answer.route is None or answer.route.table == MAIN_TABLE
+    return True
 
 
 def _recorded(device: Device, gateways: Container[Address | None]) -> Device:

@@ -138,11 +138,11 @@ class Summary:
                 f"{cidr} {finding.kind} {re.sub('[0-9]+', '*', finding.dev or '')}".rstrip()
                 for cidr, finding in report.overlap.findings
             }
-            self.counts["overlap"] += bool(reasons)
+            self._count("overlap", applies=bool(reasons))
             reasons |= {finding.kind for finding in report.findings if finding.severity != "note"}
-        self.counts.update(
-            {state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now}
-        )
+        self._count(state)
+        self._count("nodes", applies=verdict.is_record)
+        self._count("overlap_now", applies=verdict.overlaps_now)
         for reason in sorted(reasons):
             # Nodes with a reason that is beyond these are counted, too.
             is_full = len(self.groups) >= _MOST_GROUPS
@@ -151,13 +151,21 @@ class Summary:
             self.groups[key] = number + 1, [*names, verdict.hostname][:_EXAMPLES]
         return state != "right"
 
+    def _count(self, name: str, *, applies: bool = True) -> None:
+        """Count a verdict under a name; one that applies to none has a 0 in the summary."""
+        self.counts.setdefault(name, 0)
+        if applies:
+            self.counts[name] += 1
+
     @property
     def status(self) -> int:
         """The exit status: 1 if a node is bad, 3 if something is unknown, or all, else 0."""
         counts = self.counts
         if counts["bad"]:
             return 1
-        return 3 * bool(counts["unknown"] + counts["refused"] or not counts["right"])
+        if counts["unknown"] or counts["refused"] or not counts["right"]:
+            return 3
+        return 0
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary for JSON, with the largest groups."""
@@ -186,12 +194,18 @@ class Summary:
         if not planned:
             yield f"{nodes} {counts['bad']:,} are bad"
             return
-        then = f"{after:,} would" if after else "none would" if unknown else "all are right"
-        then += f", of {unknown:,} it is unknown" * bool(unknown)
+        then = "all are right"
+        if after:
+            then = f"{after:,} would"
+        elif unknown:
+            then = "none would"
+        if unknown:
+            then += f", of {unknown:,} it is unknown"
         if worse := self.groups.get("worse"):
             then += f"; these {worse[0]:,} lose an address that leaves right today: {_some(*worse)}"
         yield f"{nodes} {counts['overlap_now']:,} overlap now; with this config {then}"
 
 
 def _some(number: int, names: Iterable[str]) -> str:
-    return ", ".join(names) + " ..." * (number > _EXAMPLES)
+    shown = ", ".join(names)
+    return f"{shown} ..." if number > _EXAMPLES else shown

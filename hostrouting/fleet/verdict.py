@@ -101,7 +101,9 @@ def prove_record(
             findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))
-    not_asked = _NOT_ASKED + _NOT_ASKED_OF_IPV6 * (IPV6 in used.families)
+    not_asked: tuple[str, ...] = _NOT_ASKED
+    if IPV6 in used.families:
+        not_asked += _NOT_ASKED_OF_IPV6
     report = NodeReport(
         overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked
     )
