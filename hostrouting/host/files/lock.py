@@ -78,7 +78,8 @@ class WaitingLock(ABC):
                     return
             holder = self.holder_name()
             if holder != announced:
-                extra, text = {"holder": holder, "waits": True}, f"waiting for {self.other}"
+                extra = {"holder": holder, "waits": True}
+                text = f"waiting for {self.other}"
                 _logger.info(text, holder, extra=extra)
                 announced = holder
             try:

@@ -335,8 +335,10 @@ def _runs(
     signatures: list[Signature] = []
     networks: list[int] = []
     last: Signature | None = None
-    count, stretch = 0, _SHORTEST_STRETCH
-    offset, end = 0, len(buffer)
+    count = 0
+    stretch = _SHORTEST_STRETCH
+    offset = 0
+    end = len(buffer)
     while offset < end:
         length, kind, flags = message_start(buffer, offset)
         if kind != NEWROUTE or length < AFTER_DST or flags & DUMP_INTERRUPTED:
@@ -363,7 +365,8 @@ def _runs(
                 signatures, networks = [], []
                 offset += length
                 continue
-            last, count = alike, 0
+            last = alike
+            count = 0
         count += 1
         if count > _ALIKE_ENOUGH:
             run = buffer[offset : offset + min(stretch, (end - offset) // length) * length]
@@ -375,7 +378,8 @@ def _runs(
                 offset += len(run)
                 stretch *= 2
                 continue
-            count, stretch = 0, _SHORTEST_STRETCH
+            count = 0
+            stretch = _SHORTEST_STRETCH
         signatures.append(alike)
         networks.append(network)
         offset += length

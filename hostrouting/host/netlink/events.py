@@ -227,8 +227,11 @@ class NetlinkListener(Adapter):
             ) from self._failure
         with self._translated(), self._lock:
             self._receive()
-            announced, self._stored, self._size = self._stored, [], 0
-            loss, self._loss = self._loss, None
+            announced = self._stored
+            self._stored = []
+            self._size = 0
+            loss = self._loss
+            self._loss = None
         try:
             if loss is not None:
                 raise loss

@@ -49,27 +49,37 @@ def refuse_impossible(
     refusals = []
     for neighbour in neighbours:
         slot = neighbour.address, neighbour.dev
-        current = in_place.get(slot)
-        if neighbour.dev not in devices:
-            number, reason = errno.ENODEV, f"there is no device {neighbour.dev}"
-        elif not is_as_shown(neighbour):
-            # Once removed, it could not be restored; once added, it could not be found.
-            number, reason = errno.EINVAL, "the kernel would make something else of it"
-        elif verb == "add" and current:
-            number, reason = errno.EEXIST, f"its place is taken by '{current}'"
+        failure = _obstacle(verb, neighbour, in_place.get(slot), devices)
+        if failure is not None:
+            number, reason = failure
+            refusals.append(Refusal(NeighbourChange(verb, neighbour), number, reason))
         elif verb == "add":
             in_place[slot] = neighbour
-            continue
-        elif current == neighbour:
-            del in_place[slot]
-            continue
-        elif current:
-            number, reason = errno.ENOENT, f"the kernel would remove '{current}' instead"
         else:
-            number, reason = errno.ENOENT, os.strerror(errno.ENOENT)
-        refusals.append(Refusal(NeighbourChange(verb, neighbour), number, reason))
+            del in_place[slot]
     if refusals:
         raise NeighbourRejectedError(refusals)
+
+
+def _obstacle(
+    verb: Verb, neighbour: Neighbour, current: Neighbour | None, devices: Collection[str]
+) -> tuple[int, str] | None:
+    """Return the errno and the reason if a change cannot be made.
+
+    `current` has the address and the device of the neighbour now.
+    """
+    if neighbour.dev not in devices:
+        return errno.ENODEV, f"there is no device {neighbour.dev}"
+    if not is_as_shown(neighbour):
+        # Once removed, it could not be restored; once added, it could not be found.
+        return errno.EINVAL, "the kernel would make something else of it"
+    if verb == "add":
+        return (errno.EEXIST, f"its place is taken by '{current}'") if current else None
+    if current is None:
+        return errno.ENOENT, os.strerror(errno.ENOENT)
+    if current != neighbour:
+        return errno.ENOENT, f"the kernel would remove '{current}' instead"
+    return None
 
 
 def check_changes(

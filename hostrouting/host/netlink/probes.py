@@ -156,7 +156,8 @@ def _checksum(ipv6: bytes, body: bytes) -> int:
     )
     # The ones' complement sum of 16-bit words is the whole, as one number, modulo 2 ** 16 - 1.
     # There 0 and the modulus are the same, and the sum of anything but zeros is the modulus.
-    return 0xFFFF - (int.from_bytes(packed, "big") % 0xFFFF or 0xFFFF)
+    remainder = int.from_bytes(packed, "big") % 0xFFFF
+    return 0xFFFF - remainder if remainder else 0
 
 
 # --- the exchange
@@ -229,7 +230,8 @@ class _Inquiry:
                 self._socket.sendto(frame, (dev, int.from_bytes(frame[12:14], "big")))
             except OSError as error:
                 if error.errno in _GONE:
-                    self._waiting = {place: None for place in self._waiting if place[0] != dev}
+                    kept = (place for place in self._waiting if place[0] != dev)
+                    self._waiting = dict.fromkeys(kept)
                     return
                 if error.errno not in _FULL or time.monotonic() > until:
                     raise

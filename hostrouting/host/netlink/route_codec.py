@@ -272,7 +272,8 @@ def _way(fields: Attributes, family: int) -> dict[str, Any]:
 
 
 def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
-    offset, end = 0, len(payload)
+    offset = 0
+    end = len(payload)
     while offset < end:
         length, flags, hops, index = _next_hop.unpack_from(payload, offset)
         if not _next_hop.size <= length <= end - offset:

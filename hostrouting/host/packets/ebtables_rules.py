@@ -244,11 +244,17 @@ def _value(option: str, value: str) -> str:
 
 def _mac(value: str) -> str:
     """Return a hardware address in full without its mask, a name (`Unicast`) in lower case."""
-    mac, _, mask = (
-        ":".join(group.zfill(2) for group in part.split(":")) if ":" in part else part
-        for part in value.lower().partition("/")
-    )
-    return f"{mac}/{mask}" if mask not in ("", "ff:ff:ff:ff:ff:ff") else mac
+    short, _, short_mask = value.lower().partition("/")
+    mac = _in_full(short)
+    mask = _in_full(short_mask)
+    return mac if mask in ("", "ff:ff:ff:ff:ff:ff") else f"{mac}/{mask}"
+
+
+def _in_full(mac: str) -> str:
+    """Return a hardware address with two digits for each octet; any other word as it is."""
+    if ":" not in mac:
+        return mac
+    return ":".join(octet.zfill(2) for octet in mac.split(":"))
 
 
 def _address(value: str) -> str:

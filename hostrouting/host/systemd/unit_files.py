@@ -112,17 +112,17 @@ class UnitFiles:
         values = settings(
             self.texts(unit).values(), "Before", "After", "DefaultDependencies", *_STARTS
         )
-        linked = {
-            name
-            for own in _names(unit)
-            for folder in UNIT_FOLDERS
-            for kind in ("wants", "requires")
-            for name in self._files.names(f"{folder}/{own}.{kind}")
-        }
+        starts: set[str] = set()
+        for setting in _STARTS:
+            starts.update(values[setting].split())
+        for name in _names(unit):
+            for folder in UNIT_FOLDERS:
+                starts.update(self._files.names(f"{folder}/{name}.wants"))
+                starts.update(self._files.names(f"{folder}/{name}.requires"))
         return _Order(
             before=frozenset(values["Before"].split()),
             after=frozenset(values["After"].split()),
-            starts=frozenset(linked.union(*(values[setting].split() for setting in _STARTS))),
+            starts=frozenset(starts),
             is_default=values["DefaultDependencies"] not in {"no", "false", "0", "off"},
         )
 
