@@ -45,12 +45,13 @@ def config_schema() -> dict[str, Any]:
 def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
     """Add the schema of a class, and those of the classes that it names."""
     schema: dict[str, Any] = {"type": "object", "description": sentence_of(cls)}
-    sections[cls.__name__], fields = schema, wire_fields(cls)
-    schema |= {
-        "additionalProperties": False,
-        "properties": {name: _property(field, sections) for name, field in fields.items()},
-    }
-    if required := [name for name, field in fields.items() if field.default is attrs.NOTHING]:
+    # First, for a class that names itself.
+    sections[cls.__name__] = schema
+    fields = wire_fields(cls)
+    schema["additionalProperties"] = False
+    schema["properties"] = {name: _property(field, sections) for name, field in fields.items()}
+    required = [name for name, field in fields.items() if field.default is attrs.NOTHING]
+    if required:
         schema["required"] = required
 
 

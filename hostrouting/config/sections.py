@@ -640,7 +640,9 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float) -> byte
     mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
     if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         raise ValueError("it is a device, and a config is a file or a pipe")
-    waiting, end, content = select.poll(), monotonic() + timeout, b""
+    waiting = select.poll()
+    end = monotonic() + timeout
+    content = b""
     # Without O_NONBLOCK, opening a pipe would wait for its writer forever.
     with open(
         source,

@@ -535,8 +535,10 @@ def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is
     set.
     """
-    alive = (route for route in default_routes(observed) if not all(hop.dead for hop in route.hops))
-    return next(alive, None)
+    for route in default_routes(observed):
+        if any(not hop.dead for hop in route.hops):
+            return route
+    return None
 
 
 def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
@@ -699,11 +701,10 @@ def is_deleted_by(named: Route | ObservedRoute, present: Route | ObservedRoute) 
     if named.family == IPV6:
         if named.nexthop_id or present.nexthop_id:
             return bool(present.nexthop_id) and named.nexthop_id in {0, present.nexthop_id}
-        return bool(named.nexthops) or any(
-            # Routes that block are on the loopback device.
-            named.gateway in {None, hop.gateway} and (named.dev or "lo") == (hop.dev or "lo")
-            for hop in present.nexthops or (present,)
-        )
+        if named.nexthops:
+            return True
+        hops = present.nexthops or (present,)
+        return any(_ipv6_hop_fits(named, hop) for hop in hops)
     if (named.kind, named.scope) != (present.kind, present.scope):
         return False
     if named.nexthop_id not in {0, present.nexthop_id}:
@@ -738,6 +739,12 @@ def _hops_fit(named: Route | ObservedRoute, present: Route | ObservedRoute) -> b
         return False
     pairs = zip(named.nexthops, hops, strict=False)
     return all(_hop_fits(*pair) and _extra_fits(*pair) for pair in pairs)
+
+
+def _ipv6_hop_fits(named: Hop, present: Hop) -> bool:
+    # Routes that block are on the loopback device.
+    is_same_device = (named.dev or "lo") == (present.dev or "lo")
+    return is_same_device and named.gateway in {None, present.gateway}
 
 
 def _hop_fits(named: Hop, present: Hop) -> bool:
