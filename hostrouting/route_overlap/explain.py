@@ -99,7 +99,8 @@ class Explanation:
             yield Painted("  " + "".join(painted))
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by, decider = part.by, f"{part.route or part.reason}"
+            by = part.by
+            decider = f"{part.route or part.reason}"
             lines = [f"  {by:{wide}}  {part.span:33}  {decider}"]
             if len(lines[0]) > width:
                 fold = partial(wrap, width=width, subsequent_indent="    ")
@@ -145,10 +146,7 @@ def explain_routing(
     for text, prefix in zip(ranges, prefixes, strict=True):
         snapshot = snapshots[prefix.family]
         [parts] = looked_up(snapshot, [str(prefix)]).parts
-        views = {
-            view: {part.first: part.answers[0] for part in looked_up(view, [str(prefix)]).parts[0]}
-            for view in snapshot.views
-        }
+        views = {view: _first_answers(view, prefix) for view in snapshot.views}
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
         decided = (
@@ -166,6 +164,12 @@ def explain_routing(
         )
         explanations.append(Explanation(text, explanation))
     return explanations
+
+
+def _first_answers(node: RoutingSnapshot, prefix: Prefix) -> dict[int, SourcedLookup]:
+    """Return the first answer of each part of a network, by the first address of the part."""
+    [parts] = looked_up(node, [str(prefix)]).parts
+    return {part.first: part.answers[0] for part in parts}
 
 
 def _explained(

@@ -195,13 +195,15 @@ class Proofs(NamedTuple):
         by_cidr = {
             report.cidr: report for proof in self.families for report in proof.reports(config)
         }
-        exits = ((proof.node.family, proof.exit) for proof in self.families)
+        exits = [
+            (proof.node.family, proof.exit) for proof in self.families if proof.exit is not None
+        ]
         moves = (proof.node.moved for proof in self.families)
         return OverlapReport(
             config=config,
             cidrs=tuple(by_cidr[cidr] for cidr in self.cidrs),
-            exits=tuple((family, dev) for family, dev in exits if dev is not None),
-            moved_exits=tuple(move for move in moves if move is not None),
+            exits=tuple(exits),
+            moved_exits=tuple(filter(None, moves)),
             deciding=self.deciding,
             learned=learned,
             notes=(*notes, *self._of_all("notes")),

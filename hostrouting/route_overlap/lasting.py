@@ -63,11 +63,11 @@ def deciding_and_warnings(
     with suppress(UnknownDecisionError):
         chosen = node.lookup([answer.destination for answer in plain], resolve=True)
     # An expected address for each device and source by which the kernel sends rightly.
-    sent = {
-        (route.dev, route.source): answer.destination
-        for answer in chosen
-        if (route := answer.route) and route.kind == "unicast" and route.dev and route.source
-    }
+    sent: dict[tuple[str, int], int] = {}
+    for answer in chosen:
+        route = answer.route
+        if route and route.kind == "unicast" and route.dev and route.source:
+            sent[route.dev, route.source] = answer.destination
     answers = (answer for part in every for answer in part.answers)
     routes = (lookup.route for answer in answers for lookup in node.candidates(*answer))
     deciding = dict.fromkeys(route for route in routes if route and route.kind == "unicast")
@@ -180,16 +180,16 @@ def endings(
     The devices are those that are wrong, since networkd merges the routes of all, and whose names
     are safe in a shell.
     """
-    texts = (
-        (_OF_KERNEL if route in learned else _OF_DAEMON).format(
-            dev=dev, name=_in_sysctl(dev), route=route.to_route()
-        )
-        for route in defaults
-        for dev in route.devs
-        if dev in wrong and is_device_name(dev)
-    )
-    # A device may have several of them, and one that was renewed meanwhile was read twice.
-    return dict.fromkeys(line for text in texts for line in text.splitlines())
+    lines: dict[str, None] = {}
+    for route in defaults:
+        text = _OF_KERNEL if route in learned else _OF_DAEMON
+        for dev in route.devs:
+            if dev in wrong and is_device_name(dev):
+                ending = text.format(dev=dev, name=_in_sysctl(dev), route=route.to_route())
+                # A device may have several of them, and one that was renewed meanwhile was read
+                # twice.
+                lines |= dict.fromkeys(ending.splitlines())
+    return lines
 
 
 def _in_sysctl(dev: str | None) -> str:

@@ -46,8 +46,10 @@ _SECONDS_TO_LOOK = 5
 _TRANSIENT = frozenset({"no-route", "dead-end"})
 #: The states in which a unit of `after` is not waited for.
 _SPARED = frozenset({"not-found", "masked", "skipped"})
-#: When a unit ended last, and when its conditions were tested; 0 if never in this boot.
-_ENDED, _TESTED = "InactiveEnterTimestampMonotonic", "ConditionTimestampMonotonic"
+#: When a unit ended last; 0 if never in this boot.
+_ENDED = "InactiveEnterTimestampMonotonic"
+#: When its conditions were tested; 0 likewise.
+_TESTED = "ConditionTimestampMonotonic"
 #: The same time, unless another state followed.
 _CHANGED = "StateChangeTimestampMonotonic"
 
@@ -157,7 +159,8 @@ def _why_unready(ctx: Context, unit: str, host: Host) -> str:
     # The state last: a unit that starts and fails meanwhile has ended by then.
     times = host.services.settings(ctx, unit, _ENDED, _TESTED, _CHANGED, "ConditionResult")
     state = host.services.state(ctx, unit)
-    is_down, is_failing = state.active_state == "inactive", state.result != "success"
+    is_down = state.active_state == "inactive"
+    is_failing = state.result != "success"
     has_ended = times[_ENDED] == times[_CHANGED] not in {"", "0"}
     # One that has failed is inactive, too, if it is stopped before its restart, or after
     # `systemctl reset-failed`.

@@ -76,12 +76,7 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     firsts = [start for starts, _ in ranges for start in starts]
     lasts = [start - 1 for starts, end in ranges for start in (*starts[1:], end)]
     plain = node.lookup(firsts)
-    sourced: dict[int, list[SourcedLookup]] = defaultdict(list)
-    if node.by_source:
-        pairs = [(at, own) for at, sources in enumerate(_sources(node, plain)) for own in sources]
-        answers = node.lookup([firsts[at] for at, _ in pairs], sources=[own for _, own in pairs])
-        for (at, source), answer in zip(pairs, answers, strict=True):
-            sourced[at].append((answer, source))
+    sourced = _sourced(node, plain) if node.by_source else {}
     # The announced routes that may take parts, by the position of the part.
     taken: dict[int, tuple[SourcedLookup]] = {}
     if is_proof and node.announced:
@@ -118,24 +113,39 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> LookedUp:
     return LookedUp(parts, fine)
 
 
+def _sourced(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[SourcedLookup]]:
+    """Return the answers with each source from which a packet may come, by position in `plain`."""
+    places: list[int] = []
+    sources: list[int] = []
+    for place, own in enumerate(_sources(node, plain)):
+        for source in own:
+            places.append(place)
+            sources.append(source)
+    answers = node.lookup([plain[place].destination for place in places], sources=sources)
+    sourced: dict[int, list[SourcedLookup]] = defaultdict(list)
+    for place, source, answer in zip(places, sources, answers, strict=True):
+        sourced[place].append((answer, source))
+    return sourced
+
+
 def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
-    family, bits = node.family, address_bits(node.family)
+    family = node.family
+    bits = address_bits(family)
     # The numbers of addresses, by prefix length.
     sizes = [1 << bits - length for length in range(bits + 1)]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length]) for prefix in masked]
     unsorted = list(SPECIAL_EDGES[family])
-    for network, length in [
-        selector for rule in node.selecting for selector in (rule.destination, rule.source)
-    ]:
+    for rule in node.selecting:
         # Sources, too: the node sends from one of its addresses to the same address.
-        first = network & mask_of(family, length)
-        unsorted += [first, first + sizes[length]]
+        for network, length in (rule.destination, rule.source):
+            first = network & mask_of(family, length)
+            unsorted += [first, first + sizes[length]]
     shift = bits - 8
-    octets = {
-        octet for first, end in ranges for octet in range(first >> shift, (end - 1 >> shift) + 1)
-    }
+    octets: set[int] = set()
+    for first, end in ranges:
+        octets.update(range(first >> shift, (end - 1 >> shift) + 1))
     # By position, which is faster than by name: these lines read every route of a full table. Dumps
     # are ordered by network, so nearly every edge is the beginning of the next route; the remaining
     # ones are sorted in afterwards.
@@ -198,15 +208,13 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
     the devices counts that is not deprecated. The kernel may prefer an address of another device,
     which is then its answer.
     """
-    ways = [[way.route for way in node.candidates(answer, 0) if way.route] for answer in plain]
-    uncertain = [
-        answer.destination
-        for answer, routes in zip(plain, ways, strict=True)
-        if not all(
-            route.kind == "unicast" and node.sends_from_own(route, answer.destination)
-            for route in routes
-        )
-    ]
+    ways: list[list[ObservedRoute]] = []
+    uncertain: list[int] = []
+    for answer in plain:
+        routes = [way.route for way in node.candidates(answer, 0) if way.route]
+        ways.append(routes)
+        if not all(_is_certain(node, route, answer.destination) for route in routes):
+            uncertain.append(answer.destination)
     chosen: dict[int, int | None] = {}
     # The choice of the kernel is that for the packets of a lookup.
     others: Sequence[int] = ()
@@ -214,16 +222,22 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
         others = [source for sources in node.own.values() for source in sources]
     else:
         chosen = _chosen(node, [answer.destination for answer in plain], uncertain)
-    is_uncertain = {*uncertain}
+    all_uncertain = {*uncertain}
     for answer, routes in zip(plain, ways, strict=True):
         own = [route.source for route in routes]
-        own += [
-            source for route in routes for dev in route.devs for source in node.own.get(dev, ())
-        ]
+        for route in routes:
+            for dev in route.devs:
+                own += node.own.get(dev, ())
         # Last: a model lacks it, and its first fault is to be the same.
         own.append(chosen.get(answer.destination))
-        own += others if answer.destination in is_uncertain else ()
+        if answer.destination in all_uncertain:
+            own += others
         yield dict.fromkeys(filter(None, own))
+
+
+def _is_certain(node: RoutingSnapshot, route: ObservedRoute, destination: int) -> bool:
+    """Return True if packets to an address leave by a route with a source of its own devices."""
+    return route.kind == "unicast" and node.sends_from_own(route, destination)
 
 
 def _chosen(

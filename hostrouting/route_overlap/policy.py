@@ -19,7 +19,7 @@ from hostrouting.net.rules import Rule
 from hostrouting.route_overlap.parts import CidrPart, DecidedPart, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
@@ -42,26 +42,7 @@ def astray(
     count: a rule that refuses packets, or keeps them on the node, does so on purpose. So does a
     program that binds its socket to a device.
     """
-    parts = [
-        CidrPart(first, following - 1, ())
-        for firsts, end in cut(node, cidrs)
-        for first, following in pairwise([*firsts, end])
-        if first not in starts
-    ]
-    # Where there is none of these, each way is fine.
-    packet = Packet(0, family=node.family)
-    is_allowed = {dev: node.allowed.allows(dev) for dev in {route.dev for route in node.routes}}
-    refused = (route for route in node.routes if not is_allowed[route.dev])
-    doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in refused)
-    doubted = [
-        part
-        for part in parts
-        if (
-            doubtful.search((0,), packet._replace(destination=part.first), 0)
-            if node.family == IPV4
-            else doubtful.search_ipv6(0, packet._replace(destination=part.first))
-        )
-    ]
+    doubted = _doubted(node, [part for part in _parts_of(node, cidrs) if part.first not in starts])
     if not doubted:
         return
     near = node.around(part.first for part in doubted)
@@ -69,27 +50,48 @@ def astray(
     fib = Fib.of(node.links, sorted(near, key=lambda route: route.metric), node.rules)
     # What a rule by protocol alone does is proven by itself (`RoutingSnapshot.views`).
     special = (rule for rule in node.rules if not rule.is_by_protocol)
-    for packets in dict.fromkeys(
-        ["", *(rule.packets for rule in special if rule.inverted or not rule.oif)]
-    ):
-        followed = (
-            _by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets}
-        )
-        way = attrs.evolve(fib, policy=Policy(followed))
-        decisions = [
-            (part, way.decide(packet._replace(destination=part.first))) for part in doubted
-        ]
-        leaving = [
-            (part, route)
-            for part, decision in decisions
-            if (route := node.joined(decision.route)) and route.kind not in {"local", "anycast"}
-        ]
-        wrong = [
-            DecidedPart(part, Lookup(part.first, route), route)
-            for part, route in leaving
-            if node.allowed.refused(route)
-        ]
-        yield packets, sorted({decision.unknown for _, decision in decisions} - {""}), wrong
+    followed = [rule.packets for rule in special if rule.inverted or not rule.oif]
+    for packets in dict.fromkeys(["", *followed]):
+        selecting = [rule for rule in node.rules if rule.goto or rule.packets in {"", packets}]
+        way = attrs.evolve(fib, policy=Policy(map(_by_addresses, selecting)))
+        unknown: set[str] = set()
+        wrong: list[DecidedPart] = []
+        for part in doubted:
+            decision = way.decide(Packet(part.first, family=node.family))
+            if decision.unknown:
+                unknown.add(decision.unknown)
+            route = node.joined(decision.route)
+            if route is None or route.kind in {"local", "anycast"}:
+                continue
+            if node.allowed.refused(route):
+                wrong.append(DecidedPart(part, Lookup(part.first, route), route))
+        yield packets, sorted(unknown), wrong
+
+
+def _parts_of(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[CidrPart]:
+    """Yield the parts of all CIDRs, without answers."""
+    for firsts, end in cut(node, cidrs):
+        for first, following in pairwise([*firsts, end]):
+            yield CidrPart(first, following - 1, ())
+
+
+def _doubted(node: RoutingSnapshot, parts: Iterable[CidrPart]) -> list[CidrPart]:
+    """Return the parts that a route by a refused device may decide; elsewhere each way is fine."""
+    devs = {route.dev for route in node.routes}
+    refused = {dev for dev in devs if not node.allowed.allows(dev)}
+    doubtful = Tables.of(
+        route._replace(table=0, from_prefix=None) for route in node.routes if route.dev in refused
+    )
+    doubted: list[CidrPart] = []
+    for part in parts:
+        packet = Packet(part.first, family=node.family)
+        if node.family == IPV4:
+            route = doubtful.search((0,), packet, 0)
+        else:
+            route = doubtful.search_ipv6(0, packet)
+        if route:
+            doubted.append(part)
+    return doubted
 
 
 def _by_addresses(rule: Rule) -> Rule:

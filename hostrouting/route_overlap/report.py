@@ -143,14 +143,18 @@ class SuggestedRoute(LightValue):
         own = self.offender
         for wide in range(own.prefix_length, length + 1):
             for route in routes.get(Prefix(family, network & mask_of(family, wide), wide), ()):
-                # Of IPv4 routes in one place that of the config is added first; of IPv6 there is
-                # one.
-                precedes = (-wide, route.metric) <= (
-                    -own.prefix_length,
-                    own.metric - (family != IPV4),
-                )
-                if precedes and not route.is_met_by(own):
+                is_longer = wide > own.prefix_length
+                if (is_longer or _precedes(route, own)) and not route.is_met_by(own):
                     yield route.destination
+
+
+def _precedes(route: StaticRoute, offender: ObservedRoute) -> bool:
+    """Return True if a route of the config decides instead of one to the same network."""
+    if route.family == IPV4:
+        # In one place that of the config is added first.
+        return route.metric <= offender.metric
+    # A place has one IPv6 route.
+    return route.metric < offender.metric
 
 
 @attrs.frozen(kw_only=True)
@@ -313,14 +317,14 @@ class OverlapReport(LightValue, NoTruth):
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""
-        moves = [move.to_mapping() for move in self.moved_exits]
-        return {
-            "ok": self.ok,
-            **({} if mode is None else {"mode": str(mode)}),
-            "expected_devs": list(self.expected_devs),
-            "cidrs": [report.to_mapping() for report in self.cidrs],
-            **({"moved_exits": moves} if moves else {}),
-        }
+        mapping: dict[str, Any] = {"ok": self.ok}
+        if mode is not None:
+            mapping["mode"] = str(mode)
+        mapping["expected_devs"] = list(self.expected_devs)
+        mapping["cidrs"] = [report.to_mapping() for report in self.cidrs]
+        if self.moved_exits:
+            mapping["moved_exits"] = [move.to_mapping() for move in self.moved_exits]
+        return mapping
 
     def lines(self) -> list[str]:
         """Return a line for each finding, as in the marker."""
@@ -391,7 +395,8 @@ class OverlapReport(LightValue, NoTruth):
             )
         for family in self.without_exit:
             aimless = [report for report in self.cidrs if report.family == family]
-            name, listed = FAMILY_NAMES[family], ", ".join(report.cidr for report in aimless)
+            name = FAMILY_NAMES[family]
+            listed = ", ".join(report.cidr for report in aimless)
             if all(finding.kind == "no-route" for report in aimless for finding in report.findings):
                 yield f"the node has no {name} default route, so nothing leads to {listed}", ()
                 continue

@@ -30,8 +30,12 @@ def render_script(config: HostRoutingConfig) -> bytes:
     overlap = config.route_overlap
     prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
+    networks = [dev for dev in overlap.expected_devs if is_network(dev)]
+    devices = [dev for dev in overlap.expected_devs if not is_network(dev)]
     ipv4 = _points(prefixes, IPV4)
     ranges = [Prefix.parse(point).masked for point in ipv4]
+    # The fabric is of IPv4.
+    has_fabric = overlap.fabric == "auto" and bool(ipv4)
     words: dict[str, Iterable[str]] = {
         "ROOTS4": roots_of(prefixes, IPV4),
         "ROOTS6": roots_of(prefixes, IPV6),
@@ -41,11 +45,10 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "LASTS": [str(prefix.last) for prefix in ranges],
         # Patterns and devices are free of quotes and bars: see hostrouting.config.rules.
         "ALLOWED": ["|".join(patterns)],
-        "DEVICES": [f"'{dev}'" for dev in overlap.expected_devs if not is_network(dev)],
-        "NETWORKS": [*filter(is_network, overlap.expected_devs)],
+        "DEVICES": [f"'{dev}'" for dev in devices],
+        "NETWORKS": networks,
         "MODE": [overlap.mode],
-        # The fabric is of IPv4.
-        "FABRIC": ["auto" if overlap.fabric == "auto" and ipv4 else "off"],
+        "FABRIC": ["auto" if has_fabric else "off"],
         "BEYOND": [_beyond(config)],
         "VERDICT": [departure_of(overlap.cidrs)],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from operator import attrgetter
@@ -81,12 +82,14 @@ class AllowedDevices(NamedTuple):
         A segment or a label leads anywhere. The header of an IP tunnel is for a device that is
         allowed as a tunnel: there it is as fine as without one.
         """
-        return tuple(
-            hop.dev
-            for hop in route.hops
-            if (header := hop.encapsulation) is not None
-            and (header.kind not in IP_TUNNELS or hop.dev in self.expected)
-        )
+        devs: list[str] = []
+        for hop in route.hops:
+            header = hop.encapsulation
+            if header is None:
+                continue
+            if header.kind not in IP_TUNNELS or hop.dev in self.expected:
+                devs.append(hop.dev)
+        return tuple(devs)
 
     def leads_out(self, dev: str) -> bool:
         """Return True for an expected device with a carrier."""
@@ -182,8 +185,10 @@ class RoutingSnapshot:
         rules = [as_of_protocol(rule, protocol) for rule in self.rules]
         present = [route for route in self.routes if is_present(route.dev)]
         view = RoutingSnapshot(_modelled(self.links, present, rules), self.family)
-        view.routes, view.selecting = self.routes, self.selecting
-        view.allowed, view.announced = self.allowed, self.announced
+        view.routes = self.routes
+        view.selecting = self.selecting
+        view.allowed = self.allowed
+        view.announced = self.announced
         view.packets = packets_of(protocol)
         return view
 
@@ -221,10 +226,11 @@ class RoutingSnapshot:
         """
         if self.family == IPV6 or len(self._of_all) < 2:
             return {}
-        routes = self._of_all
-        tables = dict.fromkeys(route.table for route in routes)
-        by_table = (in_turns(route for route in routes if route.table == table) for table in tables)
-        return {_joint(turns): turns for turns in by_table if turns}
+        by_table: dict[int, list[ObservedRoute]] = defaultdict(list)
+        for route in self._of_all:
+            by_table[route.table].append(route)
+        turns = filter(None, map(in_turns, by_table.values()))
+        return {_joint(routes): routes for routes in turns}
 
     def joined(self, route: ObservedRoute | None) -> ObservedRoute | None:
         """Return the joint route of those that have their turns with this one, or this one."""
@@ -251,7 +257,8 @@ class RoutingSnapshot:
 
     def moved_from(self, pinned: Exits) -> MovedExit | None:
         """Return the move of the exit from its pinned device, if that still works."""
-        expected, dev = self.allowed.expected, pinned.get(self.family)
+        expected = self.allowed.expected
+        dev = pinned.get(self.family)
         if dev is None or not expected or dev in expected:
             return None
         if not working({self.family: dev}, self.links, self.defaults):
@@ -309,22 +316,22 @@ class RoutingSnapshot:
         """
         if self.family == IPV4:
             return [answer]
-        now, decided = answer.route, self._decision(answer.destination, source).route
+        now = answer.route
+        decided = self._decision(answer.destination, source).route
         if now and decided and now.nexthop_id and now.nexthop_id == decided.nexthop_id:
             # Of the routes that share a nexthop object the kernel may name another one.
-            now, answer = decided, Lookup(answer.destination, decided)
+            now = decided
+            answer = Lookup(answer.destination, decided)
         if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
             self.silent[decided] = None
         else:
             decided = None
-        taken = [route for route in (now, decided) if route]
-        equal = [
-            candidate
-            for route in taken
-            for candidate in self.model.tables.usable_beside(route)
-            if is_same(route, candidate) and candidate.expires >= 0
-        ]
-        return [answer, *(Lookup(answer.destination, route) for route in equal if route != now)]
+        equal: list[ObservedRoute] = []
+        for route in filter(None, (now, decided)):
+            beside = self.model.tables.usable_beside(route)
+            lasting = [other for other in beside if other.expires >= 0]
+            equal += [other for other in lasting if other != now and is_same(route, other)]
+        return [answer, *(Lookup(answer.destination, route) for route in equal)]
 
     def ways(self, answers: Iterable[SourcedLookup]) -> Iterator[SourcedLookup]:
         """Yield the answers that the kernel gives, and those that it may give."""

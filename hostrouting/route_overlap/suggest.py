@@ -233,7 +233,8 @@ def _cover(
     >>> list(_cover([(0x0A000000, 0x0A0000FF)], [(0x0A000000, 24)], 32)) == covering
     True
     """
-    first, last = ranges[0][0], ranges[-1][1]
+    first = ranges[0][0]
+    last = ranges[-1][1]
     free = (first ^ last).bit_length()
     network = first >> free << free, bits - free
     if network not in kept:
