@@ -203,13 +203,25 @@ _ACTS = ("gate-action", "which a refusal would cause at every boot")
 #: The units that end or leave the system, as a unit may name them.
 _ENDS = frozenset(
     {
-        *(f"{name}.target" for name in ("rescue", "emergency", "shutdown", "ctrl-alt-del")),
-        *(f"runlevel{number}.target" for number in (0, 1, 6)),
-        *(
-            name
-            for verb in ("reboot", "poweroff", "halt", "kexec", "exit", "soft-reboot")
-            for name in (f"{verb}.target", f"systemd-{verb}.service")
-        ),
+        "rescue.target",
+        "emergency.target",
+        "shutdown.target",
+        "ctrl-alt-del.target",
+        "runlevel0.target",
+        "runlevel1.target",
+        "runlevel6.target",
+        "reboot.target",
+        "systemd-reboot.service",
+        "poweroff.target",
+        "systemd-poweroff.service",
+        "halt.target",
+        "systemd-halt.service",
+        "kexec.target",
+        "systemd-kexec.service",
+        "exit.target",
+        "systemd-exit.service",
+        "soft-reboot.target",
+        "systemd-soft-reboot.service",
     }
 )
 #: The settings that may make a unit unsuitable, in the order of the findings: the kind, and why.

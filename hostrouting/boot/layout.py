@@ -326,7 +326,8 @@ def program_path(files: FileStore, name: str) -> str | None:
 
 def is_program(files: FileStore, path: str) -> bool:
     """Return True if the path is a file that can be run."""
-    return bool((files.mode(path) or 0) & 0o111)
+    mode = files.mode(path)
+    return mode is not None and bool(mode & 0o111)
 
 
 def read_asset(module: str, name: str) -> bytes:

@@ -124,12 +124,11 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     units = [*units, ready_unit()]
     intent = Intent(config=config).file
     mode = mode_of(intent.content)
-    files = (
-        intent,
-        gating_list([gating_entry(unit) for unit in units if unit.is_gating]),
-        program_file(Host.given_or_live(host)),
-        *(file for unit in units for file in unit.files),
-        *(gate_drop_in(gate, mode) for gate in config.gates),
-    )
-    links = {link: unit_path(unit.name) for unit in units for link in links_of(unit)}
-    return RenderedFiles(files=files, links=links)
+    gating = [gating_entry(unit) for unit in units if unit.is_gating]
+    files = [intent, gating_list(gating), program_file(Host.given_or_live(host))]
+    links: dict[str, str] = {}
+    for unit in units:
+        files += unit.files
+        links |= dict.fromkeys(links_of(unit), unit_path(unit.name))
+    files += [gate_drop_in(gate, mode) for gate in config.gates]
+    return RenderedFiles(files=tuple(files), links=links)

@@ -102,9 +102,8 @@ class NodeReport(LightValue, NoTruth):
     @property
     def left_routes(self) -> int:
         """The number of routes that an earlier config has left."""
-        return sum(
-            (finding.kind, finding.action) == ("lost-route", "-") for finding in self.findings
-        )
+        lost = [finding for finding in self.findings if finding.kind == "lost-route"]
+        return [finding.action for finding in lost].count("-")
 
     def lost_routes(self, config: HostRoutingConfig) -> int:
         """Return the number of routes of the config that are not in force."""
@@ -202,7 +201,8 @@ def check_node(
         overlap.expected_devs,
         applied=applied,
     )
-    findings, step = (*overlap.notes, *look.findings()), None
+    findings = (*overlap.notes, *look.findings())
+    step = None
     is_worse = False
     if path and any(finding.apply for finding in findings):
         refused = any(finding.kind == "lost-route" and not finding.apply for finding in findings)
@@ -275,7 +275,8 @@ class _Look:
 
     def findings(self) -> _Findings:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
-        config, is_live = self.config, self.host.is_live
+        config = self.config
+        is_live = self.host.is_live
         # Where that cannot be read it is unknown, and each look names what it lacks.
         has_traces = True
         with suppress(HostFileError):

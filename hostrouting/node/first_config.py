@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host import Host
+    from hostrouting.net.links import Device
 
 _SERVER = re.compile(r"^ *server: *(?i:https?)://\[?([^\s/]+?)\]?(?::\d+)?(?:/.*)?$", re.MULTILINE)
 #: What a joined node names in its files: no YAML is parsed, only lines of this form are read.
@@ -56,17 +57,9 @@ def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list
     for link in host.routes.links():
         if link.name not in names or link.is_infiniband:
             continue
-        # A single address, or one without a lease (169.254.0.0/16), is in no network of a fleet.
-        networks = [
-            str(Prefix(IPV4, own.local, own.prefix_length).masked)
-            for own in link.addresses
-            if link.may_stand_for_network
-            and own.family == IPV4
-            and 0 < own.prefix_length < 32
-            and own.local >> 16 != 0xA9FE
-        ]
-        devs.append(networks[0] if networks else link.name)
-        lines.append(f"{devs[-1]}: {link.name}, the device of a default route")
+        dev = _network_of(link) or link.name
+        devs.append(dev)
+        lines.append(f"{dev}: {link.name}, the device of a default route")
     if len(devs) == 1:
         overlap["expectedDevs"] = devs
     else:
@@ -76,3 +69,15 @@ def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list
         )
     lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
     return {"hostRouting": {"routeOverlap": overlap}}, lines
+
+
+def _network_of(link: Device) -> str | None:
+    """Return the network of a fleet that stands for a device; None without one."""
+    if not link.may_stand_for_network:
+        return None
+    for own in link.addresses:
+        # A single address, or one without a lease (169.254.0.0/16), is in no network of a fleet.
+        is_leased = own.family == IPV4 and own.local >> 16 != 0xA9FE
+        if is_leased and 0 < own.prefix_length < 32:
+            return str(Prefix(IPV4, own.local, own.prefix_length).masked)
+    return None

@@ -15,7 +15,7 @@ from hostrouting.static_routes.forecast import Forecaster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+    from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.net.addresses import Address
     from hostrouting.net.exits import Exits
@@ -46,7 +46,8 @@ def fixed(
     if not now.is_proven:
         accepted = ConfigureStaticRoutes(config, host=host).accepted()
         config = attrs.evolve(config, static_routes=accepted)
-    report, reason = None, "no routes of a config make this node right"
+    report = None
+    reason = "no routes of a config make this node right"
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
         changes, stuck = ConfigureStaticRoutes(config, host=host).planned()
@@ -66,13 +67,15 @@ def fixed(
 def _by_pinned(exits: Exits, config: HostRoutingConfig) -> StaticRoutesConfig:
     """Return the routes with the device that completes them now, for a config that pins none."""
     section = config.static_routes
-    routes = [
-        attrs.evolve(route, dev=exits[route.family])
-        if route.family in exits and route.dev is None and route.gateway is None
-        else route
-        for route in section.routes
-    ]
-    return attrs.evolve(section, routes=tuple(routes))
+    routes = tuple(_completed(route, exits) for route in section.routes)
+    return attrs.evolve(section, routes=routes)
+
+
+def _completed(route: StaticRoute, exits: Exits) -> StaticRoute:
+    """Return a route with the pinned device if it names neither device nor gateway."""
+    if route.dev is not None or route.gateway is not None:
+        return route
+    return attrs.evolve(route, dev=exits.get(route.family))
 
 
 def replaced(before: HostRoutingConfig, after: HostRoutingConfig) -> Iterator[str]:
@@ -94,7 +97,8 @@ def _lost_gateway(ctx: Context, changes: Iterable[RouteChange], host: Host) -> s
         if (route.dev, route.gateway) not in silent:
             continue
         answer = host.routes.lookup([route.network], family=route.family)[0].route
-        old = [(hop.dev, hop.gateway) for hop in (answer.hops if answer else ()) if hop.gateway]
+        hops = answer.hops if answer else ()
+        old = [(hop.dev, hop.gateway) for hop in hops if hop.gateway]
         mute = _silent(ctx, old, host)
         for dev, gateway in old:
             if (dev, gateway) not in mute:
@@ -112,10 +116,9 @@ def _silent(ctx: Context, hops: Iterable[_Hop], host: Host) -> set[_Hop]:
     named = {(dev, gateway) for dev, gateway in hops if dev in links and gateway}
     names = {(dev, str(gateway)) for dev, gateway in named if gateway.family == IPV4}
     mute = host.link_layer.silent(ctx, sorted(names)) if names else frozenset()
-    return {
-        (dev, gateway)
-        for dev, gateway in named
-        if (dev, str(gateway)) in mute
-        or not links[dev].carrier
-        or (gateway.family == IPV6 and gateway in links[dev].failed)
-    }
+    silent: set[_Hop] = set()
+    for dev, gateway in named:
+        is_given_up = gateway.family == IPV6 and gateway in links[dev].failed
+        if is_given_up or (dev, str(gateway)) in mute or not links[dev].carrier:
+            silent.add((dev, gateway))
+    return silent

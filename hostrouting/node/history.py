@@ -34,7 +34,8 @@ def recorded(
     finally:
         after = _checksum(files)
         verdict = " ".join(re.sub(r"(?s)(?<!:)\n.*", "", str(arguments.verdict)).split())
-        uid, sudo_uid = os.getuid(), os.environ.get("SUDO_UID", "")
+        uid = os.getuid()
+        sudo_uid = os.environ.get("SUDO_UID", "")
         config = f"{before or 'none'} -> {after or 'none'}"
         by = f"{arguments.command} by uid {uid} (SUDO_UID={sudo_uid})"
         sent = entry(

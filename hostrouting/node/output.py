@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from operator import itemgetter
 from select import select
 from typing import TYPE_CHECKING, TextIO
 
@@ -113,7 +114,11 @@ def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool, as_json: bool =
     out, because the answer on stdout has them. If stderr is the journal, each line has its
     priority. A command that talks `as_json` writes it to stdout, too.
     """
-    level = logging.DEBUG if verbose else logging.INFO if talks or is_brief else logging.WARNING
+    level = logging.WARNING
+    if verbose:
+        level = logging.DEBUG
+    elif talks or is_brief:
+        level = logging.INFO
     is_journal = _is_journal(sys.stderr)
     handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
     handler.is_brief = is_brief
@@ -149,7 +154,8 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         elif record.levelno >= logging.WARNING and not (
             "advice" in fields or fields.get("outcome") in _REPEATED
         ):
-            self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
+            lines = self.format(record).split("\n")
+            self._kept += tuple((-record.levelno, line) for line in lines)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Go on without the log if stderr is full or closed."""
@@ -158,13 +164,14 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
 
     def end(self, *, failed: bool) -> None:
         """See `end_log`."""
-        kept, more = self._kept, len(self._kept) - _MOST_LINES + 1
-        if failed and more > 1:
-            first = sorted(kept, key=lambda line: line[0])[:-more]
-            kept = (*first, (0, f"and {more} more: hostrouting check"))
+        lines = [line for _, line in self._kept]
+        if failed and len(lines) > _MOST_LINES:
+            lines = [line for _, line in sorted(self._kept, key=itemgetter(0))]
+            more = len(lines) - (_MOST_LINES - 1)
+            lines[-more:] = [f"and {more} more: hostrouting check"]
         # As with any log line, a closed stderr does not change the exit status.
         with suppress(OSError):
-            self.stream.writelines(f"{line}\n" for _, line in kept)
+            self.stream.writelines(f"{line}\n" for line in lines)
         self._kept = ()
 
 
@@ -185,16 +192,19 @@ class _JsonLines(logging.Handler):
         if not select((), (sys.stdout,), (), 0)[1]:
             self._lost += 1
             return
-        fields, names = vars(record), ("subject", "cidr", "route")
+        fields = vars(record)
+        usual = "trouble" if record.levelno > logging.INFO else "note"
+        subjects = [fields[name] for name in ("subject", "cidr", "route") if name in fields]
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "severity": record.levelname.lower(),
-            "kind": fields.get("event") or ("trouble" if record.levelno > logging.INFO else "note"),
-            "subject": next((fields[name] for name in names if name in fields), None),
+            "kind": fields.get("event") or usual,
+            "subject": subjects[0] if subjects else None,
             "text": record.getMessage(),
         }
         if self._lost:
-            line["lost"], self._lost = self._lost, 0
+            line["lost"] = self._lost
+            self._lost = 0
         # Once stdout takes nothing, later lines are discarded.
         with suppress(HostFileError):
             print_lines([json_line(line)])

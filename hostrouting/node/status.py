@@ -188,8 +188,9 @@ def node_status(
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
     findings = report.findings
     broken = next((finding.reason for finding in findings if finding.kind == "disabled"), "")
-    wrong = sum(finding.kind == "boot-file" for finding in findings)
-    routes, lost = len(config.static_routes.routes), report.lost_routes(config)
+    wrong = [finding.kind for finding in findings].count("boot-file")
+    routes = len(config.static_routes.routes)
+    lost = report.lost_routes(config)
     gates = {
         unit: reason or f"{word} ({state(unit)})"
         for unit, (word, reason) in report.gates(config).items()
@@ -211,12 +212,13 @@ def node_status(
         "last_change": f"{changed}; for all: {SHOW_HISTORY}",
         "boot_files": known("files", f"{wrong} differ" if wrong else "right"),
         "break_glass": broken or "not set",
-        **{
-            name: f"{section.unit} ({state(section.unit)})" if section.enabled else "not enabled"
-            for name, section in config.sections.items()
-            if isinstance(section, Sibling) and section.unit in FREE_UNITS
-        },
     }
+    for name, section in config.sections.items():
+        if not isinstance(section, Sibling) or section.unit not in FREE_UNITS:
+            continue
+        facts[name] = "not enabled"
+        if section.enabled:
+            facts[name] = f"{section.unit} ({state(section.unit)})"
     in_force = f"{routes - lost} of {routes} routes are in force"
     proof = report.overlap.headline
     live = {
@@ -259,12 +261,15 @@ def verdict_now(
 
 def _absence(ctx: Context, host: Host) -> str:
     """Return a sentence: no config is installed, and a run has left these."""
-    boot, nothing = Boot(host), HostRoutingConfig(gates=())
+    boot = Boot(host)
+    nothing = HostRoutingConfig(gates=())
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
-    absence, step = f"{NOT_INSTALLED} in the image", "a reset with --root removes that"
+    absence = f"{NOT_INSTALLED} in the image"
+    step = "a reset with --root removes that"
     if host.is_live:
-        absence, step = NOT_INSTALLED, "apply a config again, or run: hostrouting reset"
+        absence = NOT_INSTALLED
+        step = "apply a config again, or run: hostrouting reset"
         for family in host.routes.families:
             for route in host.routes.routes_of(OUR_PROTOCOL, family):
                 left.append(str(route))
