@@ -316,11 +316,12 @@ def _without_address(devices: Iterable[Device], living: Iterable[Endpoint]) -> d
         for record in living
         for address in record.addresses
     }
-    names = sorted(device.name for device in devices)
-    return {
-        IPV4: [name for name in names if (name, IPV4) not in known],
-        IPV6: [name for name in names if (name, IPV6) not in known],
-    }
+    lacking: dict[int, list[str]] = {IPV4: [], IPV6: []}
+    for name in sorted(device.name for device in devices):
+        for family, names in lacking.items():
+            if (name, family) not in known:
+                names.append(name)
+    return lacking
 
 
 def _family_of(address: str) -> int:
