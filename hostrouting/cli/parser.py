@@ -136,8 +136,10 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
             text = (
                 "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
             )
-            text += command.config and f"; without it: {command.config}"
-            nargs = "?" if command.config else None
+            nargs = None
+            if command.config:
+                text += f"; without it: {command.config}"
+                nargs = "?"
             added.add_argument("config", nargs=nargs, metavar="CONFIG", help=text)
             text = "accept a CONFIG that installs nothing, which means: remove everything"
             added.add_argument("--allow-empty", **switch(text))

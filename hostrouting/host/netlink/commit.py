@@ -165,10 +165,10 @@ class Batch:
         if repairs:
             self._refused(repairs)
             wrong += _unmet(repairs, self.transport.present())
-        words = [
-            f"{'still there' if verb == 'remove' else 'missing'}: {route}"
-            for verb, route, _ in wrong
-        ]
+        words: list[str] = []
+        for verb, route, _ in wrong:
+            word = "still there" if verb == "remove" else "missing"
+            words.append(f"{word}: {route}")
         words += [f"now the last of its place: {route}" for route in _moved(back, before, present)]
         return self.rejection(failures, words)
 

@@ -90,15 +90,15 @@ def check_changes(
 ) -> None:
     """Raise `NeighbourRejectedError` if a change is not in force in `known`, a later reading."""
     in_place = set(known)
-    made, refusals = [], []
+    not_in_force = (errno.EAGAIN, "not in force on reading back: another program is at work")
+    made = []
+    refusals = []
     for number, neighbour in enumerate(neighbours):
-        if (neighbour in in_place) == (verb == "add"):
+        is_made = neighbour in in_place if verb == "add" else neighbour not in in_place
+        if is_made:
             made.append(neighbour)
         else:
-            failure = failures.get(number) or (
-                errno.EAGAIN,
-                "not in force on reading back: another program is at work",
-            )
+            failure = failures.get(number) or not_in_force
             refusals.append(Refusal(NeighbourChange(verb, neighbour), *failure))
     if refusals and not made and {refusal.errno for refusal in refusals} == {errno.EPERM}:
         raise PermissionDeniedError(

@@ -165,8 +165,11 @@ def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
     kind = NftTools if backend == NftTools.backend else LegacyTools
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
+        if version is None:
+            continue
         # The legacy program's answer depends on its version: `v2.0.11 (legacy)`, `v2.0.10-4`.
-        if version is not None and ("nf_tables" in version) == (kind is NftTools):
+        found = NftTools if "nf_tables" in version else LegacyTools
+        if found is kind:
             return kind(prefix, name)
     purpose = f"to see the rules of ebtables ({backend}), if there are any"
     raise ToolNotFoundError(f"ebtables-{backend}", package=kind.package, purpose=purpose)
