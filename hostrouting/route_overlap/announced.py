@@ -151,19 +151,21 @@ class _Present(NamedTuple):
         """Return what the kernel has in these routes."""
         # By position, which is faster than by name: this line reads every route of a full table.
         near = [route for route in routes if route[6] == KERNEL_PROTOCOL or route[5] == LOCAL_TABLE]
-        dead = [route for route in near if route.flags & FLAG_DEAD]
         alive = [
             route for route in near if not (route.metric or route.tos or route.flags & FLAG_DEAD)
         ]
+        connected = [
+            route
+            for route in alive
+            if route.table == MAIN_TABLE and not route.flags & FLAG_LINKDOWN
+        ]
+        own = filter(_is_address, alive)
+        dead = [route for route in near if route.flags & FLAG_DEAD]
         return cls(
-            networks={
-                route[:2]
-                for route in alive
-                if route.table == MAIN_TABLE and not route.flags & FLAG_LINKDOWN
-            },
-            addresses={route.network for route in alive if _is_address(route)},
+            networks={route[:2] for route in connected},
+            addresses={route.network for route in own},
             has_first=any(map(_is_first_of_loopback, near)),
-            dead=[route for route in dead if _is_connected(route)],
+            dead=[*filter(_is_connected, dead)],
         )
 
 
@@ -243,8 +245,10 @@ def _coming(
         # The kernel refuses an address that the device has.
         if not named or not all(_has(device, address) for device in named):
             coming.append(_Coming((address & netmask(_LENGTH), _LENGTH), (address,)))
-    # It connects none of 0.0.0.0/8.
-    yield from (each for each in coming if each.network[0] >> 24)
+    for each in coming:
+        # It connects none of 0.0.0.0/8.
+        if each.network[0] >> 24:
+            yield each
 
 
 def _by_mac(devices: Iterable[Device]) -> dict[str | None, list[Device]]:

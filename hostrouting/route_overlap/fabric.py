@@ -244,12 +244,11 @@ def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
         address = parse_ipv4(quad.decode())
     except ValueError:
         return None
-    # The kernel takes 0.0.0.0 and adds nothing.
-    return (
-        FabricAddress(mac.decode() if re.fullmatch(rb"[0-9A-F]{12}", mac) else "", address)
-        if address
-        else None
-    )
+    if address == 0:
+        # The kernel takes it and adds nothing.
+        return None
+    is_mac = re.fullmatch(rb"[0-9A-F]{12}", mac)
+    return FabricAddress(mac.decode() if is_mac else "", address)
 
 
 def agent_mac(name: str, mac: str) -> str | None:
