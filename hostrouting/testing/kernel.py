@@ -37,7 +37,7 @@ from hostrouting.net.routes import (
 from hostrouting.testing.faults import Refused, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
     from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.rules import Rule
@@ -53,20 +53,32 @@ def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
     """Return the model after `add`, `prepend`, `append` or `replace` as the kernel does."""
     new = _checked(fib, route)
     bucket = fib.tables.bucket(key_of(new))
-    in_place = [route for route in bucket if place(route) == place(new)]
-    same = [route for route in in_place if _is_same(new, route)]
-    if new.family == IPV6 and verb != "add":
-        merges = may_merge(new) and any(map(may_merge, in_place))
-        if (len(in_place) > 1) if verb == "replace" else merges:
-            raise unknown(f"how IPv6 merges '{new}' and '{in_place[0]}'")
-    replaces = verb == "replace" and same in ([], in_place[:1])
-    if in_place and (verb == "add" or (same and not replaces)):
+    in_place = [present for present in bucket if place(present) == place(new)]
+    if _may_join(new, in_place, verb):
+        raise unknown(f"how IPv6 merges '{new}' and '{in_place[0]}'")
+    if verb == "add" and in_place:
         raise Refused(errno.EEXIST)
-    if in_place and replaces:
-        bucket = tuple(new if route is in_place[0] else route for route in bucket)
-    else:
-        bucket = inserted(bucket, new, last=verb == "append")
-    return _with_bucket(fib, new, bucket)
+    # A route replaces the first of its place, even if that is the same route.
+    others = in_place[1:] if verb == "replace" else in_place
+    if any(_is_same(new, present) for present in others):
+        raise Refused(errno.EEXIST)
+    if verb == "replace" and in_place:
+        return _with_bucket(fib, new, _exchanged(bucket, in_place[0], new))
+    return _with_bucket(fib, new, inserted(bucket, new, last=verb == "append"))
+
+
+def _may_join(new: ObservedRoute, in_place: Collection[ObservedRoute], verb: str) -> bool:
+    """Return True if IPv6 may make one route of a new one and those in its place."""
+    if new.family == IPV4 or verb == "add":
+        return False
+    if verb == "replace":
+        return len(in_place) > 1
+    return may_merge(new) and any(map(may_merge, in_place))
+
+
+def _exchanged(bucket: Bucket, old: ObservedRoute, new: ObservedRoute) -> Bucket:
+    position = bucket.index(old)
+    return (*bucket[:position], new, *bucket[position + 1 :])
 
 
 def without_route(fib: Fib, route: Route | ObservedRoute) -> Fib:
@@ -117,8 +129,8 @@ def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
         return new._replace(nexthops=tuple(sorted(new.nexthops, key=str)))
     is_own = new.kind == "local" and new.source == new.network
     if new.source is not None and not is_own:
-        tables = {LOCAL_TABLE, LOCAL_TABLE if new.table == MAIN_TABLE else new.table}
-        if not any(fib.is_local(new.source, table) for table in tables):
+        is_own_there = new.table != MAIN_TABLE and fib.is_local(new.source, new.table)
+        if not is_own_there and not fib.is_local(new.source):
             raise Refused(errno.EINVAL, "Invalid prefsrc address")
     if new.dev is None or new.scope == SCOPE_HOST:
         return new
@@ -163,9 +175,10 @@ def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
         return
     packet = Packet(gateway.number, oif=hop.dev)
     scope = max(route.scope + 1, SCOPE_LINK)
-    # First the route's own table, then the policy rules.
-    on_link = fib.search(route.table, packet, scope=scope) if route.table != MAIN_TABLE else None
-    decision = Decision(on_link) if on_link else fib.decide(packet, scope=scope)
+    decision = fib.decide(packet, scope=scope)
+    # The route's own table comes before the policy rules.
+    if route.table != MAIN_TABLE and (own := fib.search(route.table, packet, scope=scope)):
+        decision = Decision(own)
     if decision.errno == errno.ENETUNREACH:
         raise Refused(errno.ENETUNREACH, "Nexthop has invalid gateway")
     if not decision.route or (decision.route.kind, decision.route.scope) != ("unicast", SCOPE_LINK):
@@ -177,9 +190,8 @@ def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
         raise unknown(f"if it takes {gateway} as an on-link gateway: it is not link-local")
     if _holds(fib, gateway.number, hop.dev if gateway.is_link_local else None):
         raise Refused(errno.EINVAL, "Gateway can not be a local address")
-    if not fib.takes(
-        hop, route.table, route.source if route.family == IPV6 and route.source else 0
-    ):
+    source = route.source if route.family == IPV6 else None
+    if not fib.takes(hop, route.table, source or 0):
         raise Refused(errno.EHOSTUNREACH)
 
 
@@ -197,7 +209,10 @@ def own_routes(device: Device) -> list[ObservedRoute]:
     """Return the routes that the kernel makes for the networks and broadcasts of a device."""
     routes = []
     for address in device.addresses:
-        routes += (_ipv4_routes if address.family == IPV4 else _ipv6_routes)(device, address)
+        if address.family == IPV4:
+            routes += _ipv4_routes(device, address)
+        else:
+            routes += _ipv6_routes(device, address)
     if device.up and not device.loopback:
         routes.append(
             ObservedRoute.parse(
@@ -223,7 +238,8 @@ def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     # A secondary address gets no more routes than its primary one.
     is_route = length < 32 or network != primary.local
     if device.up and network >> 24 and is_route:
-        routes.append((to_node if device.loopback else on_link)(network, length))
+        make_route = to_node if device.loopback else on_link
+        routes.append(make_route(network, length))
         if length < 31:
             last = network | ~netmask(length) & 0xFFFFFFFF
             routes.append(on_link(last, 32, table=LOCAL_TABLE, kind="broadcast"))
@@ -247,23 +263,36 @@ def with_device(
     The device's `own` routes follow. Routes that need the lost device, state or address go, too.
     """
     before = fib.devices.get(name)
-    old, new = (own(device) if device else [] for device in (before, after))
-    devices = {**fib.devices, name: after}
-    fib = attrs.evolve(fib, devices={key: device for key, device in devices.items() if device})
+    old = own(before) if before else []
+    new = own(after) if after else []
+    devices = dict(fib.devices)
+    if after:
+        devices[name] = after
+    else:
+        devices.pop(name, None)
+    fib = attrs.evolve(fib, devices=devices)
     if before:
-        gone = [route for route in old if route not in new]
-        for route in gone:
-            rivals = fib.tables.bucket(key_of(route)) if route.family == IPV6 else ()
-            is_in_doubt = any(rival != route and rival.devs == route.devs for rival in rivals)
-            if is_in_doubt and route.table == MAIN_TABLE:
-                raise unknown(f"which route to {route.destination} goes with an address")
-        fib = _without(fib, gone)
+        fib = _without(fib, _gone(fib, old, new))
         fib = _without(fib, [*_lost(fib, before, after)])
     for route in new:
         bucket = fib.tables.bucket(key_of(route))
         if route not in old and not any(_is_same(route, present) for present in bucket):
             fib = _with_bucket(fib, route, inserted(bucket, route, last=True))
     return fib
+
+
+def _gone(
+    fib: Fib, old: Iterable[ObservedRoute], new: Container[ObservedRoute]
+) -> list[ObservedRoute]:
+    """Return the routes that the kernel had for a device, and has no more."""
+    gone = [route for route in old if route not in new]
+    for route in gone:
+        if route.family == IPV4 or route.table != MAIN_TABLE:
+            continue
+        rivals = fib.tables.bucket(key_of(route))
+        if any(rival != route and rival.devs == route.devs for rival in rivals):
+            raise unknown(f"which route to {route.destination} goes with an address")
+    return gone
 
 
 def _with_bucket(fib: Fib, route: Route | ObservedRoute, bucket: Bucket) -> Fib:
@@ -275,19 +304,20 @@ def _is_same(first: ObservedRoute, second: ObservedRoute) -> bool:
     """Return True if the kernel takes two routes for one: by place, of IPv6 also by next hop."""
     if first.family == IPV4:
         return signature(first) == signature(second)
-    ways, others = (
-        [(hop.dev, hop.gateway, hop.encapsulation) for hop in route.hops]
-        for route in (first, second)
-    )
-    return place(first) == place(second) and ways == others
+    return place(first) == place(second) and _ways(first) == _ways(second)
+
+
+def _ways(route: ObservedRoute) -> list[tuple[object, ...]]:
+    return [(hop.dev, hop.gateway, hop.encapsulation) for hop in route.hops]
 
 
 def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     """Return True if two IPv4 addresses have one prefix length and one network."""
-    first_network, second_network = (
-        Prefix(own.family, own.peer, own.prefix_length).masked for own in (first, second)
-    )
-    return first_network == second_network and first.family == IPV4
+    return first.family == second.family == IPV4 and _subnet(first) == _subnet(second)
+
+
+def _subnet(own: DeviceAddress) -> Prefix:
+    return Prefix(own.family, own.peer, own.prefix_length).masked
 
 
 def _link_flags(device: Device) -> int:
@@ -302,12 +332,15 @@ def _without(fib: Fib, routes: Collection[ObservedRoute]) -> Fib:
 
 def _lost(fib: Fib, before: Device, after: Device | None) -> Iterator[ObservedRoute]:
     """Yield the routes that cannot stay as a device changes, in a model without its own routes."""
-    lost = [own for own in before.addresses if after is None or own not in after.addresses]
+    kept = after.addresses if after else ()
+    lost = [own for own in before.addresses if own not in kept]
     is_down = before.up and not (after and after.up)
-    if not lost and not is_down and after:
+    if after and not lost and not is_down:
         return
-    has_ipv4 = after is not None and any(own.family == IPV4 for own in after.addresses)
-    is_bare = not has_ipv4 and any(own.family == IPV4 for own in lost)
+    # Without an IPv4 address, a device has no IPv4 route.
+    had_ipv4 = any(own.family == IPV4 for own in lost)
+    has_ipv4 = any(own.family == IPV4 for own in kept)
+    is_bare = had_ipv4 and not has_ipv4
     lost = [own for own in lost if own.family == IPV6 or not fib.is_local(own.local)]
     sources = {(own.family, own.local) for own in lost}
     for route in (*fib.routes(), *fib.routes(IPV6)):

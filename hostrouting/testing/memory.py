@@ -230,14 +230,14 @@ class MemoryBackend(Node):
             self.fib = without_route(before, route)
         else:
             self.fib = with_route(before, route, verb)
-        old, new = (fib.tables.bucket(key_of(route)) for fib in (before, self.fib))
+        old = before.tables.bucket(key_of(route))
+        new = self.fib.tables.bucket(key_of(route))
+        changed = [each for each in new if each not in old]
         if verb == "remove":
-            old, new = new, old
+            changed = [each for each in old if each not in new]
         elif place(route) not in map(place, old):
             announced = "add"
-        self.events.announce(
-            *(RouteEvent(announced, changed) for changed in new if changed not in old)
-        )
+        self.events.announce(*(RouteEvent(announced, each) for each in changed))
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change separates the local table from main."""

@@ -155,17 +155,24 @@ class MemoryServices(Faulty):
         instance = instance_of(name, NOBODYS_INSTANCE)
         unit = self._unit(instance)
         now = self._unit_files.texts(instance)
-        masked = self._unit_files.is_masked(instance)
-        texts = unit.texts if self._is_live else ()
+        load_state = "loaded" if unit.texts else "not-found"
+        if self._unit_files.is_masked(instance):
+            load_state = "masked"
+        # Like systemd, compare the files that were read, and ignore new files.
+        needs_reload = any(now.get(path) != text for path, text in unit.texts.items())
+        drop_ins: frozenset[str] = frozenset()
+        requires: frozenset[str] = frozenset()
+        if self._is_live:
+            drop_ins = frozenset(path for path in unit.texts if path.endswith(".conf"))
+            requires = unit.requires
         return UnitState(
             name,
-            "masked" if masked else "loaded" if unit.texts else "not-found",
+            load_state,
             *unit.outcome,
             unit.main_pid,
-            # Like systemd, compare the files that were read, and ignore new files.
-            needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
-            drop_ins=frozenset(path for path in texts if path.endswith(".conf")),
-            requires=unit.requires if self._is_live else frozenset(),
+            needs_reload=needs_reload,
+            drop_ins=drop_ins,
+            requires=requires,
         )
 
 
