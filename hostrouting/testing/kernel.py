@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from itertools import starmap
+from itertools import chain, starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -188,21 +188,17 @@ def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
 def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:
     if hop.onlink and not gateway.is_link_local:
         raise unknown(f"if it takes {gateway} as an on-link gateway: it is not link-local")
-    if _holds(fib, gateway.number, hop.dev if gateway.is_link_local else None):
-        raise Refused(errno.EINVAL, "Gateway can not be a local address")
+    if _holds(fib, gateway.number):
+        raise unknown(f"if it takes {gateway}: it is an own address")
     source = route.source if route.family == IPV6 else None
     if not fib.takes(hop, route.table, source or 0):
         raise Refused(errno.EHOSTUNREACH)
 
 
-def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:
-    """Return True if the node, or one of its devices, has an IPv6 address."""
-    return any(
-        own.address == (IPV6, number)
-        for device in fib.devices.values()
-        for own in device.addresses
-        if dev in {None, device.name}
-    )
+def _holds(fib: Fib, number: int) -> bool:
+    """Return True if a device of the node has an IPv6 address."""
+    every = chain.from_iterable(device.addresses for device in fib.devices.values())
+    return any(own.address == (IPV6, number) for own in every)
 
 
 def own_routes(device: Device) -> list[ObservedRoute]:

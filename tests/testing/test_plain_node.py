@@ -28,9 +28,18 @@ def node() -> MemoryBackend:
         lambda node: node.remove_address("eth0", "10.224.0.4/16"),
         lambda node: arrange(node, "fd00:9::/32 via fd00:1::8 dev eth0 metric 1024"),
         lambda node: arrange(node, "8.0.0.0/8 via 10.224.0.4 dev eth0"),
+        lambda node: arrange(node, "fd00:8::/32 via fd00:1::4 dev eth0 metric 1024"),
         lambda node: node.delete_route(node.routes()[-1]),
     ],
-    ids=["next hop", "removed device", "secondary", "merged", "own gateway", "local route"],
+    ids=[
+        "next hop",
+        "removed device",
+        "secondary",
+        "merged",
+        "own gateway",
+        "own IPv6 gateway",
+        "local route",
+    ],
 )
 def test_what_only_a_kernel_can_answer(
     node: MemoryBackend, act: Callable[[MemoryBackend], None]
