@@ -287,6 +287,22 @@ def test_groups_have_a_limit() -> None:
     assert next(summary.lines(planned=False)) == "200 x other reasons: n1000, n1001, n1002 ..."
 
 
+def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
+    """A line that is not a record is refused; the numbers of nodes and of overlaps are there."""
+    summary = Summary()
+    assert summary.add(NodeVerdict(hostname="line 1", is_record=False))
+    assert (summary.status, summary.to_mapping()) == (
+        3,
+        {
+            "refused": 1,
+            "nodes": 0,
+            "overlap_now": 0,
+            "groups": [{"reason": "refused", "nodes": 1, "examples": ["line 1"]}],
+            "more_groups": 0,
+        },
+    )
+
+
 @needs_kernel
 def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """One line, which any other machine proves; the config in force is none."""
