@@ -55,7 +55,13 @@ if TYPE_CHECKING:
         read_intent,
         require_intent,
     )
-    from hostrouting.boot.keeper import WATCH_TASK, ConfigInForce, Keeper, SiblingKeeper
+    from hostrouting.boot.keeper import (
+        WATCH_TASK,
+        ConfigInForce,
+        Keeper,
+        SiblingKeeper,
+        Trouble,
+    )
     from hostrouting.boot.layout import (
         BOOT_FOLDERS,
         DROP_IN_NAME,
@@ -109,6 +115,7 @@ __all__ = [
     "RecordedFiles",
     "SectionTask",
     "SiblingKeeper",
+    "Trouble",
     "Waiting",
     "config_over",
     "deploying",
@@ -144,7 +151,7 @@ _HOMES = {
         "read_intent",
         "require_intent",
     ),
-    "keeper": ("ConfigInForce", "Keeper", "SiblingKeeper", "WATCH_TASK"),
+    "keeper": ("ConfigInForce", "Keeper", "SiblingKeeper", "Trouble", "WATCH_TASK"),
     "layout": (
         "BOOT_FOLDERS",
         "BootFile",

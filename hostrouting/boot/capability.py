@@ -88,9 +88,7 @@ class Capability(NamedTuple):
     #: Names it in the finding of a look that fails; without it, that is a note.
     subject: str = ""
     #: Returns what keeps it right for `Watch`.
-    keeper: Callable[[], SiblingKeeper] | None = None
-    #: The longest time of one `act` of the keeper.
-    seconds: float = 10.0
+    keeper: Callable[[], type[SiblingKeeper]] | None = None
 
     def in_config(self, config: HostRoutingConfig) -> Section:
         """Return its section."""

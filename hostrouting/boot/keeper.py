@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import time
 from abc import ABC, abstractmethod
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import attrs
 
+from hostrouting.base.facts import Facts
+from hostrouting.base.pace import Pace
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
+from phases.exceptions import CONTEXT_OVER
+
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
@@ -20,6 +27,10 @@ if TYPE_CHECKING:
 #: `event`, too: `keeps`, `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a
 #: trouble.
 WATCH_TASK: Final = "watch-routes"
+#: The seconds of the processor that a keeper may take: 0.3 at once, and for long a share of a core.
+#: The longest pause is short, because one repair of a node with a million routes takes seconds.
+PACE: Final = Pace(savings=0.3, share=0.03, longest=5.0)
+_SECONDS_AFTER_A_FAILURE = 5.0
 
 
 class ConfigInForce(Protocol):
@@ -33,15 +44,67 @@ class ConfigInForce(Protocol):
         """Return the config in force, under the run lock."""
 
 
+@attrs.define(eq=False)
+class Trouble:
+    """A failure that may last: the log has it when it begins or its reason changes, and its end.
+
+    >>> import logging
+    >>> trouble = Trouble(logging.getLogger("doctest"), "the routes cannot be repaired now")
+    >>> trouble.log("the disk is full")
+    >>> str(trouble)
+    'the routes cannot be repaired now: the disk is full'
+    >>> trouble.end()
+    >>> str(trouble)
+    ''
+    """
+
+    _logger: logging.Logger
+    #: The failure, without its reason.
+    _failure: str
+    #: The reason, by the failure.
+    _facts: Facts[str, str] = attrs.field(factory=Facts)
+
+    def __str__(self) -> str:
+        return "".join(f"{failure}: {reason}" for failure, reason in self._facts.known.items())
+
+    def log(self, reason: str) -> None:
+        """Log the failure, unless it was logged with this reason already."""
+        self._facts = self._facts.after({self._failure: reason})
+        for failure, why in self._facts.new.items():
+            fields = {"task": WATCH_TASK, "subject": failure}
+            self._logger.error("%s: %s", failure, why, extra=fields)
+
+    def end(self) -> None:
+        """Log the end of the failure, if there was one."""
+        self._facts = self._facts.after({})
+        for failure in self._facts.over:
+            fields = {"task": WATCH_TASK, "event": "over", "subject": failure}
+            self._logger.info("this is over: %s", failure, extra=fields)
+
+
 @attrs.define(eq=False, repr=False)
 class Keeper(ABC):
-    """Keeps one part of the node right; one thread calls it, in the order of the events."""
+    """Keeps one part of the node right; one thread runs it, in the order of the events.
+
+    It acts after events, after the time that its last act named, and after a failure, at its pace.
+    """
 
     #: The beginning of the message about a failed `act`.
     failure: ClassVar[str]
     _host: Host
     _logger: logging.Logger
     _installed: ConfigInForce
+    #: When it is to act next, on the monotonic clock of the context.
+    due: float = attrs.field(default=-inf, init=False)
+    #: The failure of the last `act`.
+    trouble: Trouble = attrs.field(init=False)
+    _pace: Pace = attrs.field(default=PACE, init=False)
+
+    @trouble.default
+    def _no_trouble(self) -> Trouble:
+        return Trouble(self._logger, self.failure)
+
+    # --- what a keeper does
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
         """Return the seconds until the events require an `act`: 0 for at once, `inf` for never."""
@@ -54,6 +117,85 @@ class Keeper(ABC):
     def act(self, ctx: Context) -> float:
         """Look, and repair; return the seconds until the next `act` without an event."""
 
+    def log(self, level: int, message: str, *values: object, **fields: object) -> None:
+        """Write a line of the watch."""
+        extra = {"task": WATCH_TASK, **fields}
+        self._logger.log(level, message, *values, extra=extra, stacklevel=2)
 
-#: Makes the keeper of an optional capability; that is usually its class.
-SiblingKeeper: TypeAlias = "Callable[[Host, logging.Logger, ConfigInForce], Keeper]"
+    # --- when it does so
+
+    def deliver(self, events: Sequence[NetworkEvent], *, now: float) -> None:
+        """Receive events, and be due when they require it."""
+        seconds = self.receive(events)
+        soonest = max(now + seconds, self._pace.free)
+        # In a storm the pause after one more look is as long as the one before it, and must not
+        # delay the look that the keeper has named: the second reading of an alarm.
+        if max(soonest, self._pace.free + self._pace.pause) <= self.due:
+            self.due = soonest
+
+    def read_soon(self, *, now: float) -> None:
+        """Read everything anew, since events were lost."""
+        self.lose()
+        self.due = min(self.due, max(now, self._pace.free))
+
+    def read_now(self) -> None:
+        """Read everything anew, at once."""
+        self.lose()
+        self.due = -inf
+
+    def run(self, ctx: Context) -> None:
+        """Act, and be due again after the seconds that `act` returns."""
+        # Time on the processor: waiting for the run lock slows nothing down.
+        started = time.thread_time()
+        # Another thread may set an earlier time meanwhile.
+        self.due = inf
+        try:
+            seconds = self.act(ctx)
+            if seconds:
+                # A keeper that goes on at once may fail next: each failure would be logged again.
+                self.trouble.end()
+        except Exception as error:  # noqa: BLE001 - raised again, but for those of the keeper
+            seconds = self._after(error, ctx)
+        now = ctx.clock.monotonic()
+        self._pace = self._pace.after(time.thread_time() - started, now=now)
+        self.due = max(min(self.due, now + seconds), self._pace.free)
+
+    def _after(self, error: Exception, ctx: Context) -> float:
+        """Log a failure, or raise it; return the seconds before the next try."""
+        if isinstance(error, HostRoutingError):
+            # The process lacks a privilege; root may be refused a file for a while.
+            lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
+            if lacks_root or isinstance(error, PermissionDeniedError):
+                raise error
+            self.trouble.log(str(error))
+        elif not (ctx.over and isinstance(error, CONTEXT_OVER)):
+            raise error
+        return _SECONDS_AFTER_A_FAILURE
+
+
+#: Between two looks, also those that agree on an object before it is reported: a pod that goes
+#: leaves its objects to azure-vnet for a moment. A sweep holds the run lock for seconds, and
+#: another run, which tries it every tenth of a second, gets it in between.
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@attrs.define(eq=False, repr=False)
+class SiblingKeeper(Keeper):
+    """The keeper of an optional capability: all of its failures are logged; the routes go on."""
+
+    #: The longest time of one `act`.
+    seconds: ClassVar[float] = 10.0
+    _pace: Pace = attrs.field(init=False)
+
+    @_pace.default
+    def _with_pauses(self) -> Pace:
+        return attrs.evolve(PACE, least=SECONDS_BETWEEN_LOOKS)
+
+    def run(self, ctx: Context) -> None:
+        """See `Keeper`."""
+        super().run(ctx.child(timeout=self.seconds))
+
+    def _after(self, error: Exception, ctx: Context) -> float:
+        if not ctx.cancelled:
+            self.trouble.log(str(error) or repr(error))
+        return self._installed.config.watch.interval

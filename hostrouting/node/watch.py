@@ -7,7 +7,7 @@ import logging
 import signal
 from contextlib import suppress
 from importlib import import_module
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import Answer
@@ -22,7 +22,7 @@ from phases import CancelledError, Context, cancel_on_signals
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hostrouting.boot import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
@@ -79,10 +79,10 @@ class Watch(KeepNode):
     """
 
     @property
-    def _siblings(self) -> tuple[tuple[SiblingKeeper, float], ...]:
-        keepers = [(each.keeper(), each.seconds) for each in SIBLINGS if each.keeper is not None]
+    def _siblings(self) -> Sequence[type[SiblingKeeper]]:
+        keepers = [each.keeper() for each in SIBLINGS if each.keeper is not None]
         # The quick ones need not wait for a sweep.
-        return tuple(sorted(keepers, key=itemgetter(1)))
+        return sorted(keepers, key=attrgetter("seconds"))
 
 
 def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> Answer:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH, WATCH_TASK, read_intent
+from hostrouting.boot import INTENT_PATH, WATCH_TASK, Trouble, read_intent
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import HostFileError, InvalidConfigError
-from hostrouting.watch.trouble import Trouble
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:

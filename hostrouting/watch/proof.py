@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from itertools import compress
-from logging import ERROR, WARNING
+from logging import ERROR, INFO, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles
+from hostrouting.base.facts import Facts
+from hostrouting.base.pace import Pace
+from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles, Trouble
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent, RouteEvent
@@ -20,7 +21,6 @@ from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.look import announced_fabric, leave_marker, prove_now, unready_units
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.task import log_findings, log_notes
-from hostrouting.watch.trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.report import Finding
     from phases import Context
 
-#: The findings of each expected CIDR, in the order of the config; then the refusals.
-Findings: TypeAlias = "tuple[tuple[Finding | str, ...], ...]"
+#: The findings of each expected CIDR that has any; the refusals, and what the boot has logged, by
+#: no CIDR.
+Findings: TypeAlias = "Facts[str, tuple[Finding | str, ...]]"
 
 #: Events that come within this time have one proof: a daemon that starts changes many routes.
 _SECONDS_TOGETHER = 0.05
@@ -38,10 +39,10 @@ _SECONDS_TOGETHER = 0.05
 _WINDOW = 1.0
 #: Before a marker that cannot be written is tried again.
 _SECONDS_AFTER_A_FAILURE = 5.0
-#: Other findings wait for a second for each finding that was logged, at most for so long: the
-#: routes of a daemon may change all the time. The end of an alarm does not wait, and neither does
-#: an alarm for another CIDR.
-_LONGEST_SILENCE = 600.0
+#: Other findings wait for a second for each finding that was logged: the routes of a daemon may
+#: change all the time. The end of an alarm does not wait, and neither does an alarm for another
+#: CIDR.
+_LINES: Final = Pace(savings=0.0, share=1.0, longest=600.0)
 #: The share of a core that proofs without an event may take: one among 500,000 routes takes half a
 #: second.
 _SHARE = 0.005
@@ -74,26 +75,28 @@ class ProofKeeper(Keeper):
     _led: Collection[str] = ()
     #: When to prove again without an event.
     _next_proof: float = -inf
-    #: The findings that were logged last; None before the first.
+    #: The findings that the log has; None before the first proof.
     _logged: Findings | None = None
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
     _next_count: float = -inf
-    #: Until then, other findings of the CIDRs that have an alarm are not logged.
-    _silent_until: float = -inf
+    #: That of lines about other findings of the CIDRs that have an alarm.
+    _lines: Pace = _LINES
     #: The marker cannot be written.
-    _trouble: Trouble = attrs.field(init=False)
+    _marker: Trouble = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._trouble = Trouble(self._logger, "the marker of the expected CIDRs is not right now")
+    @_marker.default
+    def _is_right(self) -> Trouble:
+        return Trouble(self._logger, "the marker of the expected CIDRs is not right now")
 
     @property
     def state(self) -> str:
         """The alarm and the trouble with its marker, in a few words; empty if there is none."""
-        bad = list(compress(self._section.cidrs, self._logged or ()))
+        logged = self._logged.known if self._logged else {}
+        bad = [cidr for cidr in self._section.cidrs if cidr in logged]
         more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
         alarm = f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}" if bad else ""
-        return "; ".join(filter(None, [alarm, str(self._trouble)]))
+        return "; ".join(filter(None, [alarm, str(self._marker)]))
 
     def receive(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
@@ -135,7 +138,8 @@ class ProofKeeper(Keeper):
             self._is_stale = True
             self._logged = None
             self._bad_readings = 0
-            self._next_count = self._silent_until = -inf
+            self._next_count = -inf
+            self._lines = _LINES
         if not self._section.cidrs:
             return config.watch.interval
         now = ctx.clock.monotonic()
@@ -201,30 +205,35 @@ class ProofKeeper(Keeper):
 
     def _judge(self, ctx: Context, report: OverlapReport, now: float) -> float:
         """Count new readings, and log them if there are enough; return the pause after this one."""
-        findings: Findings = (*(proof.findings for proof in report.cidrs), tuple(report.refusals))
-        if findings == self._logged:
+        logged = self._logged or self._logged_at_boot()
+        findings = logged.after(_findings_of(report))
+        if not findings.has_changed:
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):
+                self._logged = logged
                 return inf
         elif not report.ok:
-            # A CIDR has findings that had none when the findings were logged last.
-            pairs = zip(findings, self._logged or (), strict=False)
-            spreads = any(new and not old for new, old in pairs)
-            until = self._next_count if spreads else max(self._next_count, self._silent_until)
+            spreads = bool(findings.known.keys() - logged.known.keys())
+            until = self._next_count if spreads else max(self._next_count, self._lines.free)
             if self._may_return(report):
                 self._end = min(self._end, now + self._installed.config.watch.interval)
                 until = max(until, self._end)
             if now < until:
                 silence = until - now
                 # The marker of the logged alarm may be missing: the disk was full.
-                is_marked = not any(self._logged or ()) or self._has_marker(ok=False)
+                is_marked = not logged.known or self._has_marker(ok=False)
                 return silence if is_marked else min(silence, self._leave_marker(ctx, report))
             self._bad_readings += 1
             self._next_count = now + _WINDOW
             if self._bad_readings < self._installed.config.watch.readings:
                 return _WINDOW
+        # An alarm is logged even if its marker cannot be written.
         self._log(report, findings, now)
         return self._leave_marker(ctx, report)
+
+    def _logged_at_boot(self) -> Findings:
+        """Return what the log has from before this watch: the boot has left its marker."""
+        return Facts({"": ()} if self._host.files.exists(MARKER_DETECTED) else {})
 
     def _may_return(self, report: OverlapReport) -> bool:
         """Return True if IPv6 routes were lost that the next router advertisement may restore."""
@@ -242,24 +251,32 @@ class ProofKeeper(Keeper):
             leave_marker(RecordedFiles(ctx.within(None), self._host), report)
         except HostFileError as error:
             # The proof goes on, and counts readings meanwhile.
-            self._trouble.log(str(error))
+            self._marker.log(str(error))
             return _SECONDS_AFTER_A_FAILURE
-        self._trouble.end()
+        self._marker.end()
         return inf
 
     def _log(self, report: OverlapReport, findings: Findings, now: float) -> None:
-        """Log the findings, unless they were logged last."""
+        """Log the findings if they are news."""
         self._bad_readings = 0
-        if findings == self._logged:
-            return
-        was_bad = any(self._logged or ()) or self._host.files.exists(MARKER_DETECTED)
-        # An alarm is logged even if its marker cannot be written.
         self._logged = findings
-        self._silent_until = now + min(_LONGEST_SILENCE, sum(map(len, findings)))
+        if not findings.has_changed:
+            return
+        self._lines = self._lines.after(sum(map(len, findings.known.values())), now=now)
         if not report.ok:
             log_notes(report, self._logger, task=WATCH_TASK)
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING
             log_findings(report, self._logger, task=WATCH_TASK, level=level)
-        elif was_bad:
+        elif findings.over:
             message = "the expected addresses leave as they should again: %s"
-            self._logger.info(message, report.verdict, extra={"task": WATCH_TASK, "event": "over"})
+            self.log(INFO, message, report.verdict, event="over")
+
+
+def _findings_of(report: OverlapReport) -> dict[str, tuple[Finding | str, ...]]:
+    """Return the facts of a report: the findings of each CIDR that has any, and the refusals."""
+    facts: dict[str, tuple[Finding | str, ...]] = {
+        proof.cidr: tuple(proof.findings) for proof in report.cidrs if proof.findings
+    }
+    if report.refusals:
+        facts[""] = tuple(report.refusals)
+    return facts

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from itertools import islice
 from logging import ERROR, INFO, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from hostrouting.base.facts import Facts
+from hostrouting.base.pace import LONGEST_PAUSE, MOST_CHANGES, Contest, Pace
 from hostrouting.boot import Keeper, exits_under
 from hostrouting.host import (
     OUR_PROTOCOL,
@@ -19,32 +21,30 @@ from hostrouting.host import (
     RouteEvent,
     RuleEvent,
 )
-from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, Place, place, resting
+from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
 from hostrouting.static_routes.account import read
-from hostrouting.static_routes.converge import Repair, Waiting, repair
+from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.static_routes.reconcile import Routes, owned_in
 from hostrouting.watch.installed import duties_of
-from hostrouting.watch.trouble import Lines
 from phases import Change, Context, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.host import Route
 
-#: After so many replacements or deletions of a configured route within the time, each retake
-#: waits, longer and longer.
-_MOST_RETAKES = 3
-_SECONDS_OF_A_CONTEST = 3600.0
-_LONGEST_PAUSE = 600.0
 _CONTESTED = (
-    f"route '%s' was replaced or deleted {_MOST_RETAKES + 1} times within an hour: it comes back "
-    f"after pauses of 1 s to {_LONGEST_PAUSE / 60:.0f} min from now on; stop the program that "
+    f"route '%s' was replaced or deleted {MOST_CHANGES + 1} times within an hour: it comes back "
+    f"after pauses of 1 s to {LONGEST_PAUSE / 60:.0f} min from now on; stop the program that "
     "takes its place, or remove the route from the config"
 )
-#: The most changes that are logged one by one.
-_MOST_LINES = 8
+#: A program that changes a route without end causes ten repairs a second: so many lines at once,
+#: and for long one in a second.
+_LINES: Final = Pace(savings=60.0, share=1.0, longest=60.0)
+#: The most repairs that are logged one by one, and the most routes that wait or are contested.
+_MOST_REPAIRS = 8
+_MOST_ROUTES = 60
 
 
 @attrs.define(eq=False)
@@ -58,7 +58,6 @@ class RouteKeeper(Keeper):
     failure: ClassVar[str] = "the routes cannot be repaired now"
     #: Called when events concern the routes, or were lost.
     _notify: Callable[[], object]
-    _lines: Lines = attrs.field(init=False)
     _last: Repair = attrs.field(factory=Repair)
     #: The config that the log names.
     _config: HostRoutingConfig | None = None
@@ -68,13 +67,17 @@ class RouteKeeper(Keeper):
     _down: set[str] = attrs.field(factory=set)
     #: The places in which a route was replaced or deleted since the last reading.
     _taken: set[Place] = attrs.field(factory=set)
-    #: When another program had replaced or deleted a route, on the monotonic clock.
-    _contests: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
-    #: The contested places, each with the time before which its route does not come back.
+    #: The places in which another program has replaced or deleted a route within an hour.
+    _contests: dict[Place, Contest] = attrs.field(factory=dict)
+    #: Those whose routes do not come back before a time.
     _paused: dict[Place, float] = attrs.field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        self._lines = Lines(self._logger)
+    #: The contested places, by the text of their routes.
+    _contested: Facts[Place, str] = attrs.field(factory=Facts)
+    #: The routes that wait.
+    _waits: Facts[StaticRoute | Route, None] = attrs.field(factory=Facts)
+    #: The repairs that are not in the log yet.
+    _repairs: list[Change] = attrs.field(factory=list)
+    _lines: Pace = _LINES
 
     @property
     def state(self) -> str:
@@ -109,43 +112,39 @@ class RouteKeeper(Keeper):
                 observed = read(self._host.routes, config.static_routes.routes)
             self._repair(held, config, observed)
         now = ctx.clock.monotonic()
-        return max(0.0, min((now + config.watch.interval, *self._paused.values())) - now)
+        next_lines = self._log(now)
+        due = min(now + config.watch.interval, next_lines, *self._paused.values())
+        return max(0.0, due - now)
 
     # --- events
 
     def _concerns(self, event: NetworkEvent) -> bool:
-        """Return True if the routes may not be right after an event."""
-        if not isinstance(event, RouteEvent):
-            return self._concerns_devices(event)
-        route = event.route
-        key = place(route)
-        if key in self._places or route.protocol == OUR_PROTOCOL:
-            wanted = self._last.wanted.get(key)
-            if wanted and event.verb in {"add", "prepend"} and resting(route).fulfils(wanted):
-                # A repair did this.
-                return False
-            if event.verb in {"remove", "replace"} and route.dev not in self._down:
-                self._taken.add(key)
-            return True
-        is_on_link = route.family == IPV6 and route.gateway is None
-        if self._last.waiting and (route.scope >= SCOPE_LINK or is_on_link):
-            # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a
-            # wider scope. A route to nowhere of that scope hides a shorter one, as a rule may. IPv6
-            # routes lack a scope, and it passes over none.
-            return True
-        # It may complete a route of the config in another way.
-        return not route.prefix_length and route.table == MAIN_TABLE
-
-    def _concerns_devices(self, event: NetworkEvent) -> bool:
-        """Return the same for other events: no event follows for IPv4 routes that go with these."""
+        """Return True if the routes are to be read again after an event."""
+        if isinstance(event, RouteEvent):
+            route = event.route
+            if route.protocol == OUR_PROTOCOL or place(route) in self._places:
+                return self._takes(event)
+            # It may complete a route of the config, or lead to the gateway of one that waits.
+            return bool(self._last.waiting) or (
+                not route.prefix_length and route.table == MAIN_TABLE
+            )
         if isinstance(event, DeviceEvent):
             (self._down.discard if event.device.up else self._down.add)(event.device.name)
             return event.device.name in self._last.devices or event.former in self._last.devices
         if isinstance(event, AddressEvent):
-            # IPv6 routes stay without the address, which each router advertisement renews.
-            return event.address.family == IPV4 and event.dev in self._last.devices
+            return event.dev in self._last.devices
         # The kernel may accept now what it refused.
         return isinstance(event, RuleEvent | NexthopEvent) and bool(self._last.waiting)
+
+    def _takes(self, event: RouteEvent) -> bool:
+        """Return False if a repair has caused an event; note a place that is taken."""
+        key = place(event.route)
+        wanted = self._last.wanted.get(key)
+        if wanted and event.verb in {"add", "prepend"} and resting(event.route).fulfils(wanted):
+            return False
+        if event.verb in {"remove", "replace"} and event.route.dev not in self._down:
+            self._taken.add(key)
+        return True
 
     # --- repairs
 
@@ -153,21 +152,19 @@ class RouteKeeper(Keeper):
         """Make the routes right, and log each difference to the state before."""
         routes = config.static_routes.routes
         now = ctx.clock.monotonic()
-        # Also without a repair: the end of a storm is logged.
-        self._lines.at(now)
         if config is not self._config:
             self._config = config
-            self._lines.write(INFO, "keeps %s", duties_of(config), event="keeps")
+            self.log(INFO, "keeps %s", duties_of(config), event="keeps")
         if routes is not self._routes:
             self._routes = routes
             self._places = frozenset(route.place for route in routes)
             self._taken.clear()
-            self._contests.clear()
-            self._paused.clear()
+            self._contests = {}
+            self._contested = Facts()
+            self._paused = {}
         self._note_contests(observed, now)
         # An endless run must not record its changes: their list would grow for ever.
         changes = Transaction(ctx.within(None))
-        before = self._last
         self._last = repair(
             changes.ctx,
             routes,
@@ -177,7 +174,7 @@ class RouteKeeper(Keeper):
             exits=exits_under(config, self._host.files),
             leave=self._paused,
         )
-        self._log(changes.changes, before.waiting)
+        self._repairs += changes.changes
 
     def _note_contests(self, observed: Routes, now: float) -> None:
         """Let a route that other programs take again and again pause, longer each time.
@@ -186,44 +183,65 @@ class RouteKeeper(Keeper):
         precedes the configured one.
         """
         wanted = self._last.wanted
-        waiting = self._last.waiting
-        lost = {key: wanted[key] for key in self._taken - self._paused.keys() if key in wanted}
+        lost = self._taken - self._paused.keys() - self._last.waiting.keys()
+        lost &= wanted.keys()
         for route in owned_in(observed) if lost else ():
             key = place(route)
-            if key in lost and route.fulfils(lost[key]):
-                del lost[key]
+            if key in lost and route.fulfils(wanted[key]):
+                lost.remove(key)
         self._taken.clear()
-        for key, taken in lost.items():
-            if key in waiting:
-                continue
-            times = [time for time in self._contests[key] if now - time < _SECONDS_OF_A_CONTEST]
-            self._contests[key] = [*times, now]
-            if len(times) >= _MOST_RETAKES:
-                self._paused[key] = now + min(2.0 ** (len(times) - _MOST_RETAKES), _LONGEST_PAUSE)
-            if len(times) == _MOST_RETAKES:
-                self._lines.write(ERROR, _CONTESTED, taken, route=str(taken))
-        self._paused = {key: until for key, until in self._paused.items() if until > now}
-        for key, times in [*self._contests.items()]:
-            if now - times[-1] < _SECONDS_OF_A_CONTEST:
-                continue
-            if len(self._contests.pop(key)) > _MOST_RETAKES:
-                message = "route '%s' was not replaced or deleted for an hour"
-                name = str(wanted.get(key))
-                self._lines.write(INFO, message, name, event="over", route=name)
+        for key in lost:
+            self._contests[key] = self._contests.get(key, Contest()).after(now=now)
+        self._contests = {key: one for key, one in self._contests.items() if one.count(now)}
+        self._paused = {key: one.free for key, one in self._contests.items() if one.free > now}
+        self._log_contests()
 
-    def _log(self, changes: Sequence[Change], before: Mapping[Place, Waiting]) -> None:
-        if (count := len(changes)) > _MOST_LINES:
-            message = "%d routes were repaired, the first is: %s"
-            self._lines.write(WARNING, message, count, changes[0], event="repair", changed=count)
-            changes = ()
-        for change in changes:
+    # --- the log
+
+    def _log_contests(self) -> None:
+        """Log which routes are contested now, and which were in peace for an hour."""
+        known = self._contested.known
+        contested = [
+            key for key, contest in self._contests.items() if contest.is_lost or key in known
+        ]
+        names = {key: known.get(key) or str(self._last.wanted[key]) for key in contested}
+        self._contested = self._contested.after(names)
+        for name in islice(self._contested.new.values(), _MOST_ROUTES):
+            self.log(ERROR, _CONTESTED, name, route=name)
+        for name in islice(self._contested.over.values(), _MOST_ROUTES):
+            message = "route '%s' was not replaced or deleted for an hour"
+            self.log(INFO, message, name, event="over", route=name)
+
+    def _log(self, now: float) -> float:
+        """Log repairs and waiting routes; return when to log what is too much for now."""
+        reasons = {waiting.route: waiting.reason for waiting in self._last.waiting.values()}
+        # A device that comes back has many reasons in turn; `check` has the last one.
+        waits = self._waits.after(dict.fromkeys(reasons))
+        if not self._repairs and not waits.has_changed:
+            return inf
+        if now < self._lines.free:
+            return self._lines.free
+        self._waits = waits
+        lines = self._log_repairs()
+        for route in islice(waits.new, _MOST_ROUTES):
+            fields = {"route": str(route), "reason": reasons[route]}
+            self.log(WARNING, "route '%s' waits: %s", route, reasons[route], **fields)
+        if (more := len(waits.new) - _MOST_ROUTES) > 0:
+            self.log(WARNING, "%d more routes wait", more)
+        if waits.over and not reasons:
+            self.log(INFO, "no route waits any more", event="over")
+        self._lines = self._lines.after(lines + len(waits.new), now=now)
+        return inf
+
+    def _log_repairs(self) -> int:
+        """Log the repairs since the last lines, and return the number of these."""
+        repairs, self._repairs = self._repairs, []
+        if len(repairs) > _MOST_REPAIRS:
+            message = "%d repairs, the first is: %s"
+            count = len(repairs)
+            self.log(WARNING, message, count, repairs[0], event="repair", changed=count)
+            return 1
+        for change in repairs:
             fields = {"event": "repair", "subject": change.subject, "change": str(change)}
-            self._lines.write(WARNING, "repaired: %s", change, **fields)
-        known = {waiting.route for waiting in before.values()}
-        for route, reason in self._last.waiting.values():
-            # A device that comes back has many reasons in turn; `check` has the last one.
-            if route not in known:
-                fields = {"route": str(route), "reason": reason}
-                self._lines.write(WARNING, "route '%s' waits: %s", route, reason, **fields)
-        if before and not self._last.waiting:
-            self._lines.write(INFO, "no route waits any more", event="over")
+            self.log(WARNING, "repaired: %s", change, **fields)
+        return len(repairs)

@@ -16,9 +16,9 @@ from phases.context import SystemClock, ring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.boot import Keeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Supervisor
-    from hostrouting.watch.duty import Duty
     from hostrouting.watch.installed import InstalledConfig
 
 
@@ -93,7 +93,7 @@ class WatchRounds:
     _installed: InstalledConfig
     #: The reloads that have not begun: functions that read a config. Any thread may add one.
     _calls: list[Callable[[], HostRoutingConfig]]
-    _duties: Sequence[Duty]
+    _keepers: Sequence[Keeper]
     #: Returns the state in a few words.
     _state: Callable[[], str]
     #: The families of the events.
@@ -108,7 +108,7 @@ class WatchRounds:
 
     @property
     def is_called(self) -> bool:
-        """True if a round is to begin before a duty is due."""
+        """True if a round is to begin before a keeper is due."""
         # A thread of the siblings may have changed the state.
         return bool(self._calls) or self._sent not in (None, self._state())
 
@@ -121,8 +121,8 @@ class WatchRounds:
             # The last call reads the newest config.
             self._installed.replace(self._calls[count - 1])
             del self._calls[:count]
-            for duty in self._duties:
-                duty.act_soon()
+            for keeper in self._keepers:
+                keeper.read_now()
 
     def end(self) -> None:
         """Send a changed state; the first one, also after a reload, makes the service ready."""

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import WATCH_TASK, Keeper, NodeTask, SiblingKeeper
+from hostrouting.boot import WATCH_TASK, NodeTask
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Host, Listener, RunLock
-from hostrouting.watch.duty import Duty, Pace, act_if_due
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hostrouting.boot import Keeper, SiblingKeeper
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.watch.trouble import Trouble
 
 
 class SharedLock:
@@ -102,23 +101,15 @@ class SharedLock:
 
 #: The longest wait for the siblings when the watch ends. Programs that obey SIGTERM take less.
 _SECONDS_TO_END = 0.5
-#: Between two looks, also those that agree on an object before it is reported: a pod that goes
-#: leaves its objects to azure-vnet for a moment. A sweep holds the run lock for seconds, and
-#: another run, which tries it every tenth of a second, gets it in between.
-_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 @contextmanager
 def _siblings(
-    surrounding: Context,
-    logger: logging.Logger,
-    installed: InstalledConfig,
-    keepers: Iterable[tuple[Keeper, float]],
-) -> Iterator[tuple[Callable[[], None], Sequence[Trouble]]]:
+    surrounding: Context, keepers: Sequence[SiblingKeeper]
+) -> Iterator[Callable[[], None]]:
     """Keep the siblings of the installed config while the block runs.
 
-    Each keeper has the longest time of one `act`, in seconds. The block gets a function that lets
-    them look soon, and their troubles, of which `surrounding` is notified.
+    The block gets a function that lets them look soon. `surrounding` is notified of their troubles.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores
     objects: the thread goes on without an owner, and ends with the process at the latest. A sweep
@@ -126,50 +117,28 @@ def _siblings(
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
-    pace = Pace(least=_SECONDS_BETWEEN_LOOKS)
-    duties = [
-        _SiblingDuty(keeper, logger, seconds, installed, pace=pace) for keeper, seconds in keepers
-    ]
 
     def look_soon() -> None:
-        for duty in duties:
-            duty.lose(now=ctx.clock.monotonic())
+        for keeper in keepers:
+            keeper.read_soon(now=ctx.clock.monotonic())
         ctx.notify()
 
     def keep() -> None:
         while not ctx.cancelled:
-            act_if_due(ctx, duties)
+            _run_if_due(ctx, keepers)
             surrounding.notify()
-            due = min(duty.due for duty in duties)
+            due = min(keeper.due for keeper in keepers)
             # It may be due earlier meanwhile.
-            ctx.wait(lambda: ctx.cancelled or min(each.due for each in duties) < due, until=due)  # noqa: B023
+            ctx.wait(lambda: ctx.cancelled or min(each.due for each in keepers) < due, until=due)  # noqa: B023
 
     thread = threading.Thread(target=keep, name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield look_soon, [duty.trouble for duty in duties]
+        yield look_soon
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
         thread.join(_SECONDS_TO_END)
-
-
-@attrs.define(eq=False)
-class _SiblingDuty(Duty):
-    """The duty of a sibling, whose failures of any kind are logged; the routes go on."""
-
-    #: The longest time of one `act`.
-    _seconds: float
-    _installed: InstalledConfig
-
-    def act(self, ctx: Context) -> None:
-        """See `Duty`."""
-        super().act(ctx.child(timeout=self._seconds))
-
-    def _after(self, error: Exception, ctx: Context) -> float:
-        if not ctx.cancelled:
-            self.trouble.log(str(error) or repr(error))
-        return self._installed.config.watch.interval
 
 
 # --- the task
@@ -181,8 +150,8 @@ class KeepNode(NodeTask):
     name = WATCH_TASK
 
     @property
-    def _siblings(self) -> tuple[tuple[SiblingKeeper, float], ...]:
-        """The keepers of optional capabilities, each with the longest time of one `act`."""
+    def _siblings(self) -> Sequence[type[SiblingKeeper]]:
+        """The keepers of optional capabilities."""
         return ()
 
     def __init__(
@@ -221,30 +190,27 @@ class KeepNode(NodeTask):
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         ports = {field.name: getattr(self._host, field.name) for field in attrs.fields(Host)}
         host = Host(**{**ports, "lock": SharedLock(self._host.lock)})
-        keepers = [
-            (make(host, self._logger, installed), seconds) for make, seconds in self._siblings
-        ]
-        with _siblings(ctx, self._logger, installed, keepers) as (look_soon, troubles):
-            keeper = RouteKeeper(host, self._logger, installed, look_soon)
-            routes = Duty(keeper, self._logger)
+        siblings = [keeper(host, self._logger, installed) for keeper in self._siblings]
+        with _siblings(ctx, siblings) as look_soon:
+            routes = RouteKeeper(host, self._logger, installed, look_soon)
+            proof = ProofKeeper(host, self._logger, installed)
             # The routes first: a restored route needs no finding.
-            prover = ProofKeeper(host, self._logger, installed)
-            proof = Duty(prover, self._logger)
-            duties = [routes, proof]
+            keepers = [routes, proof]
 
             def state() -> str:
-                pair = str(routes.trouble) or keeper.state, str(proof.trouble) or prover.state
-                return "; ".join(filter(None, (*pair, *map(str, troubles))))
+                pair = str(routes.trouble) or routes.state, str(proof.trouble) or proof.state
+                troubles = (str(sibling.trouble) for sibling in siblings)
+                return "; ".join(filter(None, (*pair, *troubles)))
 
-            rounds = WatchRounds(host.supervisor, installed, self._calls, duties, state)
+            rounds = WatchRounds(host.supervisor, installed, self._calls, keepers, state)
             self._wake = ctx.notify
             while not (ctx.over or installed.is_reset):
                 rounds.families = installed.config.families
                 # It listens before it reads: no later change is missed.
                 with host.events.listen(ctx, families=rounds.families) as listener:
-                    _keep(ctx, duties, listener, rounds)
-                for duty in duties:
-                    duty.act_soon()
+                    _keep(ctx, keepers, listener, rounds)
+                for keeper in keepers:
+                    keeper.read_now()
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"
             self._logger.info(message, extra={"task": WATCH_TASK})
@@ -254,8 +220,8 @@ class KeepNode(NodeTask):
 _SECONDS_TOGETHER = 0.003
 
 
-def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
-    """Let the duties act, each when it is due, until the context ends or the rounds are done."""
+def _keep(ctx: Context, keepers: Sequence[Keeper], listener: Listener, rounds: WatchRounds) -> None:
+    """Run the keepers, each when it is due, until the context ends or the rounds are done."""
     now = ctx.clock.monotonic
     end = inf if ctx.deadline is None else ctx.deadline
 
@@ -264,11 +230,11 @@ def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Watc
 
     while True:
         rounds.begin()
-        act_if_due(ctx, duties)
+        _run_if_due(ctx, keepers)
         rounds.end()
         if ctx.over or rounds.is_done:
             return
-        has_come = ctx.wait(is_woken, until=min(end, *(duty.due for duty in duties)))
+        has_come = ctx.wait(is_woken, until=min(end, *(keeper.due for keeper in keepers)))
         if has_come and not rounds.is_called:
             ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
         if ctx.cancelled:
@@ -276,9 +242,15 @@ def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Watc
         try:
             events = listener.take()
         except EventsLostError:
-            for duty in duties:
-                duty.lose(now=now())
+            for keeper in keepers:
+                keeper.read_soon(now=now())
             continue
-        for duty in duties:
+        for keeper in keepers:
             # If only none: a keeper may act later than it had to.
-            duty.deliver(events, now=now())
+            keeper.deliver(events, now=now())
+
+
+def _run_if_due(ctx: Context, keepers: Iterable[Keeper]) -> None:
+    for keeper in keepers:
+        if keeper.due <= ctx.clock.monotonic() and not ctx.over:
+            keeper.run(ctx)

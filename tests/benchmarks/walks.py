@@ -34,7 +34,6 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost
-from hostrouting.watch.duty import Duty
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
 
@@ -147,18 +146,16 @@ def walk_event(host: Host) -> None:
     sys.setprofile(None)
     config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
     host = attrs.evolve(host, routes=_LastStep())
-    duty = Duty(
-        RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool), logger
-    )
+    keeper = RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool)
     ctx = _context()
     with host.events.listen(ctx) as listener:
-        duty.act(ctx)
+        keeper.run(ctx)
         listener.take()
         subprocess.run(["ip", "route", "delete", ROUTE["destination"]], check=True)
         events = listener.take()
         sys.setprofile(profile)
-        duty.deliver(events, now=ctx.clock.monotonic())
-        duty.act(ctx)
+        keeper.deliver(events, now=ctx.clock.monotonic())
+        keeper.run(ctx)
 
 
 WALKS = {

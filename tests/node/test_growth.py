@@ -26,7 +26,6 @@ from hostrouting.host import Host, RouteChange
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap import render_script as render_check
 from hostrouting.testing import FakeHost, KernelNode
-from hostrouting.watch.duty import Duty
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
 from phases import Context, plan, run
@@ -84,19 +83,17 @@ def instructions_of(script: bytes, node: KernelNode) -> int:
 def lines_of_a_repair(host: Host, config: HostRoutingConfig) -> int:
     """Return the lines from the events of all routes' deletion until they are restored."""
     logger = logging.getLogger("hostrouting")
-    duty = Duty(
-        RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool), logger
-    )
+    keeper = RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool)
     ctx = Context(timeout=600)
-    duty.act(ctx)
+    keeper.run(ctx)
     routes = host.routes.routes_of(142)
     with host.events.listen(ctx) as listener:
         host.routes.apply([RouteChange.remove(route) for route in routes])
         events = listener.take()
 
         def repair() -> None:
-            duty.deliver(events, now=ctx.clock.monotonic())
-            duty.act(ctx)
+            keeper.deliver(events, now=ctx.clock.monotonic())
+            keeper.run(ctx)
 
         lines = lines_of(repair)
     assert len(host.routes.routes_of(142)) == len(routes)

@@ -36,7 +36,7 @@ SOON = 0.2
 SHORT = {
     "azure.stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
     "host.netlink.probes._PATIENCE": (0.1, 0.4),
-    "watch.task._SECONDS_BETWEEN_LOOKS": SOON,
+    "boot.keeper.SECONDS_BETWEEN_LOOKS": SOON,
 }
 ARRANGEMENT = (
     *NODE_RULES[1:],

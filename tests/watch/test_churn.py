@@ -47,7 +47,7 @@ OTHERS = ["172.16.1.0/24 via 10.224.0.2 dev eth0 proto 142"]
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the routes come back soon, though the churn deletes and replaces them all the time."""
-    monkeypatch.setattr("hostrouting.watch.routes._LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("hostrouting.base.pace.LONGEST_PAUSE", 0.01)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Repairs are made at once, and for long they take no more than a small share of a core."""
+"""The pace of what a watch does, and of what it does again because of another program."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.watch.duty import Pace
+from hostrouting.base.pace import Contest, Pace
+from hostrouting.boot.keeper import PACE
 
 #: A repair of a node with a hundred thousand routes takes less.
 costs = st.floats(0, 0.14)
@@ -14,7 +15,7 @@ def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
     """Repairs that follow each other without end take 0.3 seconds, 3 % of the time, and one repair
     more at most.
     """
-    now, pace = 50.0, Pace()
+    now, pace = 50.0, PACE
     for seconds in spent:
         now = max(now, pace.free) + seconds
         pace = pace.after(seconds, now=now)
@@ -24,7 +25,7 @@ def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
 @given(st.lists(st.tuples(costs, st.floats(10, 100)), max_size=50))
 def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> None:
     """A repair of a tenth of a second now and then never slows the next one."""
-    now, pace = 0.0, Pace()
+    now, pace = 0.0, PACE
     for seconds, quiet in repairs:
         now += quiet
         assert pace.free <= now
@@ -34,7 +35,7 @@ def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> No
 @given(st.floats(1.5, 1000))
 def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
     """After a repair of any length one pause of 5 s is enough, which begins with its end."""
-    pace = Pace().after(seconds, now=seconds)
+    pace = PACE.after(seconds, now=seconds)
     assert pace.free == seconds + 5.0
     assert pace.after(0.0, now=seconds + 5.001).free == seconds + 5.001
 
@@ -42,8 +43,59 @@ def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_the_shortest_pause(spent: list[float]) -> None:
     """The siblings, whose looks run programs, leave the run lock to others for a second after each."""
-    now, pace = 50.0, Pace(least=1.0)
+    now, pace = 50.0, Pace(savings=0.3, share=0.03, least=1.0, longest=5.0)
     for seconds in spent:
         now += seconds
         pace = pace.after(seconds, now=now)
         assert pace.free >= now + 1
+
+
+@given(
+    savings=st.integers(0, 100),
+    share=st.sampled_from([0.25, 1.0, 4.0]),
+    acts=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 64)), max_size=60),
+)
+def test_what_is_done_when_it_may_be(
+    savings: int, share: float, acts: list[tuple[int, int]]
+) -> None:
+    """In any period whose acts each waited for their time, they cost at most the savings, what grew
+    meanwhile, and the last act.
+    """
+    now, pace = 0.0, Pace(savings=savings, share=share)
+    done: list[tuple[float, int]] = []
+    for cost, quiet in acts:
+        now = max(now + quiet, pace.free)
+        pace = pace.after(cost, now=now)
+        done.append((now, cost))
+    for first, (since, _) in enumerate(done):
+        assert sum(cost for _, cost in done[first:-1]) <= savings + share * (now - since)
+
+
+# --- contests
+
+
+@given(st.lists(st.floats(0, 7200), max_size=60))
+def test_a_pause_begins_with_the_fourth_change_within_an_hour(waits: list[float]) -> None:
+    """A contest costs a pause after each such change, and after no other; of 1 s to 10 min."""
+    now, contest = 1e6, Contest()
+    changes: list[float] = []
+    for wait in waits:
+        now = max(now + wait, contest.free)
+        changes.append(now)
+        contest = contest.after(now=now)
+        count = sum(now - change < 3600 for change in changes)
+        assert contest.count(now) == count
+        assert contest.is_lost == (count >= 4)
+        pause = contest.free - now
+        assert 1 <= pause <= 600 if count >= 4 else pause <= 0
+        assert contest.count(now + 3600) == 0
+
+
+def test_each_pause_is_twice_the_one_before() -> None:
+    """A program that changes a thing back at once waits for longer and longer, up to 10 min."""
+    contest, pauses = Contest(), []
+    for _ in range(14):
+        now = max(100.0, contest.free)
+        contest = contest.after(now=now)
+        pauses.append(max(0.0, contest.free - now))
+    assert pauses == [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600]

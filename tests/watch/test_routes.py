@@ -187,7 +187,9 @@ class TestContest:
 def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Sixty lines a minute tell of repairs; their number follows without another repair."""
+    """Sixty lines name repairs at once; after a second the number of all later ones follows, also
+    without another repair.
+    """
     clock = ManualClock()
     for _ in range(100):
         kept.act(clock)
@@ -196,10 +198,46 @@ def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
         kept.act(clock)
         node.delete_route(FOREIGN)
     repaired = [message for message in caplog.messages if message.startswith("repaired: ")]
-    assert len(repaired) == 60
-    clock.advance(60)
-    kept.act(clock)
-    assert caplog.messages[-1].startswith("41 lines were left out")
+    assert len(repaired) == 61
+    assert kept.act(clock) == 1
+    clock.advance(1)
+    assert kept.act(clock) == 60
+    first = f"~ {OURS} (hides '{FOREIGN}' until this route is removed)"
+    assert caplog.messages[-1] == f"40 repairs, the first is: {first}"
+
+
+def test_an_error_is_logged_in_a_storm(
+    kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pace of lines about repairs does not delay it."""
+    clock = ManualClock()
+    for _ in range(100):
+        kept.act(clock)
+        node.insert_route(FOREIGN, verb="prepend")
+        kept.catch_up()
+        kept.act(clock)
+        node.delete_route(FOREIGN)
+    for _ in range(4):
+        node.delete_route(OURS)
+        kept.catch_up()
+        kept.act(clock)
+    assert caplog.messages[-1] == TestContest.TOLD
+
+
+def test_many_routes_that_wait_have_sixty_lines(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Further ones are counted, and while all of them wait there is not a line more."""
+    clock = ManualClock()
+    kept.wants(*(attrs.evolve(ROUTE, metric=metric, dev="eth7") for metric in range(70)))
+    for _ in range(3):
+        kept.act(clock)
+        clock.advance(60)
+    assert len(caplog.messages) == 61
+    assert caplog.messages[0] == (
+        "route '172.16.1.0/24 via 10.224.0.1 dev eth7 proto 142' waits: there is no such device"
+    )
+    assert caplog.messages[-1] == "10 more routes wait"
 
 
 class TestReadings:

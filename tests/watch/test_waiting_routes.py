@@ -12,7 +12,15 @@ from support.kept_routes import Kept, standing
 from support.needs import needs
 from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, watching
 
-from hostrouting.host import NetworkEvent, RouteEvent
+from hostrouting.host import (
+    Device,
+    DeviceEvent,
+    NetworkEvent,
+    NexthopEvent,
+    RouteEvent,
+    Rule,
+    RuleEvent,
+)
 from hostrouting.net.routes import resting
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import route
@@ -79,14 +87,16 @@ def test_it_returns_with_the_way_to_its_gateway(
 @pytest.mark.parametrize(
     "event",
     [
-        RouteEvent("add", resting(route("10.224.0.0/16 via 10.9.0.1 dev eth0 proto static"))),
+        RouteEvent("add", resting(route("10.9.0.0/16 dev eth1 proto static"))),
         RouteEvent("remove", resting(route("blackhole 10.224.0.1 proto static"))),
+        RuleEvent("add", Rule(100, table=100)),
+        NexthopEvent("set", 7),
     ],
-    ids=["a route by a gateway", "a route of the widest scope"],
+    ids=["another route", "a blackhole", "a rule", "a next hop"],
 )
 def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture) -> None:
-    """The lookup of its gateway cannot meet such a route; a network on another device asks again,
-    and is quiet.
+    """The kernel is asked again after each event that may lead to its gateway, and only then; the
+    log is quiet.
     """
     node = MemoryBackend()
     node.add_link("eth0")
@@ -95,7 +105,8 @@ def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture)
         kept = Kept(node, listener, WANTED)
         kept.act()
         caplog.clear()
-        assert kept.keeper.receive([event]) == inf
+        assert kept.keeper.receive([event]) == 0
+        assert kept.keeper.receive([DeviceEvent("set", Device("veth7", 7, up=True))]) == inf
         node.insert_route(route("10.224.0.0/16 dev eth1 proto static"))
         assert kept.catch_up() == 0
         kept.act()

@@ -54,7 +54,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> Iterable[NodeFinding]:
     return map(boot_file, task.plan(ctx))
 
 
-def _keeper() -> SiblingKeeper:
+def _keeper() -> type[SiblingKeeper]:
     from hostrouting.azure.probe_snat.keeper import lasting_keeper
 
     return lasting_keeper()

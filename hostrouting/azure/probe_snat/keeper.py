@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from logging import WARNING
 from typing import ClassVar
 
 import attrs
 
 from hostrouting.azure.probe_snat.detect import NotWanted, repair
 from hostrouting.azure.probe_snat.ruleset import template
-from hostrouting.boot import WATCH_TASK, Keeper
+from hostrouting.base.facts import Facts
+from hostrouting.boot import SiblingKeeper
 from phases import Change, Context
 
 
 @attrs.define(eq=False)
-class ProbeKeeper(Keeper):
+class ProbeKeeper(SiblingKeeper):
     """The rules for IPv6 probes."""
 
     failure: ClassVar[str] = "the rules for IPv6 probes cannot be kept now"
-    #: Why the table was left as it is, as the log has it.
-    _left: str = ""
+    #: Why the table is left as it is.
+    _left: Facts[str, None] = attrs.field(factory=Facts)
 
     def act(self, ctx: Context) -> float:
         """Compare the table with the installed rules, and load these again if they differ."""
@@ -30,18 +32,12 @@ class ProbeKeeper(Keeper):
         if isinstance(change, Change):
             change = self._repair(ctx)
         if isinstance(change, Change):
-            fields = {
-                "task": WATCH_TASK,
-                "event": "repair",
-                "subject": change.subject,
-                "change": str(change),
-            }
-            self._logger.warning("repaired: %s", change, extra=fields)
-        reason = change.reason if isinstance(change, NotWanted) else ""
-        if reason and reason != self._left:
-            message = "the rules for IPv6 probes are not loaded again: %s"
-            self._logger.warning(message, reason, extra={"task": WATCH_TASK})
-        self._left = reason
+            fields = {"event": "repair", "subject": change.subject, "change": str(change)}
+            self.log(WARNING, "repaired: %s", change, **fields)
+        reasons = [change.reason] if isinstance(change, NotWanted) else []
+        self._left = self._left.after(dict.fromkeys(reasons))
+        for reason in self._left.new:
+            self.log(WARNING, "the rules for IPv6 probes are not loaded again: %s", reason)
         return config.watch.interval
 
     def _repair(self, ctx: Context) -> Change | NotWanted | None:

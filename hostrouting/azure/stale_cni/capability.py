@@ -38,7 +38,7 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     return findings
 
 
-def _keeper() -> SiblingKeeper:
+def _keeper() -> type[SiblingKeeper]:
     from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 
     return StaleObjectKeeper
@@ -53,5 +53,4 @@ STALE_CNI: Final = Capability(
     findings={"stale-cni": _findings},
     subject="leftovers of azure-vnet",
     keeper=_keeper,
-    seconds=60.0,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import islice
 from logging import ERROR, INFO, WARNING
 from typing import TYPE_CHECKING, ClassVar
@@ -11,7 +10,9 @@ import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI
 from hostrouting.base.commands import command_line
-from hostrouting.boot import INTENT_PATH, WATCH_TASK, Keeper
+from hostrouting.base.facts import Facts
+from hostrouting.base.pace import MOST_CHANGES, Contest
+from hostrouting.boot import INTENT_PATH, SiblingKeeper
 from phases import Context, Transaction
 
 if TYPE_CHECKING:
@@ -20,29 +21,27 @@ if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 
-#: An object is left after so many sweeps within the time: another program adds it again and again.
-_MOST_SWEEPS = 3
-_SECONDS_OF_A_CONTEST = 3600.0
 #: Each object has a separate line, if one look finds no more than these.
 _MOST_LINES = 100
 
 
 @attrs.define(eq=False)
-class StaleObjectKeeper(Keeper):
+class StaleObjectKeeper(SiblingKeeper):
     """The stale objects of azure-vnet."""
 
     failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"
+    seconds: ClassVar[float] = 60.0
     #: The sweep of a config. One for all looks, since it logs each thing once.
     _sweep: tuple[HostRoutingConfig, CleanStaleCNI] | None = None
-    #: The stale objects of the last look, and those that the log has named.
+    #: The stale objects of the last look, and those that two looks agreed on.
     _seen: frozenset[str] = frozenset()
-    _told: frozenset[str] = frozenset()
+    _stale: Facts[str, None] = attrs.field(factory=Facts)
     #: Objects that look stale, until their pods are asked.
     _alive: frozenset[str] = frozenset()
-    #: The objects that were swept within the time, and when.
-    _sweeps: list[tuple[str, float]] = attrs.field(factory=list)
-    #: The objects that are left to the program that adds them.
-    _contested: frozenset[str] = frozenset()
+    #: The objects that were swept within an hour.
+    _contests: dict[str, Contest] = attrs.field(factory=dict)
+    #: Those that are left to the program that adds them.
+    _contested: Facts[str, None] = attrs.field(factory=Facts)
 
     def act(self, ctx: Context) -> float:
         """Report or remove what is stale."""
@@ -77,12 +76,12 @@ class StaleObjectKeeper(Keeper):
     # --- sweep: report
 
     def _tell(self, stale: Mapping[str, str], task: CleanStaleCNI) -> None:
-        """Log each object that two looks agree on, and the end of each that was logged; once."""
-        now = frozenset(stale)
-        new = [name for name in stale if name in self._seen and name not in self._told]
-        gone = sorted(self._told - now)
-        self._seen = now
-        self._told = (self._told & now) | frozenset(new)
+        """Log each object that two looks agree on, and the end of each that was logged."""
+        agreed = [name for name in stale if name in self._seen or name in self._stale.known]
+        self._seen = frozenset(stale)
+        self._stale = self._stale.after(dict.fromkeys(agreed))
+        new = self._stale.new
+        gone = sorted(self._stale.over)
         step = f"run: {command_line('sweep', INTENT_PATH)}"
         if new and (obstacle := task.obstacle()):
             step = f"cannot be removed now: {obstacle}"
@@ -92,11 +91,10 @@ class StaleObjectKeeper(Keeper):
         self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
-        fields = {"task": WATCH_TASK, "event": event}
         for name in islice(lines, _MOST_LINES):
-            self._logger.log(level, "%s", lines[name], extra={**fields, "subject": name})
+            self.log(level, "%s", lines[name], event=event, subject=name)
         if len(lines) > _MOST_LINES:
-            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra=fields)
+            self.log(level, "and %d more", len(lines) - _MOST_LINES, event=event)
 
     # --- sweep: clean
 
@@ -112,31 +110,34 @@ class StaleObjectKeeper(Keeper):
                 task.do(run.ctx)
             finally:
                 now = ctx.clock.monotonic()
-                self._sweeps += ((change.subject, now) for change in run.changes)
-                told = {
+                for change in run.changes:
+                    contest = self._contests.get(change.subject, Contest())
+                    self._contests[change.subject] = contest.after(now=now)
+                lines = {
                     change.subject: f"removed: {change.subject}: {change.detail}"
                     for change in run.changes
                 }
-                self._log(WARNING, told, event="repair")
+                self._log(WARNING, lines, event="repair")
         self._alive = frozenset(suspects) - {change.subject for change in run.changes}
         self._tell({}, task)
 
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
-        """Return True if any was swept too often; say so once."""
-        self._sweeps = [
-            (name, time) for name, time in self._sweeps if now - time < _SECONDS_OF_A_CONTEST
+        """Return True if any was swept too often within an hour; log the first."""
+        self._contests = {
+            name: contest for name, contest in self._contests.items() if contest.count(now)
+        }
+        contested = [
+            name
+            for name in sorted(suspects)
+            if name in self._contests and self._contests[name].count(now) >= MOST_CHANGES
         ]
-        counts = Counter(name for name, _ in self._sweeps)
-        contested = frozenset(name for name in suspects if counts[name] >= _MOST_SWEEPS)
-        for name in sorted(contested - self._contested)[:1]:
+        self._contested = self._contested.after(dict.fromkeys(contested))
+        for name in islice(self._contested.new, 1):
             message = (
                 "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; "
                 "find the program that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
-            self._logger.log(
-                ERROR, message, name, _MOST_SWEEPS, extra={"task": WATCH_TASK, "object": name}
-            )
-        self._contested = contested
+            self.log(ERROR, message, name, MOST_CHANGES, object=name)
         return bool(contested)
 
 

@@ -1,4 +1,4 @@
-"""A duty: how often a failure is told, and which failure ends the watch."""
+"""When a keeper acts, how often its failure is logged, and which failure ends the watch."""
 
 import logging
 import os
@@ -7,10 +7,11 @@ from math import inf
 
 import pytest
 
-from hostrouting import HostFileError
-from hostrouting.boot import Keeper
+from hostrouting import HostFileError, HostRoutingConfig
+from hostrouting.boot import Keeper, SiblingKeeper
 from hostrouting.host import NetworkEvent
-from hostrouting.watch.duty import Duty
+from hostrouting.testing import FakeHost
+from hostrouting.watch.installed import InstalledConfig
 from phases import Context
 from phases.testing import ManualClock
 
@@ -23,6 +24,8 @@ class Player(Keeper):
     failure = "nothing can be kept"
 
     def __init__(self, *ends: float | Exception) -> None:
+        host = FakeHost()
+        super().__init__(host, LOGGER, InstalledConfig(HostRoutingConfig(), host.files, LOGGER))
         self._ends = list(ends)
 
     def act(self, _ctx: Context) -> float:
@@ -55,44 +58,42 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     Events bring no look that would delay the one for which the keeper has a time.
     """
     clock = ManualClock()
-    ctx, duty = Context(clock=clock), Duty(Busy(monkeypatch), LOGGER)
+    ctx, keeper = Context(clock=clock), Busy(monkeypatch)
     now = clock.monotonic()
-    duty.act(ctx)
+    keeper.run(ctx)
     for seconds in 0.0, 1.0, 4.9:
-        duty.deliver([], now=now + seconds)
-        assert duty.due == now + 5
+        keeper.deliver([], now=now + seconds)
+        assert keeper.due == now + 5
     for named, due in (8, 8), (10, 5):
-        duty.due = now + named
-        duty.deliver([], now=now + 1)
-        assert duty.due == now + due
-    duty.act(ctx)
-    duty.deliver([], now=now + 100)
-    assert duty.due == now + 100.05
-    duty.lose(now=now + 90)
-    assert duty.due == now + 90
+        keeper.due = now + named
+        keeper.deliver([], now=now + 1)
+        assert keeper.due == now + due
+    keeper.run(ctx)
+    keeper.deliver([], now=now + 100)
+    assert keeper.due == now + 100.05
+    keeper.read_soon(now=now + 90)
+    assert keeper.due == now + 90
 
 
 class Interrupted(Player):
     """A keeper that another thread wants to act anew while it acts."""
 
-    duty: Duty
     losses = 0
 
     def lose(self) -> None:
         self.losses += 1
 
     def act(self, ctx: Context) -> float:
-        self.duty.act_soon()
+        self.read_now()
         return super().act(ctx)
 
 
 def test_what_comes_while_it_acts_is_not_forgotten() -> None:
     """It acts again at once, not after the seconds that it returned, and forgets what events told."""
     keeper = Interrupted(60.0)
-    keeper.duty = Duty(keeper, LOGGER)
     clock = ManualClock()
-    keeper.duty.act(Context(clock=clock))
-    assert keeper.duty.due <= clock.monotonic()
+    keeper.run(Context(clock=clock))
+    assert keeper.due <= clock.monotonic()
     assert keeper.losses == 1
 
 
@@ -110,17 +111,16 @@ def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCapture
     """
     caplog.set_level(logging.INFO)
     ctx = Context(clock=ManualClock(auto=True))
-    duty = Duty(
-        Player(0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")),
-        LOGGER,
+    keeper = Player(
+        0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")
     )
     for _ in range(5):
-        duty.act(ctx)
+        keeper.run(ctx)
     assert caplog.messages == ["nothing can be kept: full"]
-    assert str(duty.trouble)
-    duty.act(ctx)
-    assert not str(duty.trouble)
-    duty.act(ctx)
+    assert str(keeper.trouble)
+    keeper.run(ctx)
+    assert not str(keeper.trouble)
+    keeper.run(ctx)
     told, over = "nothing can be kept: full", "this is over: nothing can be kept"
     assert caplog.messages == [told, over, told]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
@@ -134,8 +134,30 @@ def test_without_root_it_fails(
     """
     ctx = Context(clock=ManualClock(auto=True))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    Duty(Player(refused()), LOGGER).act(ctx)
+    Player(refused()).run(ctx)
     assert len(caplog.messages) == 1
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     with pytest.raises(HostFileError, match="Permission denied"):
-        Duty(Player(refused()), LOGGER).act(ctx)
+        Player(refused()).run(ctx)
+
+
+class Sibling(Player, SiblingKeeper):
+    """The same for an optional capability."""
+
+
+def test_a_failure_of_a_sibling_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is logged once, of whatever kind; it tries again after the interval, and after at least
+    a second otherwise.
+    """
+    clock = ManualClock(auto=True)
+    ctx = Context(clock=clock)
+    keeper = Sibling(ZeroDivisionError(), refused(), 0.0)
+    keeper.run(ctx)
+    assert keeper.due == clock.monotonic() + 60
+    keeper.run(ctx)
+    assert caplog.messages == [
+        "nothing can be kept: ZeroDivisionError()",
+        "nothing can be kept: cannot open the lock: Permission denied",
+    ]
+    keeper.run(ctx)
+    assert keeper.due == clock.monotonic() + 1
