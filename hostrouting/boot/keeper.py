@@ -173,9 +173,9 @@ class Keeper(ABC):
         return _SECONDS_AFTER_A_FAILURE
 
 
-#: Between two looks, also those that agree on an object before it is reported: a pod that goes
-#: leaves its objects to azure-vnet for a moment. A sweep holds the run lock for seconds, and
-#: another run, which tries it every tenth of a second, gets it in between.
+#: Between two looks of a sibling, also those that must agree before it reports: what goes may leave
+#: its objects to another program for a moment. A look may hold the run lock for seconds, and another
+#: run, which tries it every tenth of a second, gets it in between.
 SECONDS_BETWEEN_LOOKS = 1.0
 
 

@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
     text: str
     priority: int = NOTICE
     #: The journal gets a text only if it differs from that in this file.
-    told: str = ""
+    logged: str = ""
     #: What was changed: lines before the text, each time.
     changes: tuple[str, ...] = ()
     #: The first fact in a line; empty if that is the first line of the text.
@@ -88,7 +88,7 @@ def main() -> NoReturn:
         verdict = answer(words, host)
         since = known_since(verdict, host) if is_journal else ""
         values = f"\36{since}\36{verdict.first_fact}\36" if "ask" in words[2:] else ""
-        lines = told(verdict, host, is_journal=is_journal)
+        lines = log_lines(verdict, host, is_journal=is_journal)
         stream = sys.stdout if is_journal or verdict.priority > WARNING else sys.stderr
         stream.write(values + "".join(f"{line}\n" for line in lines))
         stream.flush()
@@ -128,23 +128,23 @@ def answer(words: Sequence[str], host: Host) -> Verdict:
 def known_since(verdict: Verdict, host: Host) -> str:
     """Return the time since when the journal has the text of a verdict; empty if it is new."""
     text = printable(verdict.text, kept="\n")
-    if not verdict.told or host.files.read(verdict.told) != text.encode():
+    if not verdict.logged or host.files.read(verdict.logged) != text.encode():
         return ""
-    return time.strftime("%H:%M", time.localtime(host.files.modified(verdict.told)))
+    return time.strftime("%H:%M", time.localtime(host.files.modified(verdict.logged)))
 
 
-def told(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
-    """Return the lines to print; note in the verdict's file what the journal has."""
+def log_lines(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
+    """Return the lines to print; a text that the journal has is not logged until it changes."""
     text = printable(verdict.text, kept="\n")
     lines = text.split("\n")
     changes = [printable(change) for change in verdict.changes]
-    if not is_journal or not verdict.told:
+    if not is_journal or not verdict.logged:
         return [*changes, *lines]
     changes = [f"<{WARNING}>{change}" for change in changes]
     since = known_since(verdict, host)
     if not since:
         with suppress(HostFileError):
-            host.files.write(verdict.told, text.encode(), mode=0o644)
+            host.files.write(verdict.logged, text.encode(), mode=0o644)
         return [*changes, *(f"<{verdict.priority}>{line}" for line in lines)]
     if verdict.priority > ERROR:
         return changes

@@ -17,9 +17,7 @@ from hostrouting.host import (
     AddressEvent,
     DeviceEvent,
     NetworkEvent,
-    NexthopEvent,
     RouteEvent,
-    RuleEvent,
 )
 from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
 from hostrouting.static_routes.account import read
@@ -124,17 +122,16 @@ class RouteKeeper(Keeper):
             route = event.route
             if route.protocol == OUR_PROTOCOL or place(route) in self._places:
                 return self._takes(event)
-            # It may complete a route of the config, or lead to the gateway of one that waits.
-            return bool(self._last.waiting) or (
-                not route.prefix_length and route.table == MAIN_TABLE
-            )
-        if isinstance(event, DeviceEvent):
+            if not route.prefix_length and route.table == MAIN_TABLE:
+                # It may complete a route of the config in another way.
+                return True
+        elif isinstance(event, DeviceEvent):
             (self._down.discard if event.device.up else self._down.add)(event.device.name)
             return event.device.name in self._last.devices or event.former in self._last.devices
-        if isinstance(event, AddressEvent):
+        elif isinstance(event, AddressEvent):
             return event.dev in self._last.devices
         # The kernel may accept now what it refused.
-        return isinstance(event, RuleEvent | NexthopEvent) and bool(self._last.waiting)
+        return bool(self._last.waiting)
 
     def _takes(self, event: RouteEvent) -> bool:
         """Return False if a repair has caused an event; note a place that is taken."""
@@ -149,7 +146,7 @@ class RouteKeeper(Keeper):
     # --- repairs
 
     def _repair(self, ctx: Context, config: HostRoutingConfig, observed: Routes) -> None:
-        """Make the routes right, and log each difference to the state before."""
+        """Make the routes right, but for those that pause."""
         routes = config.static_routes.routes
         now = ctx.clock.monotonic()
         if config is not self._config:

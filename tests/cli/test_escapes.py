@@ -12,7 +12,7 @@ from support.kernel import needs_kernel, uplink
 
 from hostrouting.base.commands import quoted
 from hostrouting.boot import INTENT_PATH
-from hostrouting.node.at_boot import answer, told
+from hostrouting.node.at_boot import answer, log_lines
 from hostrouting.route_overlap.script import MARKER_DETECTED
 from hostrouting.testing import FakeHost, KernelNode
 
@@ -46,7 +46,7 @@ def test_the_program_of_a_boot_and_its_marker_have_none() -> None:
     uplink(host.routes, **{DEV: "172.17.1.4/16"})
     text = b'{"hostRouting": {"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}}'
     host.files.write(INTENT_PATH, text, mode=0o644)
-    lines = told(answer(["check", "device"], host), host, is_journal=True)
+    lines = log_lines(answer(["check", "device"], host), host, is_journal=True)
     marker = (host.files.read(MARKER_DETECTED) or b"").decode()
     assert not {"\x1b", "\x7f"} & {*"".join(lines), *marker}
     assert (SHOWN in "".join(lines), SHOWN in marker) == (True, True)

@@ -17,7 +17,7 @@ from support.needs import needs
 
 from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
 from hostrouting.boot import INTENT_PATH
-from hostrouting.node.at_boot import Verdict, answer, known_since, told
+from hostrouting.node.at_boot import Verdict, answer, known_since, log_lines
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -178,7 +178,7 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     warning = f"warning: the marker of the check is out of date: cannot write {OK}: No space left on device"
     assert verdict == Verdict(10, f"{FINE}\n{warning}", 5, TOLD)
     assert markers(host) == {}
-    assert told(verdict, host, is_journal=True) == [f"<5>{FINE}", f"<5>{warning}"]
+    assert log_lines(verdict, host, is_journal=True) == [f"<5>{FINE}", f"<5>{warning}"]
 
 
 # --- what is printed
@@ -189,13 +189,13 @@ def test_the_journal_gets_each_verdict_once() -> None:
     host = FakeHost()
     strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD, fact=FACT)
     lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
-    assert told(strict, host, is_journal=True) == lines
-    [again] = told(strict, host, is_journal=True)
+    assert log_lines(strict, host, is_journal=True) == lines
+    [again] = log_lines(strict, host, is_journal=True)
     assert (again.partition("since ")[0], again.partition(": ")[2]) == ("<3>as before, ", FACT)
-    assert told(strict, host, is_journal=False) == f"{BAD}\n{HELD}".split("\n")
+    assert log_lines(strict, host, is_journal=False) == f"{BAD}\n{HELD}".split("\n")
     fine = Verdict(10, FINE, 5, TOLD)
-    assert told(fine, host, is_journal=True) == [f"<5>{FINE}"]
-    assert told(fine, host, is_journal=True) == []
+    assert log_lines(fine, host, is_journal=True) == [f"<5>{FINE}"]
+    assert log_lines(fine, host, is_journal=True) == []
     assert host.files.read(TOLD) == FINE.encode()
 
 
@@ -203,7 +203,7 @@ def test_a_reason_to_wait_is_one_plain_line() -> None:
     """The script prints it with its own priority; no control character reaches a terminal."""
     host = FakeHost()
     early = Verdict(14, "there is no network device a\x1b[2J")
-    assert told(early, host, is_journal=True) == ["there is no network device a\\x1b[2J"]
+    assert log_lines(early, host, is_journal=True) == ["there is no network device a\\x1b[2J"]
     assert not host.files.exists(FOLDER)
 
 
@@ -281,7 +281,7 @@ def test_what_the_journal_has_is_known_by_its_text() -> None:
     host = FakeHost()
     strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD, fact=FACT)
     assert (known_since(strict, host), strict.first_fact) == ("", FACT)
-    told(strict, host, is_journal=True)
+    log_lines(strict, host, is_journal=True)
     assert re.fullmatch(r"\d\d:\d\d", known_since(strict, host))
     assert known_since(strict._replace(text=FINE), host) == ""
     assert Verdict(10, f"{FINE}:\n  more").first_fact == f"{FINE}:"

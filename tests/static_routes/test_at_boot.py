@@ -11,7 +11,7 @@ from support.static_route_worlds import config_of, install, static_route
 
 from hostrouting import HostRoutingConfig, LockHeldError
 from hostrouting.host import RouteChange
-from hostrouting.node.at_boot import Verdict, answer, told
+from hostrouting.node.at_boot import Verdict, answer, log_lines
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context
@@ -44,8 +44,8 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
         ),
         "repaired: - 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
     )
-    assert told(verdict, host, is_journal=True) == [f"<4>{line}" for line in verdict.changes]
-    assert told(verdict, host, is_journal=False) == [*verdict.changes, "routes in force: 1"]
+    assert log_lines(verdict, host, is_journal=True) == [f"<4>{line}" for line in verdict.changes]
+    assert log_lines(verdict, host, is_journal=False) == [*verdict.changes, "routes in force: 1"]
 
 
 @pytest.mark.parametrize(

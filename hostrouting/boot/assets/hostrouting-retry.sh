@@ -23,11 +23,11 @@ export LC_ALL=C
 declare -A is held waits tries enabled
 # An apply makes this file, to have routing looked at within a second.
 wake=/run/aks-flex-node/hostrouting.wake
-# The seconds to the next question, since the last message, and for which an apply or another run
-# has held a lock.
-pause=2 quiet=60 busy=0
-# The last message, and the units that the last one has named as starting.
-told='' started=''
+# The seconds to the next question, since the last line of the log, and for which an apply or another
+# run has held a lock.
+pause=2 since_log=60 busy=0
+# The reason that the log has, and the units that it has named as starting.
+logged='' started=''
 waiters=("$BASH" -p /etc/systemd/system/hostrouting-waiters.sh)
 
 # Succeed if an apply has made `wake`. What another user has put there, or cannot be removed, would
@@ -236,18 +236,18 @@ wait_for_turn() {
     for ((second = 0; second < pause; second++)); do
         is_awake || sleep 1
     done
-    ((quiet += pause))
+    ((since_log += pause))
     pause=$((pause * 3 / 2))
     ((pause < 10)) || pause=10
     ! is_awake || { rm -f "$wake" && pause=2; }
 }
 
-# Print why units are held, if that is news; once a minute at most.
+# Log why units are held, once until it changes; one line a minute at most.
 report() { # reason, empty if it is as before
-    [[ $1 && $1 != "$told" ]] || return
-    ((quiet >= 60)) || return
-    told=$1
-    quiet=0
+    [[ $1 && $1 != "$logged" ]] || return
+    ((since_log >= 60)) || return
+    logged=$1
+    since_log=0
     echo "<4>hostrouting: units are held: ${1//$'\n'/$'\n<4>'}"
 }
 
@@ -277,7 +277,7 @@ while true; do
         11) ;;
         75)
             pause=2
-            ((quiet += 10))
+            ((since_log += 10))
             ((busy += pause))
             # As long as a gate waits for an apply. Longer, it is unknown whether the lock is ever
             # released.
