@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -17,7 +18,7 @@ from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
@@ -31,6 +32,8 @@ WATCH_TASK: Final = "watch-routes"
 #: The longest pause is short, because one repair of a node with a million routes takes seconds.
 PACE: Final = Pace(savings=0.3, share=0.03, longest=5.0)
 _SECONDS_AFTER_A_FAILURE = 5.0
+#: The most subjects that are logged one by one.
+_MOST_LINES = 100
 
 
 class ConfigInForce(Protocol):
@@ -39,6 +42,10 @@ class ConfigInForce(Protocol):
     config: HostRoutingConfig
     #: A reset removed it: there is nothing to keep any more.
     is_reset: bool
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two looks without an event."""
 
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock."""
@@ -122,6 +129,13 @@ class Keeper(ABC):
         extra = {"task": WATCH_TASK, **fields}
         self._logger.log(level, message, *values, extra=extra, stacklevel=2)
 
+    def log_each(self, level: int, lines: Mapping[str, str], **fields: object) -> None:
+        """Write a line for each subject, for so many at most, and the number of the others."""
+        for subject in islice(lines, _MOST_LINES):
+            self.log(level, "%s", lines[subject], subject=subject, **fields)
+        if len(lines) > _MOST_LINES:
+            self.log(level, "and %d more", len(lines) - _MOST_LINES, **fields)
+
     # --- when it does so
 
     def deliver(self, events: Sequence[NetworkEvent], *, now: float) -> None:
@@ -174,8 +188,8 @@ class Keeper(ABC):
 
 
 #: Between two looks of a sibling, also those that must agree before it reports: what goes may leave
-#: its objects to another program for a moment. A look may hold the run lock for seconds, and another
-#: run, which tries it every tenth of a second, gets it in between.
+#: its objects to another program for a moment. A look may hold the run lock for seconds, and
+#: another run, which tries it every tenth of a second, gets it in between.
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -198,4 +212,4 @@ class SiblingKeeper(Keeper):
     def _after(self, error: Exception, ctx: Context) -> float:
         if not ctx.cancelled:
             self.trouble.log(str(error) or repr(error))
-        return self._installed.config.watch.interval
+        return self._installed.interval

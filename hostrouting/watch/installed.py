@@ -93,6 +93,11 @@ class InstalledConfig:
         failure = "the installed config cannot be read, and the one before it stays in force"
         self._trouble = Trouble(self._logger, failure)
 
+    @property
+    def interval(self) -> float:
+        """See `ConfigInForce`."""
+        return self.config.watch.interval
+
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; if it cannot be read, the last one."""
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from logging import ERROR, INFO, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -33,16 +32,15 @@ if TYPE_CHECKING:
     from hostrouting.host import Route
 
 _CONTESTED = (
-    f"route '%s' was replaced or deleted {MOST_CHANGES + 1} times within an hour: it comes back "
+    f"was replaced or deleted {MOST_CHANGES + 1} times within an hour: it comes back "
     f"after pauses of 1 s to {LONGEST_PAUSE / 60:.0f} min from now on; stop the program that "
     "takes its place, or remove the route from the config"
 )
 #: A program that changes a route without end causes ten repairs a second: so many lines at once,
 #: and for long one in a second.
 _LINES: Final = Pace(savings=60.0, share=1.0, longest=60.0)
-#: The most repairs that are logged one by one, and the most routes that wait or are contested.
+#: The most repairs that are logged one by one.
 _MOST_REPAIRS = 8
-_MOST_ROUTES = 60
 
 
 @attrs.define(eq=False)
@@ -198,16 +196,13 @@ class RouteKeeper(Keeper):
     def _log_contests(self) -> None:
         """Log which routes are contested now, and which were in peace for an hour."""
         known = self._contested.known
-        contested = [
-            key for key, contest in self._contests.items() if contest.is_lost or key in known
-        ]
+        contested = [key for key, each in self._contests.items() if each.is_lost or key in known]
         names = {key: known.get(key) or str(self._last.wanted[key]) for key in contested}
         self._contested = self._contested.after(names)
-        for name in islice(self._contested.new.values(), _MOST_ROUTES):
-            self.log(ERROR, _CONTESTED, name, route=name)
-        for name in islice(self._contested.over.values(), _MOST_ROUTES):
-            message = "route '%s' was not replaced or deleted for an hour"
-            self.log(INFO, message, name, event="over", route=name)
+        new, over = self._contested.new.values(), self._contested.over.values()
+        self.log_each(ERROR, {name: f"route '{name}' {_CONTESTED}" for name in new})
+        ends = {name: f"route '{name}' was not replaced or deleted for an hour" for name in over}
+        self.log_each(INFO, ends, event="over")
 
     def _log(self, now: float) -> float:
         """Log repairs and waiting routes; return when to log what is too much for now."""
@@ -219,15 +214,12 @@ class RouteKeeper(Keeper):
         if now < self._lines.free:
             return self._lines.free
         self._waits = waits
-        lines = self._log_repairs()
-        for route in islice(waits.new, _MOST_ROUTES):
-            fields = {"route": str(route), "reason": reasons[route]}
-            self.log(WARNING, "route '%s' waits: %s", route, reasons[route], **fields)
-        if (more := len(waits.new) - _MOST_ROUTES) > 0:
-            self.log(WARNING, "%d more routes wait", more)
+        lines = {str(route): f"route '{route}' waits: {reasons[route]}" for route in waits.new}
+        repairs = self._log_repairs()
+        self.log_each(WARNING, lines)
         if waits.over and not reasons:
             self.log(INFO, "no route waits any more", event="over")
-        self._lines = self._lines.after(lines + len(waits.new), now=now)
+        self._lines = self._lines.after(repairs + len(lines), now=now)
         return inf
 
     def _log_repairs(self) -> int:

@@ -224,20 +224,20 @@ def test_an_error_is_logged_in_a_storm(
     assert caplog.messages[-1] == TestContest.TOLD
 
 
-def test_many_routes_that_wait_have_sixty_lines(
+def test_many_routes_that_wait_have_a_hundred_lines(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Further ones are counted, and while all of them wait there is not a line more."""
     clock = ManualClock()
-    kept.wants(*(attrs.evolve(ROUTE, metric=metric, dev="eth7") for metric in range(70)))
+    kept.wants(*(attrs.evolve(ROUTE, metric=metric, dev="eth7") for metric in range(110)))
     for _ in range(3):
         kept.act(clock)
         clock.advance(60)
-    assert len(caplog.messages) == 61
+    assert len(caplog.messages) == 101
     assert caplog.messages[0] == (
         "route '172.16.1.0/24 via 10.224.0.1 dev eth7 proto 142' waits: there is no such device"
     )
-    assert caplog.messages[-1] == "10 more routes wait"
+    assert caplog.messages[-1] == "and 10 more"
 
 
 class TestReadings:

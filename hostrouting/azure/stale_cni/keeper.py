@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from hostrouting.azure.stale_cni.verdicts import Verdict
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 
-#: Each object has a separate line, if one look finds no more than these.
-_MOST_LINES = 100
-
 
 @attrs.define(eq=False)
 class StaleObjectKeeper(SiblingKeeper):
@@ -85,16 +82,9 @@ class StaleObjectKeeper(SiblingKeeper):
         step = f"run: {command_line('sweep', INTENT_PATH)}"
         if new and (obstacle := task.obstacle()):
             step = f"cannot be removed now: {obstacle}"
-        self._log(
-            WARNING, {name: f"stale: {name}: {stale[name]}; {step}" for name in new}, event="stale"
-        )
-        self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
-
-    def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
-        for name in islice(lines, _MOST_LINES):
-            self.log(level, "%s", lines[name], event=event, subject=name)
-        if len(lines) > _MOST_LINES:
-            self.log(level, "and %d more", len(lines) - _MOST_LINES, event=event)
+        lines = {name: f"stale: {name}: {stale[name]}; {step}" for name in new}
+        self.log_each(WARNING, lines, event="stale")
+        self.log_each(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     # --- sweep: clean
 
@@ -117,7 +107,7 @@ class StaleObjectKeeper(SiblingKeeper):
                     change.subject: f"removed: {change.subject}: {change.detail}"
                     for change in run.changes
                 }
-                self._log(WARNING, lines, event="repair")
+                self.log_each(WARNING, lines, event="repair")
         self._alive = frozenset(suspects) - {change.subject for change in run.changes}
         self._tell({}, task)
 
