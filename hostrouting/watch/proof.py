@@ -92,8 +92,8 @@ class ProofKeeper(Keeper):
     @property
     def state(self) -> str:
         """The alarm and the trouble with its marker, in a few words; empty if there is none."""
-        logged = self._logged.known if self._logged else {}
-        bad = [cidr for cidr in self._section.cidrs if cidr in logged]
+        logged = self._logged or Facts()
+        bad = [cidr for cidr in self._section.cidrs if cidr in logged.known]
         more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
         alarm = f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}" if bad else ""
         return "; ".join(filter(None, [alarm, str(self._marker)]))
