@@ -1,6 +1,8 @@
-"""The measured cases and their contenders."""
+"""What all cases share, and those of the library called in this process."""
 
-from collections.abc import Callable, Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +15,27 @@ from benchmarks.measure import (
     fastest,
     in_process,
     process,
+    program,
     self_timed,
 )
 
-from hostrouting.host import RouteChange
+from hostrouting.host import Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4
 
 OURS, VERIFIED = "ours", "verified"
 C, IP = "C", "ip"
+INSTALL, LOOKUP, UNIFORM, MIXED = "install", "lookup", "dump, uniform", "dump, mixed"
+
+LEGEND = """\
+Microseconds an item (a route, an address), medians of rounds in which all contenders take turns. A ratio is the
+median of the rounds' ratios, so it is not exactly that of the two columns.
+  ours      the library called in this process: values in, values out, opening its socket included
+  verified  the same, with the routes read back (the default of apply)
+  C         yardstick.c: the largest batches that pay, one barrier, no values made; times itself, without its start
+  ip        `ip -batch FILE` or `ip -4 route show table all`: the whole process, which is how it is used"""
+
+COMMAND = Path(__file__).with_name("apply_child.py")
 
 #: C's batch sizes are tried on at most this many items.
 _TRIAL = 10_000
@@ -38,12 +52,12 @@ class Setting(NamedTuple):
     yardstick: Path | None
     #: Routes of the namespace itself, which each contender has to skip.
     own_routes: int
-    #: The only results that are needed, if any are named.
-    only: frozenset[str] = frozenset()
+    #: The names of the results that are needed.
+    needed: frozenset[str]
 
-    def needs(self, name: str) -> bool:
-        """Return True if a result of this name is needed."""
-        return not self.only or name in self.only
+    def results(self, measures: Mapping[str, Callable[[], Result]]) -> list[Result]:
+        """Measure the needed ones of these results."""
+        return [measure() for name, measure in measures.items() if name in self.needed]
 
 
 class Result(NamedTuple):
@@ -57,13 +71,26 @@ class Result(NamedTuple):
     whole: bool = False
 
 
+class Group(NamedTuple):
+    """Results that are measured together, and what the report says about their tables."""
+
+    names: Sequence[str]
+    measure: Callable[[Setting], Sequence[Result]]
+    legend: str
+
+
+def command(name: str, root: Path, *words: str) -> Contender:
+    """Make a contender of the `hostrouting` command, with the files and units below a folder."""
+    return program(name, str(COMMAND), str(root), *words)
+
+
 def install(setting: Setting) -> list[Result]:
     """Add routes to a table without routes of hostrouting."""
     batch = _best_batch(setting, _c_install, before=world.clean)
     contests = [_install(setting, count, batch) for count in setting.sizes]
     world.clean()
     ratios = [(OURS, C), (VERIFIED, C), (IP, OURS), (IP, VERIFIED)]
-    return [Result("install", contests, ratios, _batch_remark(batch))]
+    return [Result(INSTALL, contests, ratios, _batch_remark(batch))]
 
 
 def _install(setting: Setting, count: int, batch: int | None) -> Contest:
@@ -97,7 +124,7 @@ def lookup(setting: Setting) -> list[Result]:
         _lookup(setting, count, table // count * world.STEP, batch) for count in setting.sizes
     ]
     remark = "; ".join(filter(None, (f"in a table of {table:,} routes", _batch_remark(batch))))
-    return [Result("lookup", contests, [(OURS, C), (IP, OURS)], remark)]
+    return [Result(LOOKUP, contests, [(OURS, C), (IP, OURS)], remark)]
 
 
 def _lookup(setting: Setting, count: int, step: int, batch: int | None) -> Contest:
@@ -114,21 +141,23 @@ def _lookup(setting: Setting, count: int, step: int, batch: int | None) -> Conte
 
 def dump(setting: Setting) -> list[Result]:
     """All routes of all tables, where they are alike and where they are not."""
-    results = []
-    for name, make, remark in (
-        ("dump, uniform", world.uniform, "one gateway"),
-        (
-            "dump, mixed",
-            world.mixed,
-            "/16 to /32; four gateways; metrics, sources, blackholes, multipath",
-        ),
-    ):
-        contests = []
-        for count in setting.sizes if setting.needs(name) else ():
-            world.fill(make(count))
-            contests.append(_dump(setting, count))
-        results.append(Result(name, contests, [(OURS, C), (OURS, IP)], remark))
-    return results
+    mixed = "/16 to /32; four gateways; metrics, sources, blackholes, multipath"
+    return setting.results(
+        {
+            UNIFORM: lambda: _dumps(setting, UNIFORM, world.uniform, "one gateway"),
+            MIXED: lambda: _dumps(setting, MIXED, world.mixed, mixed),
+        }
+    )
+
+
+def _dumps(
+    setting: Setting, name: str, make: Callable[[int], Sequence[Route]], remark: str
+) -> Result:
+    contests = []
+    for count in setting.sizes:
+        world.fill(make(count))
+        contests.append(_dump(setting, count))
+    return Result(name, contests, [(OURS, C), (OURS, IP)], remark)
 
 
 def _dump(setting: Setting, count: int) -> Contest:
@@ -195,3 +224,10 @@ def _c_dump(setting: Setting, count: int) -> Sample:
 
 def _c(setting: Setting, mode: str, count: int, *words: object) -> Sample:
     return self_timed([str(setting.yardstick), mode, str(count), *map(str, words)], expected=count)
+
+
+GROUPS = {
+    "install": Group((INSTALL,), install, LEGEND),
+    "lookup": Group((LOOKUP,), lookup, LEGEND),
+    "dump": Group((UNIFORM, MIXED), dump, LEGEND),
+}

@@ -1,18 +1,14 @@
-"""The cost of an announced fabric: the boot check and `hostrouting check`, with and without the
-agent's files.
-"""
+"""The cost of an announced fabric: the boot check, with and without the agent's files."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks import world
-from benchmarks.cases import Result, Setting
-from benchmarks.measure import BenchmarkError, Contender, contest, process, program
+from benchmarks.cases import Group, Result, Setting
+from benchmarks.measure import BenchmarkError, Contender, contest, process
 from support.images import make_image
 
 from hostrouting import HostRoutingConfig, route_overlap
@@ -20,25 +16,23 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric
 
-BOOT, CHECK = NAMES = "boot check, announced fabric", "hostrouting check, announced fabric"
+BOOT = "boot check, announced fabric"
 ANNOUNCED, WITHOUT = "announced", "without"
 
 LEGEND = """\
-The announced fabric: milliseconds of the whole work. Two of four CIDRs lie in announced networks, and static routes
-cover them, so all is well. The boot check is the rendered script of the check alone; hostrouting check is a whole
-process, start and imports included. Both by their processor time, children included.
+The announced fabric: milliseconds of processor time, children included, of the rendered script of the boot check alone.
+Two of four CIDRs lie in announced networks, and static routes cover them, so all is well.
   announced the files of the cloud's agent announce an address on each of eight devices
   without   the same node without these files"""
 
 NETWORKS = 8
 CIDRS = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
 _RECORDS = tuple(f"Hosting{number}" for number in range(9))
-_CHILD = Path(__file__).with_name("apply_child.py")
 MARKERS = Path("/run/aks-flex-node")
 
 
 def fabric(setting: Setting) -> list[Result]:
-    """Make the devices, and measure both with a default route and the routes that the announcement
+    """Make the devices, and measure with a default route and the routes that the announcement
     needs.
     """
     world.demand_own_run()
@@ -48,7 +42,7 @@ def fabric(setting: Setting) -> list[Result]:
             f"route add {cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in CIDRS[:2]
         )
         try:
-            return [_boot(setting), _check(setting)]
+            return [_boot(setting)]
         finally:
             world.ip_batch(f"route delete {cidr}" for cidr in CIDRS[:2])
 
@@ -57,21 +51,19 @@ def fabric(setting: Setting) -> list[Result]:
 def devices() -> Iterator[None]:
     """Give the node the devices of a fabric and a default route, until the end of the block."""
     pairs = [(f"fab{number}", f"fab{number + 1}") for number in range(0, NETWORKS, 2)]
-    default = f"default via {world.GATEWAY} dev {world.DEVICE}"
-    world.ip_batch(
-        [
-            *(f"link add {one} type veth peer name {other}" for one, other in pairs),
-            f"route add {default}",
-        ]
-    )
+    world.ip_batch(f"link add {one} type veth peer name {other}" for one, other in pairs)
     try:
-        yield
+        with world.default_route():
+            yield
     finally:
-        world.ip_batch([*(f"link delete {one}" for one, _ in pairs), f"route delete {default}"])
+        world.ip_batch(f"link delete {one}" for one, _ in pairs)
 
 
 def _boot(setting: Setting) -> Result:
-    script = route_overlap.render_script(HostRoutingConfig.from_mapping(_document())).decode()
+    # STRICT, so that an exit status of 10 means that all is well.
+    section = {"expectedCidrs": list(CIDRS), "mode": "STRICT"}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section, "gates": []})
+    script = route_overlap.render_script(config).decode()
 
     def of(root: Path) -> str:
         text = script
@@ -90,31 +82,10 @@ def _boot(setting: Setting) -> Result:
     measured = contest(
         contenders, NETWORKS, rounds=setting.rounds(NETWORKS), before=_no_markers, check=all_is_well
     )
+    remark = f"{NETWORKS} networks, {len(_RECORDS) + 1} records and {len(CIDRS)} CIDRs"
     return Result(
-        BOOT, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True
+        BOOT, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], remark, whole=True
     )
-
-
-def _check(setting: Setting) -> Result:
-    config = setting.folder / "config.json"
-    config.write_text(json.dumps(_document()))
-    contenders = [
-        program(name, str(_CHILD), str(root), "check", str(config))
-        for name, root in _roots(setting).items()
-    ]
-    measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS))
-    return Result(
-        CHECK, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True
-    )
-
-
-def _remark() -> str:
-    return f"{NETWORKS} networks, {len(_RECORDS) + 1} records and {len(CIDRS)} CIDRs"
-
-
-def _document() -> dict[str, Any]:
-    # STRICT, so that an exit status of 0 means that all is well.
-    return {"routeOverlap": {"expectedCidrs": list(CIDRS), "mode": "STRICT"}, "gates": []}
 
 
 def _no_markers() -> None:
@@ -162,3 +133,6 @@ def _data() -> str:
     macs = {device.name: agent_mac(device.name, device.mac) for device in NetlinkBackend().links()}
     pairs = [f"{macs[f'fab{number}']}:172.{16 + number}.1.4" for number in range(NETWORKS)]
     return f"NUMPAIRS:{NETWORKS}|{'|'.join(pairs)}"
+
+
+GROUP = Group((BOOT,), fabric, LEGEND)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from benchmarks import world
-from benchmarks.cases import Result, Setting
+from benchmarks.cases import Group, Result, Setting
 from benchmarks.fabric import MARKERS, all_is_well
 from benchmarks.measure import Contender, Sample, contest, printed, process
 
@@ -88,3 +88,6 @@ def _defaults() -> Iterator[None]:
 
 def _ip(words: str) -> None:
     printed("ip", *words.split())
+
+
+GROUP = Group(NAMES, families, LEGEND)

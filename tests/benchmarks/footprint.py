@@ -2,36 +2,40 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks import world
-from benchmarks.measure import environment, printed
+from benchmarks.cases import Group, Result, Setting
+from benchmarks.measure import Contest, Sample, environment, printed
 
 from hostrouting.net.addresses import parse_ipv4
 
-_MEMORY_CHILD = Path(__file__).with_name("memory_child.py")
+MEMORY = "memory"
+#: The last stage.
+APPLIED = "applied"
+LEGEND = """\
+Memory: the peak in MB of a fresh process that applies N routes, by stage."""
+
+_CHILD = Path(__file__).with_name("memory_child.py")
 
 
-class Memory(NamedTuple):
-    """Peaks in kB of a process that applies `items` routes with verification, by stage."""
-
-    items: int
-    peaks: Mapping[str, int]
-
-    @property
-    def megabytes(self) -> float:
-        """The peak of all."""
-        return max(self.peaks.values()) * 1024 / 1e6
-
-
-def memory(items: int) -> Memory:
+def memory(setting: Setting) -> list[Result]:
     """Measure in a fresh process."""
     world.clean()
-    words = [world.DEVICE, items, world.FIRST, world.STEP, world.LENGTH, parse_ipv4(world.GATEWAY)]
-    argv = [sys.executable, str(_MEMORY_CHILD), *map(str, words)]
+    count = setting.sizes[-1]
+    words = [world.DEVICE, count, world.FIRST, world.STEP, world.LENGTH, parse_ipv4(world.GATEWAY)]
+    argv = [sys.executable, str(_CHILD), *map(str, words)]
     peaks = json.loads(printed(*argv, env=environment()))
-    world.check_installed(items)
+    world.check_installed(count)
     world.clean()
-    return Memory(items, peaks)
+    # The tables show thousandths of a Sample.
+    samples = {stage: [Sample(*[peak * 1024 / 1e9] * 2)] for stage, peak in peaks.items()}
+    return [Result(MEMORY, [Contest(count, samples)], [], whole=True)]
+
+
+def megabytes(measured: Contest) -> float:
+    """Return the peak of all stages."""
+    return measured.milliseconds(APPLIED)
+
+
+GROUP = Group((MEMORY,), memory, LEGEND)

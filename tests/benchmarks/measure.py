@@ -6,10 +6,12 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from statistics import median, quantiles
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
+
+_Turn = TypeVar("_Turn")
 
 
 class BenchmarkError(Exception):
@@ -50,6 +52,10 @@ class Contest(NamedTuple):
         """The same for the whole work."""
         return self.seconds(name) * 1e3
 
+    def wait(self, name: str) -> float:
+        """The median of the milliseconds that passed."""
+        return median(sample.wall for sample in self.samples[name]) * 1e3
+
     def microseconds_per_item(self, name: str) -> float:
         """The same for one route or address."""
         return self.seconds(name) / self.items * 1e6
@@ -73,6 +79,15 @@ class Contest(NamedTuple):
         )
 
 
+def rotated(turns: Sequence[_Turn], number: int) -> Iterator[_Turn]:
+    """Yield the turns of a round: the first of a round is the last of the next, so none always
+    follows the same one.
+    """
+    first = number % len(turns)
+    yield from turns[first:]
+    yield from turns[:first]
+
+
 def contest(
     contenders: Sequence[Contender],
     items: int,
@@ -88,9 +103,7 @@ def contest(
     """
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
     for number in range(rounds + 1):
-        # The first of a round is the last of the next: no contender always follows the same one.
-        first = number % len(contenders)
-        for contender in (*contenders[first:], *contenders[:first]):
+        for contender in rotated(contenders, number):
             if before is not None:
                 before()
             sample = contender.run()

@@ -12,28 +12,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import fabric, families, fleet, one_file, pair, start, storm, sweep, watch
 from benchmarks.cases import Result
-from benchmarks.footprint import Memory
 from benchmarks.measure import Contest, printed
 from benchmarks.targets import Target
-
-_LEGEND = """\
-Microseconds an item (a route, an address), medians of rounds in which all contenders take turns. A ratio is the
-median of the rounds' ratios, so it is not exactly that of the two columns.
-  ours      the library called in this process: values in, values out, opening its socket included
-  verified  the same, with the routes read back (the default of apply)
-  C         yardstick.c: the largest batches that pay, one barrier, no values made; times itself, without its start
-  ip        `ip -batch FILE` or `ip -4 route show table all`: the whole process, which is how it is used"""
 
 
 class Findings(NamedTuple):
     """All that one run found."""
 
     machine: Mapping[str, Any]
+    legends: Sequence[str]
     results: Mapping[str, Result]
-    memory: Memory | None
-    targets: Sequence[Target]
+    promises: Sequence[Target]
+    further: Sequence[Target]
 
 
 def machine() -> dict[str, Any]:
@@ -66,37 +57,27 @@ def as_text(findings: Findings) -> Iterator[str]:
     yield from _machine(findings.machine)
     if findings.machine["cc"] is None:
         yield "No cc here: the C column is left out."
-    rooms = (one_file, start, fabric, families, sweep, watch, storm, fleet)
-    own = {name for room in rooms for name in room.NAMES}
-    kinds = {result.whole for name, result in findings.results.items() if name not in own}
-    if False in kinds:
-        yield _LEGEND
-    if True in kinds:
-        yield pair.LEGEND
-    yield from (room.LEGEND for room in rooms if findings.results.keys() & {*room.NAMES})
+    yield from findings.legends
     for result in findings.results.values():
         yield ""
         yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"
         yield from _table(result)
-    if findings.memory is not None:
-        peaks = ", ".join(
-            f"{stage} {kilobytes * 1024 / 1e6:.1f}"
-            for stage, kilobytes in findings.memory.peaks.items()
-        )
-        yield ""
-        yield f"memory: peak in MB of a fresh process that applies {findings.memory.items:,} routes, by stage: {peaks}"
     yield ""
-    yield from _targets(findings.targets)
+    yield from _targets(findings.promises)
+    if findings.further:
+        yield ""
+        yield "further figures, for those who work on this library"
+        yield from map(_target, findings.further)
 
 
 def as_page(findings: Findings) -> Iterator[str]:
     """Yield the lines of the report that docs/performance.md shows: date and machine, and each
-    target.
+    promise.
     """
     yield findings.machine["date"]
     yield from _machine(findings.machine)
     yield ""
-    yield from _targets(findings.targets)
+    yield from _targets(findings.promises)
 
 
 def _machine(about: Mapping[str, Any]) -> Iterator[str]:
@@ -105,7 +86,7 @@ def _machine(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _targets(targets: Sequence[Target]) -> Iterator[str]:
-    yield "targets (of several N: for N >= 1,000, at the worst N; ±: the middle half of what it is compared with)"
+    yield "±: the middle half of what a figure is compared with; ms: the median, with several sizes by size"
     yield from map(_target, targets)
 
 
@@ -118,18 +99,18 @@ def _table(result: Result) -> Iterator[str]:
         for pair in result.ratios
         if any(contest.ratio(*pair) is not None for contest in result.contests)
     ]
-    heads = [f"{name:>10}" for name in contenders] + [
-        f"{f'{one}/{other}':>14}" for one, other in ratios
+    heads = [f"{name:>13}" for name in contenders] + [
+        f"{f'{one}/{other}':>20}" for one, other in ratios
     ]
     yield f"{'N':>9}{''.join(heads)}{'rounds':>8}"
     for contest in result.contests:
         cost = contest.milliseconds if result.whole else contest.microseconds_per_item
         costs = [
-            f"{cost(name):10.2f}" if name in contest.samples else f"{'-':>10}"
+            f"{cost(name):13.2f}" if name in contest.samples else f"{'-':>13}"
             for name in contenders
         ]
         shown = [contest.ratio(*pair) for pair in ratios]
-        shares = [f"{'-':>14}" if ratio is None else f"{ratio:14.2f}" for ratio in shown]
+        shares = [f"{'-':>20}" if ratio is None else f"{ratio:20.2f}" for ratio in shown]
         yield f"{contest.items:9,}{''.join(costs)}{''.join(shares)}{_rounds(contest):8}"
 
 
@@ -138,18 +119,22 @@ def _rounds(contest: Contest) -> int:
 
 
 def _target(target: Target) -> str:
-    measured = "" if target.measured is None else f"{target.measured:.2f}{target.unit}"
-    limit = f"{'>=' if target.at_least else '<='} {target.limit:g}{target.unit}"
+    row = target.row
+    measured = "" if target.measured is None else f"{target.measured:.2f}{row.unit}"
+    limit = f"{'>=' if row.floor else '<='} {row.limit:g}{row.unit}" if row.limit else ""
     spread = "" if target.spread is None else f"±{50 * target.spread:.0f} %"
-    text = (
-        f"  {target.promise:70}{measured:>9}  {limit:10}{target.verdict:8}{spread:7}{target.where}"
-    )
+    waits = " / ".join(_milliseconds(one) for one in target.milliseconds.values())
+    where = f"{waits} ms" if waits else target.where
+    text = f"  {row.promise:66}{measured:>9}  {limit:9}{target.verdict:10}{spread:7}{where}"
     return text.rstrip()
+
+
+def _milliseconds(time: float) -> str:
+    return f"{time:,.0f}" if time >= 10 else f"{time:.1f}"
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
     """Return the report as JSON, with every sample."""
-    memory = findings.memory
     return {
         "machine": dict(findings.machine),
         "cases": {
@@ -159,10 +144,18 @@ def as_json(findings: Findings) -> dict[str, Any]:
             }
             for name, result in findings.results.items()
         },
-        "memory": None
-        if memory is None
-        else {"items": memory.items, "peak_kb": dict(memory.peaks)},
-        "targets": [{**target._asdict(), "verdict": target.verdict} for target in findings.targets],
+        "targets": [_plain(target) for target in (*findings.promises, *findings.further)],
+    }
+
+
+def _plain(target: Target) -> dict[str, Any]:
+    return {
+        "promise": target.row.promise,
+        "measured": target.measured,
+        "limit": target.row.limit,
+        "unit": target.row.unit,
+        "milliseconds": target.milliseconds,
+        "verdict": target.verdict,
     }
 
 

@@ -8,11 +8,12 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import (
     cases,
+    commands,
     fabric,
     families,
     fleet,
@@ -27,23 +28,22 @@ from benchmarks import (
     world,
 )
 from benchmarks.measure import BenchmarkError, printed
-from benchmarks.targets import targets
+from benchmarks.targets import FURTHER, PROMISES, judged
 
-_CASES: Mapping[str, Callable[[cases.Setting], list[cases.Result]]] = {
-    "install": cases.install,
-    "lookup": cases.lookup,
-    "dump": cases.dump,
-    "pair": pair.pair,
-    "one-file": one_file.one_file,
-    "start": start.start,
-    "fabric": fabric.fabric,
-    "families": families.families,
-    "sweep": sweep.sweep,
-    "watch": watch.watch,
-    "storm": storm.storm,
-    "fleet": fleet.fleet,
+_GROUPS: Mapping[str, cases.Group] = {
+    **cases.GROUPS,
+    "pair": pair.GROUP,
+    "commands": commands.GROUP,
+    "one-file": one_file.GROUP,
+    "start": start.GROUP,
+    "fabric": fabric.GROUP,
+    "families": families.GROUP,
+    "sweep": sweep.GROUP,
+    "watch": watch.GROUP,
+    "storm": storm.GROUP,
+    "fleet": fleet.GROUP,
+    "memory": footprint.GROUP,
 }
-_NAMES = (*_CASES, "memory")
 #: The place of the report in a page.
 _BLOCK = re.compile(r"^```text\n.*?^```$", flags=re.MULTILINE | re.DOTALL)
 _SOURCE = Path(__file__).with_name("yardstick.c")
@@ -89,13 +89,21 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="write machine and targets into its block ```text"
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="measure the promises alone, and write them into its block ```text",
     )
     parser.add_argument(
         "--quick", action="store_true", help="at most 10,000 items, and fewer rounds"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="NAME", help=", ".join(_NAMES)
+        "--only",
+        nargs="+",
+        choices=_GROUPS,
+        default=list(_GROUPS),
+        metavar="NAME",
+        help=", ".join(_GROUPS),
     )
     parser.add_argument(
         "--rounds", type=_odd, metavar="N", help="so many rounds of everything, an odd number"
@@ -132,27 +140,31 @@ def _measure(options: argparse.Namespace) -> report.Findings:
             (some for most, some in by_size.items() if count <= most), min(by_size.values())
         )
 
+    groups = {name: group for name, group in _GROUPS.items() if name in options.only}
+    further = FURTHER if options.page is None else ()
+    rows = (*PROMISES, *further)
+    results: dict[str, cases.Result] = {}
     with tempfile.TemporaryDirectory(prefix="hostrouting-bench-") as folder:
-        setting = cases.Setting(sizes, rounds, Path(folder), _compiled(Path(folder)), world.build())
-        results: dict[str, cases.Result] = {}
-        sources: dict[str, str] = {}
+        yardstick, own_routes = _compiled(Path(folder)), world.build()
 
-        def measure(names: Iterable[str], only: Iterable[str] = ()) -> None:
-            for name in names:
+        def measure(needed: frozenset[str]) -> None:
+            setting = cases.Setting(sizes, rounds, Path(folder), yardstick, own_routes, needed)
+            for name, group in groups.items():
+                if needed.isdisjoint(group.names):
+                    continue
                 _tell(name)
-                for result in _CASES[name](setting._replace(only=frozenset(only))):
-                    if result.contests or result.name not in results:
-                        results[result.name], sources[result.name] = result, name
+                results.update({result.name: result for result in group.measure(setting)})
 
-        measure(name for name in _CASES if name in options.only)
-        memory = None
-        if "memory" in options.only:
-            _tell("memory")
-            memory = footprint.memory(max(sizes))
-        missed = [row.case for row in targets(results, memory) if row.verdict == "MISSED"]
+        measure(frozenset(row.case for row in rows))
+        missed = [target for target in judged(rows, results) if target.verdict == "MISSED"]
         # A slow phase of the machine misses rows that a second measurement, alone, keeps.
-        measure(dict.fromkeys(sources[case] for case in missed if case), only=filter(None, missed))
-    return report.Findings(about, results, memory, targets(results, memory))
+        measure(frozenset(target.row.case for target in missed))
+    legends = dict.fromkeys(
+        group.legend for group in groups.values() if results.keys() & set(group.names)
+    )
+    return report.Findings(
+        about, list(legends), results, judged(PROMISES, results), judged(further, results)
+    )
 
 
 def _tell(name: str) -> None:

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from benchmarks.cases import OURS, Result, Setting
+from benchmarks.cases import OURS, Group, Result, Setting
 from benchmarks.measure import (
     BenchmarkError,
     Contender,
@@ -83,3 +83,6 @@ def _file(path: Path, lines: list[str]) -> Path:
 
 def _restore(path: Path) -> Sample:
     return process(["sh", "-c", f'exec {" ".join(_RESTORE)} < "$1"', "sh", str(path)])
+
+
+GROUP = Group(NAMES, sweep, LEGEND)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import fleet, storm, watch
+from benchmarks.targets import FURTHER, PROMISES
 from support.kernel import needs_kernel
 from support.needs import needs
 
@@ -33,21 +34,20 @@ def run(
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The JSON of a very small run; the report that it prints is there as `text`, a page that it
-    fills in as `page`.
-    """
+    """The JSON of a very small run; the report that it prints is there as `text`."""
     file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
-    (page := file.with_name("page.md")).write_text("Above\n```text\nold\n```\nBelow\n")
-    options = ["--quick", "--rounds", "1", "--sizes", "10", "30", "--json"]
-    done = run(*options, str(file), "--page", str(page))
+    options = ["--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file)]
+    done = run(*options)
     assert done.returncode == 0, done.stderr
     written: dict[str, Any] = json.loads(file.read_text())
-    return {**written, "text": done.stdout, "page": page.read_text()}
+    return {**written, "text": done.stdout}
 
 
 @needs("kernel", "ebtables-nft")
 def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
-    """Cases, sizes, contenders and their samples are in the JSON, and the table shows the cases."""
+    """Each case has a row; its sizes, contenders and samples are in the JSON, and the table shows
+    it.
+    """
     for name, case in findings["cases"].items():
         assert f"\n{name}" in findings["text"]
         for size in case["sizes"].values():
@@ -55,29 +55,38 @@ def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
                 min(contender["wall_seconds"]) > 0 for contender in size["contenders"].values()
             )
     assert findings["cases"]["install"]["sizes"].keys() == {"10", "30"}
-    assert {
-        *storm.NAMES,
-        *fleet.NAMES,
-        *watch.NAMES,
-        "install",
-        "lookup",
-        "prove_egress",
-    } <= findings["cases"].keys()
+    assert findings["cases"].keys() == {row.case for row in (*PROMISES, *FURTHER)}
 
 
 @needs_kernel
-def test_memory_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
-    """Figures without a contest are there too; a target that this small run cannot judge says so."""
+def test_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
+    """A target that this small run cannot judge says so; how long a user waits is there by size."""
     assert findings["machine"]["kernel"]
-    assert list(findings["memory"]["peak_kb"]) == ["bare", "imported", "built", "applied"]
-    verdicts = {target["promise"]: target["verdict"] for target in findings["targets"]}
-    assert verdicts["lookup, to C"] == "not measured"
-    assert verdicts["boot check with 8 announced networks, to without"] in {"ok", "MISSED"}
-    assert all(promise in findings["text"] for promise in verdicts)
-    above, block, below = findings["page"].split("```")
+    targets = {target["promise"]: target for target in findings["targets"]}
+    assert list(targets) == [row.promise for row in (*PROMISES, *FURTHER)]
+    assert targets["lookup, to C"]["verdict"] == "not measured"
+    start = targets["start of a right node of 8 routes, 4 CIDRs, to upstream-style"]
+    assert start["verdict"] in {"ok", "MISSED"}
+    assert list(start["milliseconds"]) == ["8"]
+    assert all(promise in findings["text"] for promise in targets)
+
+
+@needs_kernel
+def test_a_page_has_the_promises_alone(tmp_path: Path) -> None:
+    """A run for a page measures what its rows need, and writes them into the block of the page."""
+    page = tmp_path / "page.md"
+    page.write_text("Above\n```text\nold\n```\nBelow\n")
+    options = ["--quick", "--rounds", "1", "--sizes", "10", "--only", "lookup", "dump"]
+    done = run(*options, "--page", str(page))
+    assert done.returncode == 0, done.stderr
+    above, block, below = page.read_text().split("```")
     assert (above, below) == ("Above\n", "\nBelow\n")
-    assert block.startswith(f"text\n{findings['machine']['date']}\nLinux ")
-    assert findings["text"].endswith(block.partition("\n\n")[2])
+    assert re.match(r"text\n\d{4}-\d\d-\d\d\nLinux ", block)
+    assert done.stdout.endswith(block.partition("\n\n")[2])
+    assert all(row.promise in block for row in PROMISES)
+    assert not any(row.promise in done.stdout for row in FURTHER)
+    assert "lookup (" in done.stdout
+    assert "dump, " not in done.stdout
 
 
 @needs_kernel

@@ -9,14 +9,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Network, collapse_addresses
 from pathlib import Path
 
 from benchmarks import world
-from benchmarks.cases import IP, OURS, Result, Setting
+from benchmarks.cases import COMMAND, IP, OURS, Group, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 
 from hostrouting import RouteRejectedError
@@ -27,23 +27,20 @@ from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
 from phases import Context
 
-REPAIRS = "watch, a repair"
+DELETION = "watch, a route deleted"
 AT_ONCE = "watch, 1,000 deleted at once"
 LOOP = "watch, a deletion every 10 ms for 30 s"
 IDLE = "watch, idle for a minute"
-NAMES = (REPAIRS, AT_ONCE, LOOP, IDLE)
+NAMES = (DELETION, AT_ONCE, LOOP, IDLE)
 DELETED = "deleted"
-#: What changes; by `foreign` the route gets another protocol, and stays after ours.
-KINDS = ("gateway", "device", "source", "scope", "metric", "foreign")
 LEGEND = """\
-Milliseconds from the event of another program's change to the event that the route is in force again, in a table of as
-many routes as N says; `ip route` makes the changes. ip: one that reads all routes, and replaces one or 1,000. Loop and idle: processor time of watch, and its memory. The idle one
-proves the addresses of all its routes, too."""
+Watch: milliseconds from the event that a route is deleted, which `ip route` does, to the event that it is in force
+again, in a table of as many routes as N says. ip: one that reads all routes, and replaces one or 1,000. Loop and idle:
+processor time of watch, and its memory. The idle one proves the addresses of all its routes, too."""
 
 ROUTES = 1000
 #: Routes in the table of the second measurement of a deletion.
 MANY = 10_000
-_CHILD = Path(__file__).with_name("apply_child.py")
 _SECONDS = 60.0
 #: The length of the loop; watch is idle for twice as long.
 _PERIOD = 30.0
@@ -56,16 +53,19 @@ def watch(setting: Setting) -> list[Result]:
     """Measure all of it on the routes of one config."""
     world.clean()
     ours, rounds = world.uniform(ROUTES), setting.rounds(ROUTES)
+    period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
     try:
         with _watching(setting, ours) as process, _listening() as seen:
-            results = [_repairs(seen, ours, rounds)]
-            period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
-            results += [_at_once(seen, ours), _loop(process, ours, period)]
-        with _watching(setting, ours, proven=True) as process:
-            results.append(_idle(process, 2 * period))
+            results = setting.results(
+                {
+                    DELETION: lambda: _deletion(seen, ours, rounds),
+                    AT_ONCE: lambda: _at_once(seen, ours),
+                    LOOP: lambda: _loop(process, ours, period),
+                }
+            )
+        return results + setting.results({IDLE: lambda: _idle(setting, ours, 2 * period)})
     finally:
         world.sweep()
-    return results
 
 
 def share(measured: Contest) -> float:
@@ -77,21 +77,17 @@ def share(measured: Contest) -> float:
 # --- the cases
 
 
-def _repairs(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     contenders = [
         Contender(IP, partial(_read_and_replace, ours[0])),
-        Contender(DELETED, lambda: seen.restored(ours, _delete)),
+        Contender(DELETED, lambda: seen.restored(ours)),
     ]
-    changes = [
-        Contender(kind, partial(seen.restored, ours, partial(_change, kind))) for kind in KINDS
-    ]
-    contests = [contest([*contenders, *changes], ROUTES, rounds=rounds)]
+    contests = [contest(contenders, ROUTES, rounds=rounds)]
     # Those of other programs are read, too.
     world.ip_batch(f"route add {route} proto 99" for route in world.uniform(MANY)[ROUTES:])
     contests.append(contest(contenders, MANY, rounds=rounds))
     world.flush("proto", "99")
-    ratios = [(name, IP) for name in (DELETED, *KINDS)]
-    return Result(REPAIRS, contests, ratios, whole=True)
+    return Result(DELETION, contests, [(DELETED, IP)], whole=True)
 
 
 def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
@@ -113,13 +109,14 @@ def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
     return Result(AT_ONCE, [measured], [(OURS, IP)], "the deletion itself included", whole=True)
 
 
-def _idle(process: int, seconds: float) -> Result:
-    # In its first seconds a watch proves the node once more.
-    time.sleep(seconds / 10)
-    before, started = cpu(process), time.perf_counter()
-    time.sleep(seconds)
-    sample = Sample(time.perf_counter() - started, cpu(process) - before)
-    remark = f"{_megabytes(process):.1f} MB resident"
+def _idle(setting: Setting, ours: Sequence[Route], seconds: float) -> Result:
+    with _watching(setting, ours, proven=True) as process:
+        # In its first seconds a watch proves the node once more.
+        time.sleep(seconds / 10)
+        before, started = cpu(process), time.perf_counter()
+        time.sleep(seconds)
+        sample = Sample(time.perf_counter() - started, cpu(process) - before)
+        remark = f"{_megabytes(process):.1f} MB resident"
     return Result(IDLE, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
 
 
@@ -148,29 +145,6 @@ def _read_and_replace(route: Route) -> Sample:
     started = time.perf_counter()
     subprocess.run(["ip", "-batch", "-"], input=lines, text=True, check=True, capture_output=True)
     return Sample(time.perf_counter() - started, 0)
-
-
-def _delete(route: Route) -> None:
-    world.ip_batch([f"route delete {route}"])
-
-
-def _change(kind: str, route: Route) -> None:
-    """Change one thing of a route as `ip route replace` does; another metric is a deletion and an
-    addition.
-    """
-    where = f"{format_ipv4(route.network)}/{route.prefix_length}"
-    if kind == "metric":
-        world.ip_batch([f"route delete {route}", f"route add {route} metric 7"])
-        return
-    hops = {
-        "gateway": f"via {world.GATEWAY[:-1]}9 dev {world.DEVICE}",
-        "device": "via 203.0.113.2 dev bench2",
-        "source": f"via {world.GATEWAY} dev {world.DEVICE} src {world.ADDRESS}",
-        "scope": f"via {world.GATEWAY} dev {world.DEVICE} scope site",
-        "foreign": f"via {world.GATEWAY} dev {world.DEVICE}",
-    }
-    protocol = "boot" if kind == "foreign" else "142"
-    world.ip_batch([f"route replace {where} {hops[kind]} proto {protocol}"])
 
 
 # --- watch, and the eyes on it
@@ -218,7 +192,7 @@ def running(folder: Path, document: Mapping[str, object], *, routes: int) -> Ite
     intent = root / INTENT_PATH.lstrip("/")
     intent.parent.mkdir(parents=True, exist_ok=True)
     intent.write_text(json.dumps(document))
-    words = [sys.executable, str(_CHILD), str(root), "watch", str(config)]
+    words = [sys.executable, str(COMMAND), str(root), "watch", str(config)]
     with subprocess.Popen(words, env=environment(), cwd="/", stderr=subprocess.DEVNULL) as process:
         try:
             until = time.monotonic() + _SECONDS
@@ -239,14 +213,14 @@ class _Seen:
         self._listener = listener
         self._next = 0
 
-    def restored(self, routes: Sequence[Route], change: Callable[[Route], None]) -> Sample:
-        """Change the next one of the routes; return how long it was not in force."""
+    def restored(self, routes: Sequence[Route]) -> Sample:
+        """Delete the next one of the routes; return how long it was not in force."""
         self._next += 1
         route = routes[self._next % len(routes)]
         # More changes a second than this are paced.
         time.sleep(_BETWEEN)
         self.forget()
-        change(route)
+        world.ip_batch([f"route delete {route}"])
         first = 0.0
         for event in self._events():
             if event.route.network != route.network:
@@ -302,3 +276,6 @@ def _megabytes(process: int) -> float:
         if line.startswith("VmRSS")
     ]
     return int(line.split()[1]) * 1024 / 1e6
+
+
+GROUP = Group(NAMES, watch, LEGEND)

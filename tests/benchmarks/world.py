@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,7 +40,14 @@ _SELF = Path("/proc/self/ns/net")
 _MOUNTS = Path("/proc/self/mounts")
 #: By this name the mount on /run is known to be ours.
 _RUN_NAME = "hostrouting-bench"
-_OWN_RUN = f"mount -t tmpfs -o mode=0755 {_RUN_NAME} /run"
+#: What is written to /run and /etc is gone with the benchmark.
+_OWN_FILES = f"""
+mount -t tmpfs -o mode=0755 {_RUN_NAME} /run
+mkdir /run/changes /run/work
+mount -t overlay -o lowerdir=/etc,upperdir=/run/changes,workdir=/run/work none /etc
+rm -rf /etc/aks-flex-node
+"""
+_INSIDE = ("unshare", "--net", "--mount", "sh", "-ec")
 _TOOLS = ("ip", "unshare", "mount", "bash", "awk")
 
 
@@ -49,19 +57,11 @@ def namespace() -> str:
 
 
 def start_inside(argv: Sequence[str]) -> NoReturn:
-    """Become the same program in a network namespace, and with a /run, that end with it."""
+    """Become the same program in a network namespace, and with files in /run and /etc, that end
+    with it.
+    """
     outside = f"--outside={namespace()}"
-    words = [
-        "unshare",
-        "--net",
-        "--mount",
-        "sh",
-        "-c",
-        f'{_OWN_RUN} && exec "$@"',
-        "sh",
-        sys.executable,
-        *argv,
-    ]
+    words = [*_INSIDE, f'{_OWN_FILES} exec "$@"', "sh", sys.executable, *argv]
     os.execvp("unshare", [*words, outside])  # noqa: S606  # the shell gets words, no text of this program
 
 
@@ -85,9 +85,8 @@ def why_not() -> str | None:
     for tool in _TOOLS:
         if shutil.which(tool) is None:
             return f"there is no `{tool}`"
-    trial = ["unshare", "--net", "--mount", "sh", "-c", _OWN_RUN]
-    if subprocess.run(trial, check=False, capture_output=True).returncode:
-        return "this root may not make network namespaces, or not mount a separate /run"
+    if subprocess.run([*_INSIDE, _OWN_FILES], check=False, capture_output=True).returncode:
+        return "this root may not make network namespaces, or not mount a separate /run and /etc"
     return None
 
 
@@ -112,6 +111,17 @@ def build() -> int:
             raise BenchmarkError("a veth pair has no carrier after 10 s")
         time.sleep(0.05)
     return _shown("table", "all").count("\n")
+
+
+@contextmanager
+def default_route() -> Iterator[None]:
+    """Give the node a default route, as every node has one, until the end of the block."""
+    route = f"default via {GATEWAY} dev {DEVICE}"
+    ip_batch([f"route add {route}"])
+    try:
+        yield
+    finally:
+        ip_batch([f"route delete {route}"])
 
 
 def clean() -> None:
