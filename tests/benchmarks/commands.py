@@ -27,8 +27,8 @@ _VERBS = {PLAN: "plan", APPLY: "apply", AGAIN: "apply", CHECK: "check"}
 COMPLETE, COMPLETED = "complete", "default"
 
 LEGEND = """\
-Commands: milliseconds of a whole process, on a new node, in this order; `again` has nothing to change. Each node expects
-four CIDRs and has no gates. Routes go into the kernel's namespace; files and units below a folder, since systemd does
+Commands: milliseconds of processor time of a whole process, children included, on a new node, in this order; `again` has
+nothing to change. Each node expects four CIDRs and has no gates. Routes go into the kernel's namespace; files and units below a folder, since systemd does
 not run there: `systemctl --root` enables, and nothing is reloaded.
   complete  each route has its gateway and its device
   default   no route has them: they are those of the default route
@@ -68,7 +68,12 @@ def commands(setting: Setting) -> list[Result]:
     world.clean()
     ratios = [(COMPLETE, IP), (COMPLETED, COMPLETE)]
     return [
-        Result(name, [Contest(count, samples[name, count]) for count in sizes], ratios, whole=True)
+        Result(
+            name,
+            [Contest(count, samples[name, count], clock="cpu") for count in sizes],
+            ratios,
+            whole=True,
+        )
         for name in NAMES
     ]
 

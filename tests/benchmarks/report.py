@@ -86,7 +86,7 @@ def _machine(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _targets(targets: Sequence[Target]) -> Iterator[str]:
-    yield "±: the middle half of what a figure is compared with; ms: the median, with several sizes by size"
+    yield "±: the middle half of what a figure is compared with; ms: the median of the time that passed, by size"
     yield from map(_target, targets)
 
 

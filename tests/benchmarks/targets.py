@@ -128,9 +128,9 @@ PROMISES = (
         4,
         waits=pair.BY_PROGRAM,
     ),
-    *_of_a_command(commands.PLAN, "plan of 10,000 routes", 4, 1.4),
-    *_of_a_command(commands.APPLY, "apply of 10,000 routes", 4, 1.4),
-    *_of_a_command(commands.CHECK, "check of 10,000 routes", 4, 1.4),
+    *_of_a_command(commands.PLAN, "plan of 10,000 routes", 20, 1.4),
+    *_of_a_command(commands.APPLY, "apply of 10,000 routes", 21, 1.4),
+    *_of_a_command(commands.CHECK, "check of 10,000 routes", 8, 1.4),
     Row(
         "a deleted route of 1,000 restored, to ip -batch",
         watch.DELETION,
@@ -141,7 +141,7 @@ PROMISES = (
     ),
     *_of_a_storm(storm.INSIDE, storm.MANY, 22, 15),
     Row(
-        "a node recorded (fleet), to json.loads of its line", fleet.IPV4, _RECORDED, 20, waits=OURS
+        "a recorded node (fleet), to json.loads of its line", fleet.IPV4, _RECORDED, 20, waits=OURS
     ),
     Row("apply with verification, to C", cases.INSTALL, Ratio(VERIFIED, C), 2.2),
     Row("lookup, to C", cases.LOOKUP, _TO_C, 2.6),
@@ -151,7 +151,7 @@ PROMISES = (
 )
 
 FURTHER = (
-    *_of_a_command(commands.AGAIN, "apply of 10,000 routes again", 4, 1.4),
+    *_of_a_command(commands.AGAIN, "apply of 10,000 routes again", 10, 1.4),
     Row("apply without reading back, to C", cases.INSTALL, _TO_C, 1.9),
     Row("dump of a uniform table, to ip route show", cases.UNIFORM, _TO_IP, 0.75),
     Row("dump of a mixed table, to ip route show", cases.MIXED, _TO_IP, 1.2),
@@ -196,7 +196,7 @@ FURTHER = (
     *_of_a_storm(storm.INSIDE, storm.SOME, 16, 2.2),
     *_of_a_storm(storm.ELSEWHERE, storm.SOME, 13, 1.5),
     *_of_a_storm(storm.ELSEWHERE, storm.MANY, 20, 15),
-    Row("a node of both families recorded, to json.loads of its line", fleet.BOTH, _RECORDED, 22),
+    Row("a recorded node of both families, to json.loads of its line", fleet.BOTH, _RECORDED, 22),
     Row(
         "the parent of recorded nodes, to its workers",
         fleet.PARENT,
