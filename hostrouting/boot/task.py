@@ -116,7 +116,7 @@ class PairTask(SectionTask):
         return self._boot_part(self._config), self._intent
 
     @abstractmethod
-    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
+    def act(self, ctx: Context, waiting: Waiting = WAITING) -> object:
         """Do the live half; undo it without the section. Wait if it helps."""
 
     @abstractmethod

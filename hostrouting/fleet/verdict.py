@@ -80,12 +80,13 @@ def prove_record(
     findings: Iterable[NodeFinding] = ()
     try:
         if planned:
-            changes, stuck = routes.planned()
+            plan = routes.plan_routes()
             # `{}` is meant to drop all addresses.
             earlier = record.config if used.asks else None
             forecaster = Forecaster(ctx, used, host, earlier=earlier, fabric=record.fabric)
-            verdict = partial(verdict, changes=len(changes), overlaps_now=not forecaster.look().ok)
-            overlap, worse, undecided = forecaster.planned(changes, stuck)
+            overlaps_now = not forecaster.look().ok
+            verdict = partial(verdict, changes=len(plan.changes), overlaps_now=overlaps_now)
+            overlap, worse, undecided = forecaster.planned(plan)
             if overlap is None:
                 return verdict(undecided=undecided)
             findings = (
@@ -98,7 +99,7 @@ def prove_record(
                 fabric = announced_fabric(ctx, section.fabric, host)
             overlap = prove_now(used, fabric, host)
             # Routes of a config that is not applied yet are not lost.
-            findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
+            findings = (*overlap.notes, *(() if config else routes.plan_routes().findings()))
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))
     not_asked: tuple[str, ...] = _NOT_ASKED

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.boot.capability import Capability, Look
+    from hostrouting.static_routes.plan import RoutePlan
 
     _Findings: TypeAlias = Iterable[NodeFinding]
     _Looker: TypeAlias = Callable[[Context], _Findings]
@@ -224,16 +225,28 @@ def check_node(
     )
 
 
-def look_after_apply(ctx: Context, config: HostRoutingConfig, host: Host) -> NodeReport:
-    """Return the part of `check_node` that decides if an apply has reached its aim."""
-    # A config that expects no addresses has nothing to prove, and many routes to read.
-    is_proven = host.is_live and config.route_overlap.cidrs
-    overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
-    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap.expected_devs)
+def look_after_apply(
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    overlap: OverlapReport | None = None,
+) -> NodeReport:
+    """Return the part of `check_node` that decides if an apply has reached its aim.
+
+    `overlap` is the proof of the apply. Without one, and if another program has changed a route of
+    the config since, the node is proven again.
+    """
+    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False))
+    routes = [*look.applied_routes()]
+    if overlap is None or routes:
+        # A config that expects no addresses has nothing to prove, and many routes to read.
+        is_proven = host.is_live and config.route_overlap.cidrs
+        overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
-        findings=(*look.applied_routes(), *look.programs()),
+        findings=(*routes, *look.programs()),
         not_asked=tuple(look.not_asked),
     )
 
@@ -242,8 +255,10 @@ def _proven(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None
 ) -> OverlapReport:
     """Prove the expected CIDRs; an apply accepts the section that the report suggests."""
-    accepted = ConfigureStaticRoutes(config, host=host).accepted
-    return check_now(ctx, config, host, seconds=seconds, accepted=accepted)
+    routes = ConfigureStaticRoutes(config, host=host)
+    return check_now(
+        ctx, config, host, seconds=seconds, accepted=lambda: routes.plan_routes().accepted
+    )
 
 
 @attrs.define(eq=False, repr=False)
@@ -252,7 +267,7 @@ class _Look:
 
     ctx: Context
     inquiry: Inquiry
-    expected_devs: Sequence[str]
+    expected_devs: Sequence[str] = ()
     #: That of `look_after_apply`.
     applied: NodeReport | None = None
     not_asked: list[str] = attrs.field(factory=list)
@@ -340,8 +355,7 @@ class _Look:
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
-                planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
-                worse = forecaster.planned(*planned).worse
+                worse = forecaster.planned(self._plan(forecaster.node)).worse
                 return any(each.is_refused or not each.is_move for each in worse)
         return False
 
@@ -389,7 +403,11 @@ class _Look:
         if self.applied is not None:
             self.not_asked += self.applied.not_asked
             return [found for found in self.applied.findings if found.kind != _NO_PROGRAM]
-        return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
+        ctx.check()
+        return self._plan(self.host).findings()
+
+    def _plan(self, node: Host) -> RoutePlan:
+        return ConfigureStaticRoutes(self.config, host=self.host).plan_routes(node)
 
     def _applied_routes(self, ctx: Context) -> _Findings:
         prefixes = {route.prefix for route in self.config.static_routes.routes}
@@ -399,7 +417,8 @@ class _Look:
         ours, own = (set(map(_prefix, group)) for group in routes)
         if prefixes == ours and prefixes.isdisjoint(own):
             return ()
-        return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
+        ctx.check()
+        return self._plan(self.host).findings()
 
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)

@@ -8,8 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-import attrs
-
 from hostrouting.boot import (
     FREE_UNITS,
     INTENT_PATH,
@@ -31,13 +29,13 @@ from hostrouting.exceptions import (
     InvalidConfigError,
     WorseRoutingError,
 )
-from hostrouting.host import Host, RouteChange
+from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.route_overlap.task import log_dropped
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.forecast import Forecast, Forecaster, prove_before
+from hostrouting.static_routes.forecast import Forecast, Forecaster, ProvenRun
 from phases import (
     CancelledError,
     Change,
@@ -55,10 +53,14 @@ from phases import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.boot import Waiting
     from hostrouting.boot.capability import Capability
+    from hostrouting.config import StaticRoutesConfig
     from hostrouting.net.exits import Exits
     from hostrouting.node.check import NodeReport
-    from hostrouting.static_routes.account import Foreseen
+    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.look import Look
+    from hostrouting.static_routes.plan import RoutePlan
 
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
@@ -83,6 +85,10 @@ class _Pipeline(NamedTask, ABC):
     _committed = "the config is changed"
     #: The present run; None between two.
     _current: Deployment | None = None
+    #: Its proofs before and after the changes; None if nothing is expected.
+    _proofs: ProvenRun | None = None
+    #: The proof that its report has; None if it has none.
+    _overlap: OverlapReport | None = None
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
@@ -112,6 +118,7 @@ class _Pipeline(NamedTask, ABC):
         with deploying(ctx, self._host, self._boot, self._parts(ctx), self._log) as run:
             # One thread at a time has the lock, also of those that run the same task.
             self._current, ctx = run, run.transaction.ctx
+            self._proofs = self._overlap = None
             before = self._boot.held(ctx)
             try:
                 works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
@@ -148,24 +155,41 @@ class _Pipeline(NamedTask, ABC):
 
     # --- the tasks of the pair, for one run, or for plans and names alone
 
-    def _live_half(
-        self,
-        whole: ConfigureStaticRoutes | CheckRouteOverlap,
-        plan: Callable[[Context], Sequence[Change]] | None = None,
-    ) -> Task:
-        """Return a task of the pair without its boot files."""
-        plan, proves = plan or whole.plan_act, getattr(whole, "proves", False)
+    def _live_routes(self) -> Task:
+        """Return the task of the routes without its boot files."""
+        whole = self._routes
 
-        @task(whole.name, plan=plan, records=True, proves=proves)
+        @task(whole.name, plan=whole.plan_act, records=True)
         def act(ctx: Context) -> None:
-            part = whole
-            if part is self._check and self._run.failures:
-                # An apply must accept the section that the report suggests.
-                accepted = attrs.evolve(self._config, static_routes=self._routes.accepted())
-                part = CheckRouteOverlap(accepted, host=self._host, logger=self._log)
-            self._run.live(part.act)(ctx)
+            plan = None
+            # After a change of files it may be outdated.
+            if self._proofs is not None and not self._run.transaction.changes:
+                plan = self._proofs.plan
+            self._run.live(partial(whole.act, plan=plan))(ctx)
 
         return act
+
+    def _live_check(self, plan: Callable[[Context], Sequence[Change]] | None = None) -> Task:
+        """Return the task of the proof without its boot files."""
+        whole = self._check
+
+        def prove(ctx: Context, waiting: Waiting) -> None:
+            self._overlap = whole.act(ctx, waiting, self._committed_look, self._accepted)
+
+        @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
+        def act(ctx: Context) -> None:
+            self._run.live(prove)(ctx)
+
+        return act
+
+    @property
+    def _committed_look(self) -> Look | None:
+        """The look at the node with which the run was committed; None if it may be outdated."""
+        return None
+
+    def _accepted(self) -> StaticRoutesConfig:
+        """Return the routes without those that the kernel refuses: an apply must accept them."""
+        return self._routes.plan_routes().accepted
 
     def _install(self, ctx: Context) -> None:
         self._run.install(ctx)
@@ -252,8 +276,8 @@ class Configure(_Pipeline):
             self.subtasks = tuple(self._idle(subtask.name) for subtask in self.subtasks)
 
     def _arranged(self) -> tuple[Task, ...]:
-        routes = self._live_half(self._routes)
-        check = self._live_half(self._check, self._plan_check)
+        routes = self._live_routes()
+        check = self._live_check(self._plan_check)
         first = [sibling for sibling in SIBLINGS if self._precedes_proof(sibling)]
         last = [sibling for sibling in SIBLINGS if sibling not in first]
         before, after = (map(self._sibling, siblings) for siblings in (first, last))
@@ -304,7 +328,7 @@ class Configure(_Pipeline):
         earlier = installed_over(self._host.files, self._config)
         with ctx.interruptible():
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
-            return forecaster.planned(*self._planned(ctx))
+            return forecaster.planned(self._planned(ctx, forecaster.node))
 
     def _pins(self, ctx: Context) -> Exits | None:
         section = self._config.route_overlap
@@ -355,13 +379,20 @@ class Configure(_Pipeline):
         own = ctx.shielded().child(_SECONDS_TO_LOOK)
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
-            self.applied = look_after_apply(own, self._config, self._host)
+            self.applied = look_after_apply(own, self._config, self._host, overlap=self._overlap)
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.result(self.applied, degraded=True)
 
-    def _planned(self, ctx: Context) -> tuple[Sequence[RouteChange], Sequence[Foreseen]]:
-        return ([], []) if ctx.skips(self._routes) else self._routes.planned()
+    def _planned(self, ctx: Context, node: Host) -> RoutePlan | None:
+        return None if ctx.skips(self._routes) else self._routes.plan_routes(node)
+
+    @property
+    def _committed_look(self) -> Look | None:
+        # After a sweep the node is another one.
+        if self._proofs is None or any(map(self._precedes_proof, SIBLINGS)):
+            return None
+        return self._proofs.look
 
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
         """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
@@ -376,23 +407,20 @@ class Configure(_Pipeline):
             if earlier is not None and earlier.route_overlap.cidrs:
                 ctx.result(None, degraded=True)
             return None
-        planned = partial(self._planned, ctx)
-        proof = prove_before(
-            ctx,
-            self._config,
-            self._host,
-            planned,
-            earlier=earlier,
-            force=self._force,
-            logger=self._log,
-            pin=lambda exits: self._run.replace_parts(self._parts(ctx, exits)),
-        )
-        if proof is None:
+        if not self._host.is_live:
             return None
+        proofs = ProvenRun(
+            ctx, self._config, self._host, earlier=earlier, logger=self._log, force=self._force
+        )
+        if not proofs.expects:
+            return None
+        exits = proofs.before(partial(self._planned, ctx))
+        self._run.replace_parts(self._parts(ctx, exits))
+        self._proofs = proofs
 
         def prove(state: str) -> None:
             try:
-                proof(state)
+                proofs.after(state, self._accepted)
             except WorseRoutingError as error:
                 raise TaskFailedError((self._check.name,), error) from error
 
@@ -422,7 +450,7 @@ class ConfigureLive(Configure):
     name = "configure-live"
 
     def _arranged(self) -> tuple[Task, ...]:
-        return self._live_half(self._routes), self._live_half(self._check)
+        return self._live_routes(), self._live_check()
 
     def _parts(self, ctx: Context, pins: Exits | None = None) -> list[Part]:
         ctx.check()
@@ -459,7 +487,7 @@ class Reset(_Pipeline):
     ) -> None:
         require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        pair = {whole.name: self._live_half(whole) for whole in (self._routes, self._check)}
+        pair = {task.name: task for task in (self._live_routes(), self._live_check())}
         restores = [each.restore for each in CAPABILITIES if each.restore is not None]
         # What keeps the others right would bring them back.
         removed = [each for each in CAPABILITIES if each.restore is None]

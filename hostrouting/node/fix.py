@@ -44,19 +44,20 @@ def fixed(
         routes = _by_pinned({move.family: move.before for move in now.moved_exits}, config)
         config = attrs.evolve(config, route_overlap=section, static_routes=routes)
     if not now.is_proven:
-        accepted = ConfigureStaticRoutes(config, host=host).accepted()
+        accepted = ConfigureStaticRoutes(config, host=host).plan_routes().accepted
         config = attrs.evolve(config, static_routes=accepted)
     report = None
     reason = "no routes of a config make this node right"
     # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
-        changes, stuck = ConfigureStaticRoutes(config, host=host).planned()
         with ctx.interruptible():
-            report, _, undecided = Forecaster(ctx, config, host).planned(changes, stuck)
+            forecaster = Forecaster(ctx, config, host)
+            plan = ConfigureStaticRoutes(config, host=host).plan_routes(forecaster.node)
+            report, _, undecided = forecaster.planned(plan)
         if undecided:
             return undecided
         if report is None or report.ok:
-            return _lost_gateway(ctx, changes, host) or config
+            return _lost_gateway(ctx, plan.changes, host) or config
         if not report.suggested_routes:
             break
         reason = "no routes of a config make this node right; with those that help"

@@ -26,7 +26,7 @@ from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import NodeReport, check_node, look_after_apply
 from hostrouting.node.fix import fixed
-from hostrouting.static_routes.account import why_merged
+from hostrouting.static_routes.refusals import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
 

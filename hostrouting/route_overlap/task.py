@@ -31,6 +31,7 @@ from phases import Change, Context
 
 if TYPE_CHECKING:
     from hostrouting.boot import Waiting
+    from hostrouting.route_overlap.look import Accepted, Look
     from hostrouting.route_overlap.report import OverlapReport
 
 _logger = logging.getLogger(__name__)
@@ -80,8 +81,18 @@ class CheckRouteOverlap(PairTask):
 
     # --- the live half
 
-    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
-        """Prove the routing of a live machine; update the markers."""
+    def act(
+        self,
+        ctx: Context,
+        waiting: Waiting = WAITING,
+        look: Look | None = None,
+        accepted: Accepted | None = None,
+    ) -> OverlapReport | None:
+        """Prove the routing of a live machine; update the markers, and return the proof.
+
+        A `look` that was just made is the proof, unless a wait may help. `accepted` is that of
+        `check_now`.
+        """
         ctx.check()
         files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
@@ -91,11 +102,13 @@ class CheckRouteOverlap(PairTask):
                 self._host.files.remove(path)
             # These files kept Boot from removing the folder.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-            return
+            return None
         if not self._host.is_live:
-            return
-        with waiting.block():
-            report = check_now(ctx, self._config, self._host, seconds=waiting.seconds)
+            return None
+        if look is not None and not look.reason:
+            report = look.report
+        else:
+            report = self._prove(ctx, waiting, accepted)
         ctx.result(report, degraded=not report.ok)
         try:
             # Without boot files there is no gate that reads it.
@@ -104,6 +117,13 @@ class CheckRouteOverlap(PairTask):
         finally:
             # Findings are reported even if the marker cannot be written.
             self._report(report)
+        return report
+
+    def _prove(self, ctx: Context, waiting: Waiting, accepted: Accepted | None) -> OverlapReport:
+        with waiting.block():
+            return check_now(
+                ctx, self._config, self._host, seconds=waiting.seconds, accepted=accepted
+            )
 
     def _report(self, report: OverlapReport) -> None:
         log_notes(report, self._logger, task=self.name)

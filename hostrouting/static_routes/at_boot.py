@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hostrouting.boot import exits_under, require_intent
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.net.addresses import GIVERS
-from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.reconcile import reconcile
 from phases import Transaction
 

@@ -16,17 +16,10 @@ import attrs
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute, Place, default_routes, place
-from hostrouting.static_routes.account import (
-    RouteAccount,
-    all_in_the_way,
-    described,
-    explain,
-    read,
-    resolved,
-    why_merged,
-    with_routes,
-)
+from hostrouting.static_routes.account import RouteAccount, described
+from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.reconcile import Reconciliation, Routes, reconcile
+from hostrouting.static_routes.refusals import all_in_the_way, explain, why_merged, with_routes
 
 if TYPE_CHECKING:
     import logging
@@ -51,12 +44,12 @@ def converge(
     *,
     undecided: Container[Place] = (),
     observed: Routes | None = None,
+    verify: bool = True,
 ) -> int:
     """Make these the routes of hostrouting, record the changes, and return their number.
 
-    Routes in `undecided` places stay as they are. A caller that reads the routes again after each
-    of their events gives its reading as `observed`; then they are read neither first, nor to verify
-    the changes.
+    Routes in `undecided` places stay as they are. `observed` is a reading of this moment. A caller
+    that reads the routes again after each of their events does without `verify`.
     """
     before: list[Routes] = []
 
@@ -65,7 +58,7 @@ def converge(
         return reconcile(desired, observed, undecided=undecided)
 
     try:
-        outcome = _apply(host, desired, plan, observed)
+        outcome = _apply(host, desired, plan, observed, verify=verify)
     except BaseException as error:
         if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
             # After an interrupt only another reading shows which routes there are.
@@ -90,10 +83,14 @@ def _apply(
     host: Host,
     wanted: Sequence[Route | ObservedRoute],
     plan: Callable[[Routes], Reconciliation],
-    first: Routes | None = None,
+    observed: Routes | None = None,
+    *,
+    verify: bool = True,
 ) -> Reconciliation:
     """Make the planned changes; if another program was faster, read and plan again."""
-    observed, readings = first or read(host.routes, wanted), 0
+    readings = 0
+    if observed is None:
+        observed = read(host.routes, wanted)
     while True:
         readings += 1
         outcome = plan(observed)
@@ -104,7 +101,7 @@ def _apply(
             raise RouteRejectedError(refusals, rolled_back=True)
         try:
             if outcome.changes:
-                host.routes.apply(outcome.changes, verify=first is None)
+                host.routes.apply(outcome.changes, verify=verify)
         except RouteRejectedError as error:
             # A retry helps only if just another program's changes caused the refusal.
             if not error.rolled_back or any(
@@ -188,7 +185,9 @@ def repair(
         undecided = {*waiting, *leave}
         desired = [route for key, route in wanted.items() if key not in undecided]
         try:
-            converge(ctx, desired, host, logger, undecided=undecided, observed=observed)
+            converge(
+                ctx, desired, host, logger, undecided=undecided, observed=observed, verify=False
+            )
         except (LinkNotFoundError, RouteRejectedError) as error:
             refused = _refused(error, desired)
             if not refused:

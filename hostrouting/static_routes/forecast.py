@@ -18,13 +18,19 @@ import attrs
 from hostrouting.boot import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
+from hostrouting.host.reading import at_one_moment
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.routes import NextHop, ObservedRoute, place
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.look import announced_fabric, prove_config, unready_units
+from hostrouting.route_overlap.look import (
+    announced_fabric,
+    look_once,
+    prove_config,
+    unready_units,
+)
 from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.route_overlap.task import left_unproven
-from hostrouting.static_routes.account import Foreseen, RouteAccount
+from hostrouting.static_routes.account import RouteAccount
 
 if TYPE_CHECKING:
     import logging
@@ -37,7 +43,9 @@ if TYPE_CHECKING:
     from hostrouting.net.exits import Exits
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.exits import MovedExit
+    from hostrouting.route_overlap.look import Accepted, Look
     from hostrouting.route_overlap.report import Finding
+    from hostrouting.static_routes.plan import Foreseen, RoutePlan
     from phases import Context
 
 
@@ -188,33 +196,44 @@ class Forecaster:
 
         `fabric` is that of sections that have `auto`; None reads it.
         """
-        self._host = host
-
-        def fabric_of(each: HostRoutingConfig) -> Fabric:
-            setting = each.route_overlap.fabric
-            if not each.route_overlap.cidrs:
-                return Fabric()
-            if fabric is not None and setting == "auto":
-                return fabric
-            return announced_fabric(ctx.child(timeout=0), setting, host)
-
+        self._ctx, self._config, self._host = ctx, config, host
+        self._fabric = fabric
+        #: The node as it is, by the reading of the plan and of both proofs before a run.
+        self.node: Host = at_one_moment(host)
         late, exits = unready_units(ctx, config, host), exits_under(config, host.files)
-        self._sections = [CountedSection(config, fabric_of(config), late, pinned=exits)]
+        own = CountedSection(config, self._fabric_of(config), late, pinned=exits)
+        self._sections = [own]
         if dropped := left_unproven(earlier, config):
-            self._sections.append(CountedSection(dropped, fabric_of(dropped), is_dropped=True))
+            self._sections.append(
+                CountedSection(dropped, self._fabric_of(dropped), is_dropped=True)
+            )
         self._before: list[OverlapReport] = []
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
 
-    def _read(self) -> Fib:
+    def _fabric_of(self, config: HostRoutingConfig) -> Fabric:
+        setting = config.route_overlap.fabric
+        if not config.route_overlap.cidrs:
+            return Fabric()
+        if self._fabric is not None and setting == "auto":
+            return self._fabric
+        return announced_fabric(self._at_once, setting, self._host)
+
+    @property
+    def _at_once(self) -> Context:
+        """A context in which nothing waits."""
+        return self._ctx.child(timeout=0)
+
+    def _model_of(self, node: Host) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
         from hostrouting.fib import Fib  # needed for changes alone
 
-        routing, families = self._host.routes, self._families
-        if isinstance(routing, Fib):
-            return routing
-        routes = chain.from_iterable(map(routing.routes, families))
-        return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
+        # That of a recorded node is one already.
+        if isinstance(self._host.routes, Fib):
+            return self._host.routes
+        routes = chain.from_iterable(map(node.routes.routes, self._families))
+        rules = chain.from_iterable(map(node.routes.rules, self._families))
+        return Fib.of(node.routes.links(), routes, rules)
 
     @property
     def expects(self) -> bool:
@@ -223,31 +242,39 @@ class Forecaster:
 
     def look(self) -> OverlapReport:
         """Return the kernel's proof of the node as it is, for the comparison with `now`."""
-        self._before = self._prove(self._host.routes)
+        self._before = self._prove(self.node.routes)
         return self._before[0]
 
     def _prove(self, routing: Routing) -> list[OverlapReport]:
         """Return the proof of each section."""
         return [section.prove(routing) for section in self._sections]
 
-    def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Foreseen]) -> Forecast:
+    def planned(self, plan: RoutePlan | None) -> Forecast:
+        """Return the proof of the node with the changes of a plan for `node`."""
+        return self.changed() if plan is None else self.changed(plan.changes, plan.stuck)
+
+    def changed(
+        self, changes: Sequence[RouteChange] = (), stuck: Sequence[Foreseen] = ()
+    ) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
-        It is compared with that of the model without them. Without changes only the kernel is
-        queried.
+        A finding counts only where the model without the changes has none. Without changes only the
+        kernel is queried.
         """
         if not changes and not stuck:
             report = self._before[0] if self._before else self.look()
             return Forecast(report, tuple(self._moves(report)))
         self._families = self._families_with(changes)
-        self._model = was = self._read()
+        self._model = was = self._model_of(self.node)
         model = was.changed(changes)
         if refused := [*stuck, *_not_taken(model, changes, stuck)]:
             lines = "; ".join(map(str, refused))
             return Forecast(undecided=f"routes of the config cannot be added now: {lines}")
         try:
             reports = self._prove(model)
-            worse = self._worse(self._prove(was), reports, was, model, changes)
+            worse: list[Worse] = []
+            if not all(report.ok for report in reports):
+                worse += self._worse(self._prove(was), reports, was, model, changes)
             return Forecast(reports[0], (*worse, *self._moves(reports[0])))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
@@ -270,29 +297,43 @@ class Forecaster:
             if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
                 yield Worse(move, report, self._sections[0])
 
-    def now(self) -> Forecast:
-        """Return the proof of now; worse are the findings that the changes of the run cause."""
-        if self._model is None or not self._before:
-            return Forecast()
-        routing = self._host.routes
-        reports, was = self._prove(routing), self._model
+    def now(self, accepted: Accepted | None = None) -> tuple[Forecast, Look]:
+        """Return the proof of now, compared, and that of the config as a look at the node has it.
+
+        Worse are the findings that the changes of the run cause. Nothing waits. `accepted` is that
+        of `look_once`.
+        """
+        node = at_one_moment(self._host)
+        look = look_once(self._ctx, self._config, node, waiting=self._at_once, accepted=accepted)
+        # A fabric may be announced at any time.
+        dropped = [
+            section._replace(fabric=self._fabric_of(section.config))
+            for section in self._sections[1:]
+        ]
+        self._sections = [self._sections[0], *dropped]
+        reports = [look.report, *(section.prove(node.routes) for section in dropped)]
+        return self._compared(node, reports), look
+
+    def _compared(self, node: Host, reports: Sequence[OverlapReport]) -> Forecast:
+        """Return the proof of now, compared with that of the node without the run's changes."""
         report = reports[0]
-        if all(each.ok for each in reports):
+        if self._model is None or not self._before or all(each.ok for each in reports):
             return Forecast(report)
-        node = self._read()
-        account = RouteAccount.between(_routes(was), now := _routes(node))
+        was, now = self._model, self._model_of(node)
+        account = RouteAccount.between(_routes(was), routes := _routes(now))
         try:
-            if not any(self._worse(self._before, reports, was, routing)):
+            if not any(self._worse(self._before, reports, was, node.routes)):
                 return Forecast(report)
-            back, _ = account.inverse(now)
+            back, _ = account.inverse(routes)
             # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
             # any time.
-            without = node.changed(back)
-            worse = self._worse(self._prove(without), reports, without, routing, account.made)
+            without = now.changed(back)
+            worse = self._worse(self._prove(without), reports, without, node.routes, account.made)
             return Forecast(report, tuple(worse))
         except UnknownDecisionError as error:
             # Then the kernel's proof before the run counts, if the run has changed a route around
             # the address.
+            routing = node.routes
             worse = self._worse(self._before, reports, routing, routing, account.made)
             caused = tuple(each for each in worse if each.cause)
             return Forecast(report, caused, undecided=str(error))
@@ -328,32 +369,66 @@ def _not_taken(
             yield change
 
 
-def prove_before(
-    ctx: Context,
-    config: HostRoutingConfig,
-    host: Host,
-    planned: Callable[[], tuple[Sequence[RouteChange], Sequence[Foreseen]]],
-    *,
-    earlier: HostRoutingConfig | None,
-    force: bool,
-    logger: logging.Logger,
-    pin: Callable[[Exits | None], None] | None = None,
-) -> Callable[[str], None] | None:
-    """Refuse planned changes that make the node worse; return the proof for after them.
+class ProvenRun:
+    """The proofs of one run on a live machine, which refuse what makes the node worse.
 
-    Under STRICT either raises `WorseRoutingError` unless `force` is set; under WARN the findings
-    are logged, and the step is degraded. The mode is that of the section that counts an address:
-    the config's, or, if the config drops the address, that of the `earlier` config. None for an
-    image, and where nothing is expected. `pin` receives the exits to install.
+    Under STRICT that raises `WorseRoutingError` unless `force` is set; under WARN the findings are
+    logged, and the step is degraded. The mode is that of the section that counts an address: the
+    config's, or, if the config drops the address, that of the `earlier` config.
     """
-    if not host.is_live:
-        return None
 
-    def judge(
-        forecast: Forecast, state: str, known: Collection[WorseRange | MovedExit] = ()
+    def __init__(
+        self,
+        ctx: Context,
+        config: HostRoutingConfig,
+        host: Host,
+        *,
+        earlier: HostRoutingConfig | None,
+        logger: logging.Logger,
+        force: bool = False,
+    ) -> None:
+        self._ctx, self._logger, self._force = ctx, logger, force
+        with ctx.interruptible():
+            self._forecaster = Forecaster(ctx, config, host, earlier=earlier)
+        self._forecast = Forecast()
+        #: The changes that were proven; None if none are planned.
+        self.plan: RoutePlan | None = None
+        #: The look of the proof after the changes, once it is made.
+        self.look: Look | None = None
+
+    @property
+    def expects(self) -> bool:
+        """True if any address counts; otherwise a dump of all routes is a waste."""
+        return self._forecaster.expects
+
+    def before(self, planned: Callable[[Host], RoutePlan | None]) -> Exits | None:
+        """Prove the node as it is, and as `planned` for a reading of it; return the exits to pin.
+
+        None leaves those that are installed.
+        """
+        with self._ctx.interruptible():
+            self._forecaster.look()
+            self.plan = planned(self._forecaster.node)
+            self._forecast = self._forecaster.planned(self.plan)
+        self._judge(self._forecast, "nothing was changed")
+        return self._forecast.exits(force=self._force)
+
+    def after(self, state: str, accepted: Accepted | None = None) -> None:
+        """Prove the node after the changes; `state` is that in which an undo leaves the node.
+
+        `accepted` is that of `look_once`.
+        """
+        with self._ctx.interruptible():
+            now, look = self._forecaster.now(accepted)
+        known = [each.fact for each in self._forecast.worse]
+        self._judge(now, f"undone: {state}", known)
+        self.look = look
+
+    def _judge(
+        self, forecast: Forecast, state: str, known: Collection[WorseRange | MovedExit] = ()
     ) -> None:
         worse = forecast.worse
-        if forecast.is_refused and not force:
+        if forecast.is_refused and not self._force:
             dropped = any(each.is_refused and each.section.is_dropped for each in worse)
             step = f"{_FIRST}, or {_FORCE}" if dropped else _FORCE
             is_move = all(each.is_move for each in worse)
@@ -361,28 +436,11 @@ def prove_before(
             report = next(each.report for each in worse if each.is_refused)
             raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
         if worse:
-            ctx.result(worse[0].report, degraded=True)
+            self._ctx.result(worse[0].report, degraded=True)
         for each in worse:
             if each.fact not in known:
                 text = "not accepted: %s" if each.is_move else _WITHOUT
-                logger.warning(text, each)
-
-    def prove(state: str) -> None:
-        with ctx.interruptible():
-            now = forecaster.now()
-        judge(now, f"undone: {state}", [each.fact for each in forecast.worse])
-
-    with ctx.interruptible():
-        forecaster = Forecaster(ctx, config, host, earlier=earlier)
-        # Without expected CIDRs a dump of all routes is a waste.
-        if not forecaster.expects:
-            return None
-        forecaster.look()
-        forecast = forecaster.planned(*planned())
-    judge(forecast, "nothing was changed")
-    if pin is not None:
-        pin(forecast.exits(force=force))
-    return prove
+                self._logger.warning(text, each)
 
 
 def _worse(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-import attrs
-
-from hostrouting.base.findings import REFUSED, NodeFinding
+from hostrouting.base.findings import REFUSED
 from hostrouting.boot import (
     RUNTIME_DIRECTORY,
     WAITING,
@@ -24,22 +22,9 @@ from hostrouting.exceptions import (
 )
 from hostrouting.net.addresses import GIVERS, IPV6, Address
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
-from hostrouting.static_routes.account import (
-    Foreseen,
-    findings_of,
-    foresee,
-    read,
-    resolved,
-    why_merged,
-    with_routes,
-)
-from hostrouting.static_routes.reconcile import (
-    Reconciliation,
-    Resolution,
-    Routes,
-    reconcile,
-    resolve,
-)
+from hostrouting.static_routes.observed import read, resolved
+from hostrouting.static_routes.plan import RoutePlan
+from hostrouting.static_routes.refusals import why_merged, with_routes
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 from phases import Change, Context
 
@@ -48,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hostrouting.boot import Part, Waiting
-    from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
-    from hostrouting.host import Host, Route, RouteChange
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host, Route
     from hostrouting.net.exits import Exits
+    from hostrouting.static_routes.reconcile import Resolution, Routes
 
 
 class ConfigureStaticRoutes(PairTask):
@@ -89,20 +75,20 @@ class ConfigureStaticRoutes(PairTask):
         with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
             self.refuse_own_gateways()
             prove = None
-            if not self._force:
-                from hostrouting.static_routes.forecast import prove_before
+            if self._host.is_live and not self._force:
+                from hostrouting.static_routes.forecast import ProvenRun
 
-                prove = prove_before(
+                proofs = ProvenRun(
                     deployment.transaction.ctx,
                     self._config,
                     self._host,
-                    self.planned,
                     earlier=deployment.config_over(self._config),
-                    force=False,
                     logger=self._logger,
                 )
-            act = deployment.live(self.act)
-            deployment.carry_out(deployment.install, act, prove=prove)
+                if proofs.expects:
+                    proofs.before(self.plan_routes)
+                    prove = proofs.after
+            deployment.carry_out(deployment.install, deployment.live(self.act), prove=prove)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
@@ -114,7 +100,7 @@ class ConfigureStaticRoutes(PairTask):
         earlier = installed_over(self._host.files, self._config)
         forecaster = Forecaster(ctx, self._config, self._host, earlier=earlier)
         if forecaster.expects:
-            forecast = forecaster.planned(*self.planned())
+            forecast = forecaster.planned(self.plan_routes(forecaster.node))
             if forecast.is_refused:
                 refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, forecast.worse))}"
                 changes.append(Change("~", self.name, refusal, REFUSED))
@@ -146,80 +132,93 @@ class ConfigureStaticRoutes(PairTask):
 
     # --- the live half
 
-    def act(self, ctx: Context, waiting: Waiting = WAITING) -> None:
-        """Change the routes of a live machine; wait for DHCP."""
+    def act(self, ctx: Context, waiting: Waiting = WAITING, plan: RoutePlan | None = None) -> None:
+        """Change the routes of a live machine; wait for DHCP.
+
+        Changes are planned directly before they are made: a connected route that came meanwhile
+        must not be hidden. So of a `plan` that was made before, only an empty one is carried out.
+        """
         ctx.check()
-        if self._host.is_live and self._config.static_routes.routes:
+        if not self._host.is_live:
+            return
+        if plan is not None and plan.is_empty:
+            self._log_changed(0)
+        elif self._config.static_routes.routes:
             self._converge_in_time(ctx, waiting)
-        elif self._host.is_live:
+        else:
             # The routes that they hid decide again.
             self._converge(ctx, ())
-            for path in RUN_FILES:
-                self._host.files.remove(path)
-            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-            if IPV6 in self._host.routes.families:
-                own = self._host.routes.routes_of(OUR_PROTOCOL, IPV6)
-                if left := [why_merged(route) for route in own if is_merged(route)]:
-                    raise BackendError("; ".join(left))
+        if not self._config.static_routes.routes:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Remove the files of a boot script that is gone; raise for routes that cannot be."""
+        for path in RUN_FILES:
+            self._host.files.remove(path)
+        self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+        if IPV6 in self._host.routes.families:
+            own = self._host.routes.routes_of(OUR_PROTOCOL, IPV6)
+            if left := [why_merged(route) for route in own if is_merged(route)]:
+                raise BackendError("; ".join(left))
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
         ctx.check()
         self.refuse_own_gateways()
-        return [each.entry for each in self._foreseen()[1]] if self._host.is_live else []
+        if not self._host.is_live:
+            return []
+        return [each.entry for each in self.plan_routes().entries]
 
-    def findings(self, ctx: Context) -> list[NodeFinding]:
-        """Return the findings of `check` about the live routes."""
-        ctx.check()
-        _, foreseen, outcome = self._foreseen()
-        return list(findings_of((each.entry for each in foreseen), outcome.connected))
+    def plan_routes(self, node: Host | None = None) -> RoutePlan:
+        """Return the changes of the routes that `act` would make, by one reading.
 
-    def planned(self) -> tuple[list[RouteChange], list[Foreseen]]:
-        """Return the route changes of `act`, and entries for the refused or incomplete ones."""
-        _, foreseen, outcome = self._foreseen()
-        return outcome.changes, [each for each in foreseen if each.is_refused or each.is_incomplete]
+        `node` is the host, or a reading of it (see `at_one_moment`).
+        """
+        routing = (node or self._host).routes
+        return RoutePlan.of(self._config.static_routes, routing, self._exits)
 
-    def accepted(self) -> StaticRoutesConfig:
-        """Return the section without the routes that the kernel certainly refuses."""
-        section = self._config.static_routes
-        _, foreseen, _ = self._foreseen()
-        refused = {each.place for each in foreseen if each.is_refused and not each.is_incomplete}
-        routes = tuple(route for route in section.routes if route.place not in refused)
-        return attrs.evolve(section, routes=routes)
-
-    def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
+    def _converge(
+        self, ctx: Context, desired: Sequence[Route], observed: Routes | None = None
+    ) -> None:
         # `check` needs neither this nor the forecast.
         from hostrouting.static_routes.converge import converge
 
-        changed = converge(ctx, desired, self._host, self._logger)
+        changed = converge(ctx, desired, self._host, self._logger, observed=observed)
+        self._log_changed(changed)
+
+    def _log_changed(self, changed: int) -> None:
         self._logger.info("routes changed: %d", changed, extra={"changed": changed})
 
     # --- lookups, and waiting for DHCP
 
     def _converge_in_time(self, ctx: Context, waiting: Waiting) -> None:
         """Look up and change the routes; retry while a lease, an address or a carrier may help."""
+        routes = self._config.static_routes.routes
         left = ctx.remaining()
         # Half of the caller's time: after a failure the boot files have yet to be installed.
         seconds = waiting.seconds if left is None else min(waiting.seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
         is_logged = False
         while True:
-            resolution = self._resolution()
+            reasons = ""
             try:
+                observed = read(self._host.routes, routes)
+                resolution = resolved(routes, observed, self._host.routes, self._exits)
+                reasons = resolution.reasons
                 if resolution.missing:
                     self._refuse_incomplete(resolution, seconds)
-                self._converge(ctx, resolution.routes)
+                self._converge(ctx, resolution.routes, observed)
             except BackendError as error:
                 # A device may appear later, but not one with a misspelt name: report it at once.
                 is_final = not error.retryable or isinstance(error, LinkNotFoundError)
                 if is_final or ctx.clock.monotonic() >= until:
                     raise
                 if not is_logged:
-                    reasons = resolution.reasons
                     if isinstance(error, RouteRejectedError):
                         reasons = "; ".join(map(str, error.refusals))
-                    extra, text = {"waits": True}, "waiting up to %g s: %s"
-                    self._logger.info(text, round(seconds, 1), reasons, extra=extra)
+                    rounded, reason = round(seconds, 1), reasons or str(error)
+                    text = "waiting up to %g s: %s"
+                    self._logger.info(text, rounded, reason, extra={"waits": True})
                     is_logged = True
             else:
                 return
@@ -227,31 +226,9 @@ class ConfigureStaticRoutes(PairTask):
             with waiting.block():
                 ctx.sleep(min(1, until - ctx.clock.monotonic()))
 
-    def _resolution(self, observed: Routes | None = None) -> Resolution:
-        """Return the routes of the config, completed from the default routes as far as possible."""
-        routes = self._config.static_routes.routes
-        # Complete routes need no reading; most nodes have many more routes than these.
-        if all(route.dev and route.gateway for route in routes):
-            return resolve(routes, ())
-        if observed is None:
-            observed = read(self._host.routes, routes)
-        return resolved(routes, observed, self._host.routes, self._exits)
-
     @property
     def _exits(self) -> Exits:
         return exits_under(self._config, self._host.files)
-
-    def _foreseen(self) -> tuple[Resolution, list[Foreseen], Reconciliation]:
-        """Return the routes of the config, and the changes that they need by one reading.
-
-        A missing value counts as one that can be looked up later.
-        """
-        observed = read(self._host.routes, self._config.static_routes.routes)
-        resolution = self._resolution(observed)
-        undecided = {route.place for route, _ in resolution.missing}
-        outcome = reconcile(resolution.routes, observed, undecided=undecided)
-        changes = foresee(outcome, resolution.missing, self._host.routes.links(), observed)
-        return resolution, changes, outcome
 
     def _refuse_incomplete(self, resolution: Resolution, seconds: float) -> NoReturn:
         devices = {link.name for link in self._host.routes.links()}

@@ -17,7 +17,7 @@ from hostrouting.boot import (
 )
 from hostrouting.config import WatchConfig
 from hostrouting.host.units import MASK, assignments
-from hostrouting.static_routes.account import read, resolved
+from hostrouting.static_routes.observed import read, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

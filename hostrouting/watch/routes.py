@@ -19,8 +19,8 @@ from hostrouting.host import (
     RouteEvent,
 )
 from hostrouting.net.routes import MAIN_TABLE, Place, place, resting
-from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
+from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.reconcile import Routes, owned_in
 from hostrouting.watch.installed import duties_of
 from phases import Change, Context, Transaction

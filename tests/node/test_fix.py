@@ -78,7 +78,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     backend = kernel_of(node) if isinstance(node, KernelNode) else node
     host = FakeHost(backend)
     fabric = announced_fabric(in_time(), config.route_overlap.fabric, host)
-    accepted = ConfigureStaticRoutes(config, host=host).accepted()
+    accepted = ConfigureStaticRoutes(config, host=host).plan_routes().accepted
     found = fixed(in_time(), config, host)
     mended = config if isinstance(found, str) else found
     # The kernel may refuse a route of the config that nothing needs.

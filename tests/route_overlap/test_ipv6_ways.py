@@ -356,14 +356,15 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     forecaster = Forecaster(ctx, config, host)
     forecaster.look()
     change = RouteChange.add(Route.parse("fd00:5::/64", gateway=ROUTER, dev="ib0", metric=1))
-    forecast = forecaster.planned([change], [])
+    forecast = forecaster.changed([change])
     [worse] = forecast.worse
     assert str(worse) == (
         "fd00:5::/48: overlap fd00:5::-fd00:5::ffff:ffff:ffff:ffff by ib0 "
         f"(fd00:5::/64 via {ROUTER} dev ib0 proto 142 metric 1), by the change '{change}'"
     )
     host.routes.apply([change])
-    assert [*map(str, forecaster.now().worse)] == [str(worse)]
+    now, _ = forecaster.now()
+    assert [*map(str, now.worse)] == [str(worse)]
 
 
 def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
@@ -380,6 +381,6 @@ def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
             ("2001:db8:9::1", False),
         ):
             change = RouteChange.add(Route.parse(destination, gateway=gateway, dev="e0", metric=1))
-            assert bool(forecaster.planned([change], []).undecided) is not is_taken
+            assert bool(forecaster.changed([change]).undecided) is not is_taken
             with nullcontext() if is_taken else pytest.raises(RouteRejectedError):
                 backend.apply([change])

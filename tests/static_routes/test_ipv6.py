@@ -31,8 +31,8 @@ from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, Host, NextHop, ObservedRo
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Prefix
 from hostrouting.node.status import verdict_now
-from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange, route
 from phases import Context, run
@@ -106,7 +106,7 @@ def refusal(host: Host, *routes: StaticRoute) -> str:
     [refused] = caught.value.refusals
     [planned] = task(host, *routes).plan_act(Context())
     assert refused.reason in str(planned)
-    [found] = task(host, *routes).findings(Context())
+    [found] = task(host, *routes).plan_routes().findings()
     assert refused.reason in found.reason
     return refused.reason
 

@@ -9,7 +9,8 @@ import pytest
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop, best_default_devs, default_route, place
-from hostrouting.static_routes.account import RouteAccount, foresee
+from hostrouting.static_routes.account import RouteAccount
+from hostrouting.static_routes.plan import foresee
 from hostrouting.static_routes.reconcile import reconcile
 
 PLACE = "fd00:9::/48"

@@ -10,8 +10,8 @@ from support.static_route_worlds import static_route
 
 from hostrouting import StaticRoute
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
+from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import route
 from phases import Context

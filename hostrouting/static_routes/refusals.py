@@ -1,0 +1,170 @@
+"""The reasons for which the kernel refuses a change of a route, before and after it does."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.exceptions import LinkNotFoundError
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
+from hostrouting.net.routes import (
+    OUR_PROTOCOL,
+    PROTOCOL_NAMES,
+    SCOPE_LINK,
+    ObservedRoute,
+    Route,
+    RouteChange,
+    is_merged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hostrouting.config import StaticRoute
+    from hostrouting.exceptions import Refusal, RouteRejectedError
+    from hostrouting.net.addresses import Address
+    from hostrouting.net.links import Device
+    from hostrouting.static_routes.reconcile import Reconciliation, Routes
+
+#: The refusals that a lease, an address or a carrier may end.
+_MAY_END = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
+
+
+def explain(
+    error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]
+) -> None:
+    """Add to the error which routes are in the way, and whether waiting may help."""
+    # With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
+    # config: the kernel's error number is the same for both.
+    devices = {link.name: link for link in links}
+    waiting = {
+        change
+        for change in outcome.changes
+        if (route := change.after) and (route.dev not in devices or lack(devices[route.dev], route))
+    }
+    error.retryable = error.rolled_back and all(
+        refusal.errno in _MAY_END and refusal.change in waiting for refusal in error.refusals
+    )
+    lost = {} if error.retryable else without_gateway(outcome.changes, observed)
+    reasons = all_in_the_way(outcome)
+
+    def explained(refusal: Refusal[RouteChange]) -> Refusal[RouteChange]:
+        step = f"; {lost[refusal.change]}" if refusal.change in lost else ""
+        reason = reasons.get(refusal.change, f"{refusal.reason}{step}")
+        return attrs.evolve(refusal, reason=reason)
+
+    error.refusals = [explained(refusal) for refusal in error.refusals]
+
+
+def with_routes(
+    error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]
+) -> LinkNotFoundError:
+    """Return the error with the routes whose device is missing."""
+    of_device = [str(route) for route in routes if route.dev == error.dev]
+    message = f"{error.message}; correct the 'dev' of" if of_device else error.message
+    return LinkNotFoundError(
+        message, dev=error.dev, errno=error.errno, retryable=True, routes=of_device
+    )
+
+
+def without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
+    """Return the routes whose gateway is on no network of their device: the kernel refuses them."""
+    needed = {change: hop for change in changes if (hop := _needed_hop(change.after))}
+    reached = {hop for hop in set(needed.values()) if _is_reached(*hop, observed)}
+    return {
+        change: f"no network of {dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
+        for change, (gateway, dev) in needed.items()
+        if (gateway, dev) not in reached
+    }
+
+
+def _needed_hop(route: Route | None) -> tuple[Address, str] | None:
+    """Return the gateway of a route, and the device on whose networks it must be; None if none."""
+    if route is None or route.gateway is None or route.dev is None:
+        return None
+    # The routes of the gateway's family may not have been read.
+    is_known = route.gateway.family == route.family and not route.gateway.is_link_local
+    return (route.gateway, route.dev) if is_known and not route.onlink else None
+
+
+def _is_reached(gateway: Address, dev: str, observed: Routes) -> bool:
+    """Return True if a device has a network with the gateway.
+
+    Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is
+    certain.
+    """
+    on_link = (route for route in observed if route.gateway is None and dev in route.devs)
+    networks = (Prefix(route.family, route.network, route.prefix_length) for route in on_link)
+    return any(network.covers(gateway) for network in networks)
+
+
+def lack(device: Device, route: Route) -> str:
+    """Return what a device needs before the kernel takes a route by it; "" if it has everything."""
+    if not device.up:
+        return "is down"
+    # An IPv6 gateway serves both families.
+    family = (route.gateway or route).family
+    if family == IPV6 and (route.gateway is None or route.gateway.is_link_local):
+        return ""
+    # Every device has a link-local address of IPv6.
+    if any(
+        own.family == family and (family == IPV4 or own.scope < SCOPE_LINK)
+        for own in device.addresses
+    ):
+        return ""
+    return f"has no {FAMILY_NAMES[family]} address"
+
+
+def no_device(route: Route | StaticRoute) -> str:
+    """Return the reason why a route over an absent device is refused."""
+    return f"there is no network device {route.dev}; correct its 'dev'"
+
+
+def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
+    """Return the changes that cannot be made, with the reason."""
+    reasons = {}
+    for change, present in outcome.in_the_way.items():
+        owner = f"'{present}' (protocol {PROTOCOL_NAMES.get(present.protocol, present.protocol)})"
+        route, hops = change.after, [hop[:2] for hop in present.nexthops]
+        if present.family == IPV4:
+            reason = (
+                f"the kernel's own route '{present}' has this destination and metric, and is never "
+                f"overwritten; configure narrower destinations"
+            )
+        elif present.from_prefix is not None:
+            reason = (
+                f"{owner} hides every other route to this destination, at any metric; configure "
+                f"narrower destinations"
+            )
+        elif is_merged(present) and route and (route.gateway, route.dev) in hops:
+            reason = why_merged(present, route)
+        else:
+            reason = (
+                f"{owner} has this destination and metric, and the kernel might merge the two; "
+                f"configure another metric"
+            )
+        reasons[change] = reason
+    return reasons
+
+
+def why_merged(route: ObservedRoute, ours: Route | None = None) -> str:
+    """Return the explanation of a route that the kernel merged with that of another program.
+
+    `ours` is the merged one, if known. A deletion takes no next hop of another protocol, and a dump
+    shows the protocol of one only.
+    """
+    import shlex  # few nodes have one
+
+    end = f"proto {OUR_PROTOCOL} metric {route.metric} table {route.table}"
+    commands = " or ".join(
+        f"`ip -6 route del {route.destination} via {hop.gateway} dev {shlex.quote(hop.dev)} {end}`"
+        for hop in route.nexthops
+        if ours is None or (hop.gateway, hop.dev) == (ours.gateway, ours.dev)
+    )
+    return (
+        f"another program has merged a next hop with hostrouting's, so '{route}' stays whole; have "
+        f"that program use another metric, and remove hostrouting's next hop alone with {commands}"
+        f"{'' if ours else ', of which the kernel accepts one'}"
+    )
