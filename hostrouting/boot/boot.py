@@ -40,6 +40,7 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootUnit,
     drop_in_of,
+    part_path,
     ready_unit,
     unit_path,
     units_in,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.boot.intent import Part
+    from hostrouting.config import Section
     from hostrouting.host import Host
 
 _logger = logging.getLogger(__name__)
@@ -93,6 +95,12 @@ class Boot:
         """True if anything owned by hostrouting is there, even a gate whose units are removed."""
         units = (self._disk.has(unit_path(name)) for name in GATE_UNITS)
         return bool(self._disk.gates()) or any(units)
+
+    def has_part_of(self, section: Section) -> bool:
+        """Return True if a unit of a section, a link to it, or a file is on the disk."""
+        paths = (*map(part_path, section.units), *section.files)
+        has_path = any(map(self._disk.has, paths))
+        return has_path or any(map(self._disk.links_to, section.units))
 
     def changes_nothing(self, config: HostRoutingConfig) -> bool:
         """Return True, with a warning, for a void config; refuse it over an installed config.
@@ -174,16 +182,17 @@ class Boot:
                     f"{error}; nothing was changed, live or for the next boot"
                 ) from error
 
-    def is_right(self, *parts: Part) -> bool:
-        """Return True if `install` would change nothing on the disk."""
-        return not self._steps(parts)
-
     def recorded(self, ctx: Context) -> RecordedFiles:
         """Return the account of the files that one or several calls of `install` change."""
         return RecordedFiles(ctx, self._host, restoring=self._restoring)
 
     def install(
-        self, ctx: Context, *parts: Part, removes: bool = True, files: RecordedFiles | None = None
+        self,
+        ctx: Context,
+        *parts: Part,
+        removes: bool = True,
+        files: RecordedFiles | None = None,
+        is_right: bool = False,
     ) -> bool:
         """Install units, their intent and the gates on the disk; return True if anything changed.
 
@@ -191,21 +200,24 @@ class Boot:
         everything is removed, the intent and the gates first. systemd reads the disk once, if
         anything changed; nothing is started, and no machine stops. Without `removes` the files of
         an earlier config stay beside the new ones, which are in force, so that an undo needs no
-        space; the next `install` removes them. Raises UnitError, before any change, for an
+        space; the next `install` removes them. With `is_right` the files are not compared, since
+        `refuse_gates` has just found them right. Raises UnitError, before any change, for an
         unsuitable gate, and for a file that an administrator has masked.
         """
         units = units_in(parts)
-        steps = self.refuse_gates(ctx, *parts)
-        if units and not removes:
-            steps = [step for step in steps if None not in step.after.values()]
+        files = files or self.recorded(ctx)
+        steps = [] if is_right else self.refuse_gates(ctx, *parts)
+        files.has_rest = bool(units) and not removes and any(map(_removes, steps))
+        if files.has_rest:
+            steps = [step for step in steps if not _removes(step)]
         with self._noted(changes_files=bool(steps)):
             if not self._host.is_live:
-                self._take(steps, files or self.recorded(ctx))
+                self._take(steps, files)
                 return bool(steps)
             if self._disk.foreign_links():
                 mark_bound(ctx, self._services, self._gates)
             refused = unmarked(ctx, self._services, self._gates) if units and steps else []
-            self._take(steps, files or self.recorded(ctx))
+            self._take(steps, files)
             written = {change.subject for change in _changes(steps) if change.action != "-"}
             if PROGRAM_PATH in written:
                 self._try_program(ctx)
@@ -464,6 +476,10 @@ class Boot:
                         f" see: systemctl cat {state.name}; remove that Requires=, and try again"
                     )
         self._services.stop(ctx, name)
+
+
+def _removes(step: DiskStep) -> bool:
+    return None in step.after.values()
 
 
 def _changes(steps: Iterable[DiskStep]) -> list[Change]:

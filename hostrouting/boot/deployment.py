@@ -39,19 +39,11 @@ WAITING: Final = Waiting()
 
 
 @contextmanager
-def deploying(
-    ctx: Context, host: Host, boot: Boot, parts: Sequence[Part], logger: logging.Logger
-) -> Iterator[Deployment]:
-    """Hold the run lock around a deployment of these parts.
-
-    Raise, before any change, if their files cannot be installed, or if a gate could never open.
-    """
+def deploying(ctx: Context, host: Host, boot: Boot, logger: logging.Logger) -> Iterator[Deployment]:
+    """Hold the run lock around a deployment."""
     with host.lock.hold(ctx) as locked:
         earlier = first_intent(locked, host)
-        steps = boot.refuse_gates(locked, *parts)
-        if boot.is_installed:
-            boot.refuse_unwritable(steps)
-        deployment = Deployment(locked, host, boot, parts, logger, earlier=earlier)
+        deployment = Deployment(locked, host, boot, logger, earlier=earlier)
         try:
             yield deployment
         finally:
@@ -74,7 +66,6 @@ class Deployment:
         ctx: Context,
         host: Host,
         boot: Boot,
-        parts: Sequence[Part],
         logger: logging.Logger,
         *,
         earlier: bytes | None,
@@ -82,8 +73,12 @@ class Deployment:
         """See `deploying`; `earlier` is the content of the intent before the outermost run."""
         self.transaction: Transaction = Transaction(ctx)
         self._host = host
-        self._boot, self._parts, self._logger = boot, parts, logger
+        self._boot = boot
+        self._logger = logger
         self._earlier = earlier
+        self._parts: Sequence[Part] = ()
+        #: True if the comparison before any change found the files right.
+        self._are_right = False
         self.is_installed: bool = boot.is_installed
         self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
@@ -105,14 +100,27 @@ class Deployment:
         """Return the config in force when the outermost run began; None without a readable one."""
         return config_over(self._earlier, new)
 
-    def replace_parts(self, parts: Sequence[Part]) -> None:
-        """Install these parts, of the same units, once the planned proof is known."""
+    def prepare(self, *parts: Part) -> None:
+        """Compare the boot files with these parts, which `install` brings into force.
+
+        Raise, before any change, if their files cannot be installed, or if a gate could never open.
+        """
         self._parts = parts
+        steps = self._boot.refuse_gates(self.transaction.ctx, *parts)
+        if self._boot.is_installed:
+            self._boot.refuse_unwritable(steps)
+        self._are_right = not steps
 
     def install(self, ctx: Context) -> None:
-        """Install the boot files."""
+        """Install the boot files.
+
+        They are compared again if any was wrong: another program may have changed it meanwhile.
+        """
+        is_right = self._are_right and not self.transaction.changes
         self._files = self._files or self._boot.recorded(ctx)
-        self._boot.install(ctx, *self._parts, removes=self._removes, files=self._files)
+        self._boot.install(
+            ctx, *self._parts, removes=self._removes, files=self._files, is_right=is_right
+        )
 
     def live(self, act: Callable[[Context, Waiting], None]) -> _Work:
         """Return the live half of a task of the pair, which waits as long as this one allows."""
@@ -188,20 +196,10 @@ class Deployment:
             self.transaction.commit()
         self.is_committed = not self.failures
         self._removes = True
-        if self.is_installed and not self._is_right():
+        if self._files is not None and self._files.has_rest:
             # An interrupt would leave files of both configs.
             self.attempt(files, ctx=ctx.shielded().child(SECONDS_TO_UNDO))
         return True
-
-    def _is_right(self) -> bool:
-        """Return True if the files are right; the task that mends them reports a failure to read.
-
-        The changes are committed, so an error here would end the run without their state.
-        """
-        try:
-            return self._boot.is_right(*self._parts)
-        except HostFileError:
-            return False
 
     def _install_first(self, files: _Work) -> str:
         """Install the files on a node without any; return its state as long as routes may fail."""

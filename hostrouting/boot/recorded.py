@@ -64,6 +64,8 @@ class RecordedFiles:
         self._lock = host.lock
         self._restoring = restoring
         self._is_recorded = False
+        #: True if files of an earlier config were left, for the next `install` to remove.
+        self.has_rest: bool = False
         #: The states of each path, before and after; the path that changed last is the last one.
         self._states: dict[str, tuple[FileState, FileState]] = {}
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hostrouting.boot.layout import BootUnit, Departure
+    from hostrouting.config import Sibling
     from phases import Change, Context
 
 
@@ -88,6 +89,12 @@ class SectionTask(NodeTask):
     section: str
     #: Options of the task that undoes this one.
     _undo_options: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def _is_absent(self) -> bool:
+        """True of a sibling that is not enabled, and of which nothing is on the disk."""
+        section: Sibling = getattr(self._config, self.section)
+        return not section.enabled and not self._boot.has_part_of(section)
 
     @property
     def _intent(self) -> Intent:

@@ -355,7 +355,7 @@ class _Look:
             forecaster = Forecaster(self.ctx, self.config, self.host, earlier=earlier)
             # Where nothing is expected, a forecast would read all routes in vain.
             if forecaster.expects:
-                worse = forecaster.planned(self._plan(forecaster.node)).worse
+                worse = forecaster.plan(self._plan).forecast.worse
                 return any(each.is_refused or not each.is_move for each in worse)
         return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -35,7 +35,7 @@ from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.route_overlap.task import log_dropped
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.forecast import Forecast, Forecaster, ProvenRun
+from hostrouting.static_routes.forecast import Forecast, Forecaster, Plan, ProvenRun
 from phases import (
     CancelledError,
     Change,
@@ -85,8 +85,10 @@ class _Pipeline(NamedTask, ABC):
     _committed = "the config is changed"
     #: The present run; None between two.
     _current: Deployment | None = None
-    #: Its proofs before and after the changes; None if nothing is expected.
-    _proofs: ProvenRun | None = None
+    #: Its changes, or those that are foreseen; None if they are made one by one.
+    _plan: Plan | None = None
+    #: The look at the node with which it was committed, if it proves anything.
+    _look_after: Look | None = None
     #: The proof that its report has; None if it has none.
     _overlap: OverlapReport | None = None
 
@@ -104,7 +106,7 @@ class _Pipeline(NamedTask, ABC):
         # The scripts, units and gates of the pair, and the intent.
         self._files = task(
             "install-boot-files",
-            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx, self._pins(ctx))),
+            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
             records=True,
             # Without it no gate is held.
             proves=config.route_overlap.mode is OverlapMode.STRICT,
@@ -115,10 +117,11 @@ class _Pipeline(NamedTask, ABC):
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        with deploying(ctx, self._host, self._boot, self._parts(ctx), self._log) as run:
+        with deploying(ctx, self._host, self._boot, self._log) as run:
             # One thread at a time has the lock, also of those that run the same task.
             self._current, ctx = run, run.transaction.ctx
-            self._proofs = self._overlap = None
+            self._look_after = None
+            self._overlap = None
             before = self._boot.held(ctx)
             try:
                 works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
@@ -131,6 +134,7 @@ class _Pipeline(NamedTask, ABC):
                     raise
             finally:
                 self._current = None
+                self._plan = None
             if run.failures:
                 # The deadline may have passed, and would hide the causes.
                 ctx = ctx.shielded().child(SECONDS_TO_UNDO)
@@ -159,13 +163,19 @@ class _Pipeline(NamedTask, ABC):
         """Return the task of the routes without its boot files."""
         whole = self._routes
 
-        @task(whole.name, plan=whole.plan_act, records=True)
+        def plan(ctx: Context) -> Sequence[Change]:
+            if self._plan is None or self._plan.routes is None:
+                return whole.plan_act(ctx)
+            whole.refuse_own_gateways()
+            return [each.entry for each in self._plan.routes.entries]
+
+        @task(whole.name, plan=plan, records=True)
         def act(ctx: Context) -> None:
-            plan = None
+            planned = None
             # After a change of files it may be outdated.
-            if self._proofs is not None and not self._run.transaction.changes:
-                plan = self._proofs.plan
-            self._run.live(partial(whole.act, plan=plan))(ctx)
+            if self._plan is not None and not self._run.transaction.changes:
+                planned = self._plan.routes
+            self._run.live(partial(whole.act, plan=planned))(ctx)
 
         return act
 
@@ -174,18 +184,13 @@ class _Pipeline(NamedTask, ABC):
         whole = self._check
 
         def prove(ctx: Context, waiting: Waiting) -> None:
-            self._overlap = whole.act(ctx, waiting, self._committed_look, self._accepted)
+            self._overlap = whole.act(ctx, waiting, self._look_after, self._accepted)
 
         @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
         def act(ctx: Context) -> None:
             self._run.live(prove)(ctx)
 
         return act
-
-    @property
-    def _committed_look(self) -> Look | None:
-        """The look at the node with which the run was committed; None if it may be outdated."""
-        return None
 
     def _accepted(self) -> StaticRoutesConfig:
         """Return the routes without those that the kernel refuses: an apply must accept them."""
@@ -205,11 +210,10 @@ class _Pipeline(NamedTask, ABC):
         ctx.check()
         return None
 
-    def _parts(self, ctx: Context, pins: Exits | None = None) -> list[Part]:
+    def _parts(self, ctx: Context) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
-        if not self._host.is_live:
-            # An image may boot on another node.
-            pins = {}
+        # An image may boot on another node.
+        pins = self._pins(ctx) if self._host.is_live else {}
         is_named = bool(self._config.route_overlap.expected_devs)
         exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
         parts = boot_parts(self._config, (*exits.items(),))
@@ -322,19 +326,33 @@ class Configure(_Pipeline):
 
     def forecast(self, ctx: Context) -> Forecast:
         """Return the proof of the node after the plan; change nothing, and do not wait."""
+        with self.planning(ctx) as planned:
+            return planned.forecast
+
+    @contextmanager
+    def planning(self, ctx: Context) -> Iterator[Plan]:
+        """Make one plan for the `with` block; change nothing, and do not wait."""
+        self._plan = self._planned(ctx)
+        try:
+            yield self._plan
+        finally:
+            self._plan = None
+
+    def _planned(self, ctx: Context) -> Plan:
         # Nothing is proven in an image.
         if not self._host.is_live:
-            return Forecast()
+            return Plan(None, Forecast())
         earlier = installed_over(self._host.files, self._config)
         with ctx.interruptible():
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
-            return forecaster.planned(self._planned(ctx, forecaster.node))
+            return forecaster.plan(partial(self._plan_routes, ctx))
 
     def _pins(self, ctx: Context) -> Exits | None:
         section = self._config.route_overlap
         if ctx.skips(self._check) or section.expected_devs or not section.cidrs:
             return None
-        return self.forecast(ctx).exits(force=self._force)
+        planned = self._plan or self._planned(ctx)
+        return planned.forecast.exits(force=self._force)
 
     def undo(self, ctx: Context) -> None:
         """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
@@ -350,13 +368,15 @@ class Configure(_Pipeline):
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
         earlier = run.config_over(self._config)
+        counted = self._counted(earlier)
+        prove = self._prove_before(ctx, counted)
+        run.prepare(*self._parts(ctx))
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)
-        earlier = self._counted(earlier)
         if not ctx.skips(self._check):
-            log_dropped(ctx, earlier, self._config, self._log)
-        if run.carry_out(files, routes, prove=self._prove_before(ctx, earlier)):
+            log_dropped(ctx, counted, self._config, self._log)
+        if run.carry_out(files, routes, prove=prove):
             try:
                 run.attempt(*last)
             finally:
@@ -384,15 +404,8 @@ class Configure(_Pipeline):
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.result(self.applied, degraded=True)
 
-    def _planned(self, ctx: Context, node: Host) -> RoutePlan | None:
+    def _plan_routes(self, ctx: Context, node: Host) -> RoutePlan | None:
         return None if ctx.skips(self._routes) else self._routes.plan_routes(node)
-
-    @property
-    def _committed_look(self) -> Look | None:
-        # After a sweep the node is another one.
-        if self._proofs is None or any(map(self._precedes_proof, SIBLINGS)):
-            return None
-        return self._proofs.look
 
     def _counted(self, earlier: HostRoutingConfig | None) -> HostRoutingConfig | None:
         """Return the earlier config if its addresses count: `{}` is meant to drop all of them."""
@@ -414,15 +427,17 @@ class Configure(_Pipeline):
         )
         if not proofs.expects:
             return None
-        exits = proofs.before(partial(self._planned, ctx))
-        self._run.replace_parts(self._parts(ctx, exits))
-        self._proofs = proofs
+        proofs.before(partial(self._plan_routes, ctx))
+        self._plan = proofs.plan
 
         def prove(state: str) -> None:
             try:
                 proofs.after(state, self._accepted)
             except WorseRoutingError as error:
                 raise TaskFailedError((self._check.name,), error) from error
+            # After a sweep the node is another one.
+            if not any(map(self._precedes_proof, SIBLINGS)):
+                self._look_after = proofs.look
 
         return prove
 
@@ -452,9 +467,9 @@ class ConfigureLive(Configure):
     def _arranged(self) -> tuple[Task, ...]:
         return self._live_routes(), self._live_check()
 
-    def _parts(self, ctx: Context, pins: Exits | None = None) -> list[Part]:
+    def _parts(self, ctx: Context) -> list[Part]:
         ctx.check()
-        del pins  # nothing is installed
+        # Nothing is installed.
         return []
 
     def _do_all(self, *works: _Work) -> None:
@@ -505,6 +520,7 @@ class Reset(_Pipeline):
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run = self._run
+        run.prepare(*self._parts(run.transaction.ctx))
         state = "what was installed is in force, live and for the next boot"
         # The gates and the config stay, so the routes must, too.
         if not run.carry_out_files(files, undone=state):

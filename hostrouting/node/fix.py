@@ -53,7 +53,7 @@ def fixed(
         with ctx.interruptible():
             forecaster = Forecaster(ctx, config, host)
             plan = ConfigureStaticRoutes(config, host=host).plan_routes(forecaster.node)
-            report, _, undecided = forecaster.planned(plan)
+            report, _, undecided = forecaster.changed(plan.changes, plan.stuck)
         if undecided:
             return undecided
         if report is None or report.ok:

@@ -61,7 +61,8 @@ class CheckRouteOverlap(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
-        with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
+        with deploying(ctx, self._host, self._boot, self._logger) as deployment:
+            deployment.prepare(*self._parts)
             ctx = deployment.transaction.ctx
             log_dropped(ctx, deployment.config_over(self._config), self._config, self._logger)
             deployment.carry_out(deployment.install)

@@ -180,6 +180,15 @@ class Forecast(NamedTuple):
             yield f"gates that STRICT holds then: {held}"
 
 
+class Plan(NamedTuple):
+    """What a run would change on a node, and what that means, by one reading."""
+
+    #: The changes of routes; None if the run leaves them alone.
+    routes: RoutePlan | None
+    #: The proof of the node with them.
+    forecast: Forecast
+
+
 class Forecaster:
     """Proves a node before, in and after one run."""
 
@@ -249,9 +258,12 @@ class Forecaster:
         """Return the proof of each section."""
         return [section.prove(routing) for section in self._sections]
 
-    def planned(self, plan: RoutePlan | None) -> Forecast:
-        """Return the proof of the node with the changes of a plan for `node`."""
-        return self.changed() if plan is None else self.changed(plan.changes, plan.stuck)
+    def plan(self, routes_of: Callable[[Host], RoutePlan | None]) -> Plan:
+        """Return the plan of the changes that `routes_of` returns for the reading of the node."""
+        routes = routes_of(self.node)
+        if routes is None:
+            return Plan(None, self.changed())
+        return Plan(routes, self.changed(routes.changes, routes.stuck))
 
     def changed(
         self, changes: Sequence[RouteChange] = (), stuck: Sequence[Foreseen] = ()
@@ -390,9 +402,8 @@ class ProvenRun:
         self._ctx, self._logger, self._force = ctx, logger, force
         with ctx.interruptible():
             self._forecaster = Forecaster(ctx, config, host, earlier=earlier)
-        self._forecast = Forecast()
-        #: The changes that were proven; None if none are planned.
-        self.plan: RoutePlan | None = None
+        #: Of the changes that were proven.
+        self.plan: Plan = Plan(None, Forecast())
         #: The look of the proof after the changes, once it is made.
         self.look: Look | None = None
 
@@ -401,17 +412,12 @@ class ProvenRun:
         """True if any address counts; otherwise a dump of all routes is a waste."""
         return self._forecaster.expects
 
-    def before(self, planned: Callable[[Host], RoutePlan | None]) -> Exits | None:
-        """Prove the node as it is, and as `planned` for a reading of it; return the exits to pin.
-
-        None leaves those that are installed.
-        """
+    def before(self, routes_of: Callable[[Host], RoutePlan | None]) -> None:
+        """Plan the changes that `routes_of` returns for a reading, and prove the node with them."""
         with self._ctx.interruptible():
             self._forecaster.look()
-            self.plan = planned(self._forecaster.node)
-            self._forecast = self._forecaster.planned(self.plan)
-        self._judge(self._forecast, "nothing was changed")
-        return self._forecast.exits(force=self._force)
+            self.plan = self._forecaster.plan(routes_of)
+        self._judge(self.plan.forecast, "nothing was changed")
 
     def after(self, state: str, accepted: Accepted | None = None) -> None:
         """Prove the node after the changes; `state` is that in which an undo leaves the node.
@@ -420,7 +426,7 @@ class ProvenRun:
         """
         with self._ctx.interruptible():
             now, look = self._forecaster.now(accepted)
-        known = [each.fact for each in self._forecast.worse]
+        known = [each.fact for each in self.plan.forecast.worse]
         self._judge(now, f"undone: {state}", known)
         self.look = look
 

@@ -72,7 +72,8 @@ class ConfigureStaticRoutes(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
-        with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
+        with deploying(ctx, self._host, self._boot, self._logger) as deployment:
+            deployment.prepare(*self._parts)
             self.refuse_own_gateways()
             prove = None
             if self._host.is_live and not self._force:
@@ -92,18 +93,21 @@ class ConfigureStaticRoutes(PairTask):
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make, and its refusal; do not wait."""
-        changes = super().plan(ctx)
         if self._force or not self._host.is_live:
-            return changes
+            return super().plan(ctx)
         from hostrouting.static_routes.forecast import Forecaster
 
         earlier = installed_over(self._host.files, self._config)
         forecaster = Forecaster(ctx, self._config, self._host, earlier=earlier)
-        if forecaster.expects:
-            forecast = forecaster.planned(self.plan_routes(forecaster.node))
-            if forecast.is_refused:
-                refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, forecast.worse))}"
-                changes.append(Change("~", self.name, refusal, REFUSED))
+        if not forecaster.expects:
+            return super().plan(ctx)
+        self.refuse_own_gateways()
+        routes, forecast = forecaster.plan(self.plan_routes)
+        changes = [each.entry for each in routes.entries] if routes is not None else []
+        changes += self._boot.plan_install(ctx, *self._parts)
+        if forecast.is_refused:
+            refusal = f"{REFUSED}: worse than now: {'; '.join(map(str, forecast.worse))}"
+            changes.append(Change("~", self.name, refusal, REFUSED))
         return changes
 
     def refuse_own_gateways(self) -> None:

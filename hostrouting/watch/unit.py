@@ -169,6 +169,8 @@ class ConfigureWatch(SectionTask):
         if obstacle := self._obstacle():
             raise UnitError(obstacle)
         with self._host.lock.hold(ctx) as held:
+            if self._is_absent:
+                return
             parts, unit = self._parts()
             changed = self._boot.install(held, *parts)
             if unit is None:
@@ -186,6 +188,8 @@ class ConfigureWatch(SectionTask):
         ctx.check()
         if obstacle := self._obstacle():
             return [hindered("~", _SERVICE, obstacle, optional=True)]
+        if self._is_absent:
+            return []
         parts, unit = self._parts()
         planned = self._boot.plan_install(ctx, *parts)
         # A masked unit is not installed, so it is not started either.

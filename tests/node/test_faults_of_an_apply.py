@@ -229,10 +229,22 @@ def test_a_disk_that_becomes_read_only(story: str, caplog: pytest.LogCaptureFixt
 
 
 def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of the earlier config are removed all the same, or that task has the failure."""
+    """The config is in force, the task of the files has the failure, and another apply cleans up."""
     host, undisturbed = node(), node()
     execute(Configure(NEW, host=undisturbed), in_time())
-    monkeypatch.setattr(Boot, "is_right", Mock(side_effect=HostFileError("cannot read /etc/x")))
+    compare = Boot.refuse_gates
+    # The plan, the installation, and the removal of earlier files.
+    troubles = iter((None, None, HostFileError("cannot read /etc/x"), *[None] * 9))
+
+    def fail(boot: Boot, ctx: Context, *parts: Any) -> object:
+        if trouble := next(troubles):
+            raise trouble
+        return compare(boot, ctx, *parts)
+
+    monkeypatch.setattr(Boot, "refuse_gates", fail)
+    report = run(Configure(NEW, host=host), in_time())
+    assert str(report.error) == "configure/install-boot-files: cannot read /etc/x"
+    assert host.routes.routes() == undisturbed.routes.routes()
     assert run(Configure(NEW, host=host), in_time()).ok
     assert state(host) == state(undisturbed)
 

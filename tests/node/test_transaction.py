@@ -569,13 +569,14 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
         wanted = attrs.evolve(config(route), route_overlap=RouteOverlapConfig.from_mapping(section))
         kernel.ip("-6 rule del pref", priority)
         task, before = ConfigureStaticRoutes(wanted, host=host), host.routes.routes(IPV6)
-        forecast = Forecaster(in_time(), wanted, host).planned(task.plan_routes())
+        forecast = Forecaster(in_time(), wanted, host).plan(task.plan_routes).forecast
         assert "until a first rule is added" in forecast.undecided
         with pytest.raises(TaskFailedError, match="leave right without"):
             execute(task, in_time())
         assert host.routes.routes(IPV6) == before
         kernel.ip("-6 rule add pref 9 to fd00:9::/64 lookup 88")
-        assert not Forecaster(in_time(), wanted, host).planned(task.plan_routes()).undecided
+        _, forecast = Forecaster(in_time(), wanted, host).plan(task.plan_routes)
+        assert not forecast.undecided
 
 
 def on(kernel: KernelNode) -> tuple[Host, FakeHost]:

@@ -22,9 +22,8 @@ from hostrouting import (
     Reset,
     UnitError,
 )
-from hostrouting.boot import Boot
 from hostrouting.boot.generation import GENERATION_LINK
-from hostrouting.boot.layout import UNFINISHED, unit_path
+from hostrouting.boot.layout import UNFINISHED
 from hostrouting.host import IPV4, Route, RouteChange
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Change, Context, Parallel, Report, Serial, Task, execute, run
@@ -240,22 +239,6 @@ def test_files_that_stay_after_an_undo_are_read_by_the_next_run(
     assert report.status == "failed"
     assert host.files.read_link(GENERATION_LINK) == "of-another-program"
     assert host.files.exists(UNFINISHED)
-
-
-def test_files_that_cannot_be_compared_after_a_commit_are_installed_once_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So those of the earlier config are gone."""
-    host = node()
-    execute(Configure(config("172.16.8.0/22", cidrs=("10.96.0.0/16",)), host=host))
-    assert host.files.exists(unit_path("static-routes.service"))
-
-    def refuse(*_: object) -> bool:
-        raise HostFileError("cannot read /etc/systemd/system: Input/output error")
-
-    monkeypatch.setattr(Boot, "is_right", refuse)
-    assert run(Configure(config(cidrs=("10.96.0.0/16",)), host=host), in_time()).ok
-    assert not host.files.exists(unit_path("static-routes.service"))
 
 
 # --- tasks by themselves

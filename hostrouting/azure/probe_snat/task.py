@@ -70,6 +70,8 @@ class ConfigureProbeSNAT(SectionTask):
     def do(self, ctx: Context) -> None:
         """Load the rules and install boot files if the node needs them; otherwise remove both."""
         with self._host.lock.hold(ctx) as held:
+            if self._is_absent:
+                return
             rules = self._wanted(held)
             if isinstance(rules, NotWanted):
                 text = "%s: the node needs no rules for IPv6 probes; earlier ones are removed"
@@ -98,6 +100,8 @@ class ConfigureProbeSNAT(SectionTask):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
+        if self._is_absent:
+            return []
         outcome = self._decide(ctx, is_assumed=True)
         if isinstance(outcome, NotWanted):
             changes = self._boot.plan_install(ctx, DEPARTURE, self._intent)

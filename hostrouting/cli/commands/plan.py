@@ -73,20 +73,21 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         task = Configure(config, host=host)
         by_task: list[Sequence[Change]] = []
         unread: dict[str, None] = {}
-        for subtask in task.subtasks:
-            # Only root may list some folders; the routes can be planned all the same.
-            try:
-                by_task.append(plan_task(subtask, ctx).changes)
-            except TaskFailedError as error:
-                if not isinstance(error.cause, HostFileError):
-                    raise error.under(task.name) from error.cause
-                unread[f"not compared: {error.cause}"] = None
+        with task.planning(ctx) as planned:
+            for subtask in task.subtasks:
+                # Only root may list some folders; the routes can be planned all the same.
+                try:
+                    by_task.append(plan_task(subtask, ctx).changes)
+                except TaskFailedError as error:
+                    if not isinstance(error.cause, HostFileError):
+                        raise error.under(task.name) from error.cause
+                    unread[f"not compared: {error.cause}"] = None
         changes = _without_repeats(by_task)
         first = [*unread]
         if host is not given:
             first.insert(0, _NO_SYSTEMD)
         notices = log_notices(ctx, config, host, *first, reads=not unread)
-        forecast = task.forecast(ctx)
+        forecast = planned.forecast
         broken = None if unread else broken_glass(host.files)
     diffs = _diffs(changes, config, host) if diff else ()
     lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
