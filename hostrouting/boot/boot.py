@@ -123,14 +123,19 @@ class Boot:
         A change that an administrator's mask prevents has a refusal as its detail. systemd is
         queried only if the disk is right.
         """
-        steps = self._steps(parts)
-        is_unread = not steps and self._must_reload(ctx, units_in(parts))
-        return [RELOAD] if is_unread else _changes(steps)
+        return self._changes_of(ctx, parts, self._steps(parts))
 
     def plan_install(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
-        self._refuse_gates(ctx, units_in(parts), self._steps(parts))
-        return self.drift(ctx, *parts)
+        steps = self._steps(parts)
+        self._refuse_gates(ctx, units_in(parts), steps)
+        return self._changes_of(ctx, parts, steps)
+
+    def _changes_of(
+        self, ctx: Context, parts: Sequence[Part], steps: Sequence[DiskStep]
+    ) -> list[Change]:
+        is_unread = not steps and self._must_reload(ctx, units_in(parts))
+        return [RELOAD] if is_unread else _changes(steps)
 
     def refuse_gates(self, ctx: Context, *parts: Part) -> list[DiskStep]:
         """Return the steps of `install`; raise UnitError for masked files and unsuitable gates.

@@ -79,6 +79,7 @@ class Deployment:
         self._parts: Sequence[Part] = ()
         #: True if the comparison before any change found the files right.
         self._are_right = False
+        self._changes_routes = True
         self.is_installed: bool = boot.is_installed
         self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
@@ -100,12 +101,17 @@ class Deployment:
         """Return the config in force when the outermost run began; None without a readable one."""
         return config_over(self._earlier, new)
 
-    def prepare(self, *parts: Part) -> None:
+    def prepare(self, *parts: Part, changes_routes: bool = True) -> None:
         """Compare the boot files with these parts, which `install` brings into force.
 
         Raise, before any change, if their files cannot be installed, or if a gate could never open.
+        Where they are right, and the plan changes no routes, no gate waits.
         """
+        self._changes_routes = changes_routes
         self._parts = parts
+        # A try of the routes alone installs nothing.
+        if not parts:
+            return
         steps = self._boot.refuse_gates(self.transaction.ctx, *parts)
         if self._boot.is_installed:
             self._boot.refuse_unwritable(steps)
@@ -145,6 +151,8 @@ class Deployment:
         """Let gates wait until the end of `carry_out`; raise if they cannot be held."""
         # Without gates there is nothing to hold, and the lock is a file of theirs.
         if not self._boot.is_installed:
+            return
+        if self._are_right and not self._changes_routes:
             return
         ctx = self.transaction.ctx
         # An earlier release had none. And to mend it later could exchange the file that is locked.

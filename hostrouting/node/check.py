@@ -413,12 +413,16 @@ class _Look:
         prefixes = {route.prefix for route in self.config.static_routes.routes}
         # Another program may have removed routes since; a finding is also due to routes that
         # precede those of the kernel.
-        routes = map(self.host.routes.routes_of, (OUR_PROTOCOL, KERNEL_PROTOCOL))
-        ours, own = (set(map(_prefix, group)) for group in routes)
+        ours, own = (self._prefixes_of(protocol) for protocol in (OUR_PROTOCOL, KERNEL_PROTOCOL))
         if prefixes == ours and prefixes.isdisjoint(own):
             return ()
         ctx.check()
         return self._plan(self.host).findings()
+
+    def _prefixes_of(self, protocol: int) -> set[object]:
+        routing = self.host.routes
+        readings = (routing.routes_of(protocol, family) for family in routing.families)
+        return {_prefix(route) for reading in readings for route in reading}
 
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)

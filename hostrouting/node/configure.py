@@ -370,7 +370,9 @@ class Configure(_Pipeline):
         earlier = run.config_over(self._config)
         counted = self._counted(earlier)
         prove = self._prove_before(ctx, counted)
-        run.prepare(*self._parts(ctx))
+        routes_plan = None if self._plan is None else self._plan.routes
+        is_empty = routes_plan is not None and routes_plan.is_empty
+        run.prepare(*self._parts(ctx), changes_routes=not is_empty)
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)

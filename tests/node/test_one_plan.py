@@ -1,0 +1,240 @@
+"""An apply carries out one plan: what it reads, proves and compares, and when it is made again."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import attrs
+import pytest
+from support.boot_units import install_upstream
+from support.patience import in_time
+from support.run_nodes import gpu_node, lose_our_routes
+
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.boot import INTENT_PATH, Part, require_intent
+from hostrouting.boot.steps import Steps
+from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
+from hostrouting.node.configure import ConfigureLive
+from hostrouting.route_overlap.look import look_once
+from hostrouting.route_overlap.proof import prove_families
+from hostrouting.testing import FakeHost
+from phases import Context, plan, run
+
+
+def config_of(*destinations: str) -> HostRoutingConfig:
+    """Return a config with routes to these networks, which it expects under STRICT."""
+    routes = [{"destination": destination} for destination in destinations]
+    return HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": True, "routes": routes},
+            "routeOverlap": {"mode": "STRICT", "expectedCidrs": [*destinations]},
+        }
+    )
+
+
+SMALL = config_of("172.16.8.0/22")
+MORE = config_of("172.16.8.0/22", "172.16.16.0/24")
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = gpu_node()
+    host.routes.add_address("eth0", "2001:db8::4/64")
+    host.routes.add_route("::/0", gateway="2001:db8::1", dev="eth0")
+    return host
+
+
+class Counts:
+    """Counts the readings of routes, the proofs, and the comparisons of boot files."""
+
+    def __init__(self, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.counted: Counter[str] = Counter()
+        self._is_applying = False
+        routes, apply = host.routes.routes, host.routes.apply
+        compare = Steps.between
+
+        def read(family: int = IPV4) -> list[ObservedRoute]:
+            # The fake reads its own routes to verify a batch.
+            if not self._is_applying:
+                self.counted["IPv4" if family == IPV4 else "IPv6"] += 1
+            return routes(family)
+
+        def change(changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+            self._is_applying = True
+            apply(changes, verify=verify)
+            self._is_applying = False
+
+        def count_proof(*given: Any, **options: Any) -> object:
+            self.counted["proofs"] += 1
+            return prove_families(*given, **options)
+
+        def count_files(steps: Steps, parts: Sequence[Part]) -> object:
+            self.counted["files"] += 1
+            return compare(steps, parts)
+
+        monkeypatch.setattr(host.routes, "routes", read)
+        monkeypatch.setattr(host.routes, "apply", change)
+        monkeypatch.setattr(f"{look_once.__module__}.prove_families", count_proof)
+        monkeypatch.setattr(Steps, "between", count_files)
+
+    def of(self, whole: Configure) -> dict[str, int]:
+        """Run a task, and return what it needed."""
+        self.counted.clear()
+        report = run(whole, in_time())
+        assert report.ok, str(report.error)
+        return dict(self.counted)
+
+
+def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without interference: the proofs are those before, as planned and after; the routes are read
+    for the plan, directly before a batch, after the scripts of gates have changed, and for the last
+    proof. Right files are compared once, and those of siblings that are not there never.
+    """
+    counts = Counts(host, monkeypatch)
+    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 3, "proofs": 3, "files": 2}
+    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 2, "proofs": 2, "files": 1}
+    assert counts.of(Configure(MORE, host=host)) == {"IPv4": 4, "proofs": 3, "files": 3}
+
+
+def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, and of IPv4 what the exit of IPv6 depends on."""
+    small, more = config_of("fd00:8::/64"), config_of("fd00:8::/64", "fd00:9::/64")
+    counts = Counts(host, monkeypatch)
+    first, again, changed = (counts.of(Configure(each, host=host)) for each in (small, small, more))
+    assert first == {"IPv4": 3, "IPv6": 3, "proofs": 3, "files": 2}
+    assert again == {"IPv4": 2, "IPv6": 2, "proofs": 2, "files": 1}
+    assert changed == {"IPv4": 4, "IPv6": 4, "proofs": 3, "files": 3}
+
+
+def test_what_a_live_try_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It installs nothing, and its plan is made again before the batch all the same."""
+    counts = Counts(host, monkeypatch)
+    assert counts.of(ConfigureLive(SMALL, host=host)) == {"IPv4": 3, "proofs": 3}
+    assert counts.of(ConfigureLive(SMALL, host=host)) == {"IPv4": 2, "proofs": 2}
+
+
+def test_what_a_damaged_intent_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The routes are right, and are read once more after the file is mended."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    host.files.write(INTENT_PATH, b"{", mode=0o644)
+    counts = Counts(host, monkeypatch)
+    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 3, "proofs": 2, "files": 2}
+
+
+def test_what_upstreams_files_need(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They count as a first apply, as they are not installed by hostrouting."""
+    install_upstream(host.files)
+    counts = Counts(host, monkeypatch)
+    assert counts.of(Configure(SMALL, host=host)) == {"IPv4": 3, "proofs": 3, "files": 2}
+
+
+def test_what_a_plan_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forecast and the changes of all tasks are made of one reading and one proof."""
+    counts = Counts(host, monkeypatch)
+    whole = Configure(SMALL, host=host)
+    with whole.planning(in_time()) as planned:
+        for subtask in whole.subtasks:
+            plan(subtask, in_time())
+    assert planned.forecast.report is not None
+    assert planned.forecast.report.ok
+    assert counts.counted == {"IPv4": 1, "proofs": 1, "files": 1}
+
+
+# --- when it is made again
+
+
+def gateway_moves(host: FakeHost) -> None:
+    """The lease is renewed with another router."""
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    host.routes.delete_route(default)
+    host.routes.add_route("default", gateway="10.224.0.9", dev="eth0")
+
+
+def network_is_connected(host: FakeHost, address: str) -> None:
+    """A device gets an address, and the kernel a route of its own."""
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", address)
+
+
+def gateways(host: FakeHost) -> list[str]:
+    """Return the gateway of each installed route."""
+    return [str(route.gateway) for route in host.routes.routes_of(OUR_PROTOCOL)]
+
+
+def test_the_default_route_changes_while_the_first_files_are_installed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The routes have the gateway of the present lease."""
+    monkeypatch.setattr(host.services, "daemon_reload", lambda _: gateway_moves(host))
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert gateways(host) == ["10.224.0.9"]
+
+
+def test_a_network_is_connected_while_the_first_files_are_installed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own route is not hidden: the routes are refused, and the files stay."""
+
+    def connect(_: Context) -> None:
+        network_is_connected(host, "172.16.8.1/22")
+
+    monkeypatch.setattr(host.services, "daemon_reload", connect)
+    report = run(Configure(SMALL, host=host), in_time())
+    assert "the kernel's own route '172.16.8.0/22 dev eth1" in str(report.error)
+    assert gateways(host) == []
+    assert host.files.exists(INTENT_PATH)
+
+
+def change_while_a_gate_checks(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]
+) -> None:
+    """Make a change while a run waits for a gate, after its plan is proven."""
+    hold = host.lock.hold_file
+
+    def wait(ctx: Context, path: str) -> AbstractContextManager[object]:
+        change()
+        return hold(ctx, path)
+
+    monkeypatch.setattr(host.lock, "hold_file", wait)
+
+
+def test_the_default_route_changes_while_a_gate_checks(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All routes have the gateway of the present lease, those of the earlier config, too."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    change_while_a_gate_checks(host, monkeypatch, lambda: gateway_moves(host))
+    assert run(Configure(MORE, host=host), in_time()).ok
+    assert gateways(host) == ["10.224.0.9", "10.224.0.9"]
+
+
+def test_a_network_is_connected_while_a_gate_checks(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own route is not hidden, and the earlier config stays in force."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    change_while_a_gate_checks(
+        host, monkeypatch, lambda: network_is_connected(host, "172.16.16.1/24")
+    )
+    report = run(Configure(MORE, host=host), in_time())
+    assert "the kernel's own route '172.16.16.0/24 dev eth1" in str(report.error)
+    assert gateways(host) == ["10.224.0.1"]
+    assert require_intent(host.files) == SMALL
+
+
+def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not changed needs no undo, so a gate may check, and an empty plan stays true."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    monkeypatch.setattr(host.lock, "hold_file", None)
+    assert run(Configure(SMALL, host=host), in_time()).ok
+
+
+def test_routes_are_lost_while_a_gate_checks(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of another config are exchanged meanwhile, so the routes are read again."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    change_while_a_gate_checks(host, monkeypatch, lambda: lose_our_routes(host))
+    assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
+    assert gateways(host) == ["10.224.0.1"]
