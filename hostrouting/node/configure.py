@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+import attrs
+
 from hostrouting.boot import (
     FREE_UNITS,
     INTENT_PATH,
@@ -76,6 +78,27 @@ _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 RELEASED: Final = "released"
 
 
+@attrs.define(eq=False, repr=False)
+class _Run:
+    """One run of a pipeline, under the run lock."""
+
+    deployment: Deployment
+    #: What it changes; None if the plans of its tasks are not proven.
+    plan: Plan | None = None
+    #: The look at the node with which it was committed; None if the node may be another one now.
+    look: Look | None = None
+    #: The proof that its report has; None if it has none.
+    overlap: OverlapReport | None = None
+
+    @property
+    def route_plan(self) -> RoutePlan | None:
+        """The planned changes of routes; None if they are unknown, or may be outdated."""
+        # After a change of files, which takes a while.
+        if self.plan is None or self.deployment.transaction.changes:
+            return None
+        return self.plan.routes
+
+
 class _Pipeline(NamedTask, ABC):
     """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
 
@@ -84,13 +107,9 @@ class _Pipeline(NamedTask, ABC):
     #: What is so once a run is committed.
     _committed = "the config is changed"
     #: The present run; None between two.
-    _current: Deployment | None = None
-    #: Its changes, or those that are foreseen; None if they are made one by one.
-    _plan: Plan | None = None
-    #: The look at the node with which it was committed, if it proves anything.
-    _look_after: Look | None = None
-    #: The proof that its report has; None if it has none.
-    _overlap: OverlapReport | None = None
+    _current: _Run | None = None
+    #: The plan of `planning`; None outside of it.
+    _foreseen: Plan | None = None
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
@@ -117,41 +136,49 @@ class _Pipeline(NamedTask, ABC):
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        with deploying(ctx, self._host, self._boot, self._log) as run:
+        self._carry_out(ctx)
+
+    def _carry_out(self, ctx: Context) -> _Run:
+        """Do all tasks under the run lock, and start the units that were held."""
+        with deploying(ctx, self._host, self._boot, self._log) as deployment:
+            ctx = deployment.transaction.ctx
+            held = self._boot.held(ctx)
             # One thread at a time has the lock, also of those that run the same task.
-            self._current, ctx = run, run.transaction.ctx
-            self._look_after = None
-            self._overlap = None
-            before = self._boot.held(ctx)
+            run = self._current = _Run(deployment)
             try:
                 works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
                 self._do_all(*works)
             except BaseException as error:
-                if run.is_committed:
+                if deployment.is_committed:
                     self._log.warning("%s; the rest was interrupted", self._committed)
                 is_end = isinstance(error, (CancelledError, DeadlineExceededError))
-                if not (is_end and run.failures):
+                if not (is_end and deployment.failures):
                     raise
             finally:
                 self._current = None
-                self._plan = None
-            if run.failures:
-                # The deadline may have passed, and would hide the causes.
-                ctx = ctx.shielded().child(SECONDS_TO_UNDO)
-            try:
-                still, released = self._boot.release(ctx, before, is_right=not run.failures)
-            except BaseException:
-                if run.is_committed and not run.failures:
-                    step = "see which units are held: hostrouting status"
-                    self._log.warning("%s all the same; %s", self._committed, step)
-                raise
-            for unit in released:
-                ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
-            if still:
-                message = "these are held until routing is right: %s"
-                self._log.warning(message, ", ".join(still), extra={"held": still})
-        if run.failures:
-            raise TaskFailedError.combine(run.failures)
+            self._release(ctx, deployment, held)
+        if deployment.failures:
+            raise TaskFailedError.combine(deployment.failures)
+        return run
+
+    def _release(self, ctx: Context, deployment: Deployment, held: Sequence[str]) -> None:
+        """Start the units that were held if routing is right, and report what happened to them."""
+        if deployment.failures:
+            # The deadline may have passed, and would hide the causes.
+            ctx = ctx.shielded().child(SECONDS_TO_UNDO)
+        is_right = not deployment.failures
+        try:
+            still, released = self._boot.release(ctx, held, is_right=is_right)
+        except BaseException:
+            if deployment.is_committed and is_right:
+                step = "see which units are held: hostrouting status"
+                self._log.warning("%s all the same; %s", self._committed, step)
+            raise
+        for unit in released:
+            ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
+        if still:
+            message = "these are held until routing is right: %s"
+            self._log.warning(message, ", ".join(still), extra={"held": still})
 
     @abstractmethod
     def _do_all(self, files: _Work, *others: _Work) -> None:
@@ -164,18 +191,15 @@ class _Pipeline(NamedTask, ABC):
         whole = self._routes
 
         def plan(ctx: Context) -> Sequence[Change]:
-            if self._plan is None or self._plan.routes is None:
+            if self._foreseen is None or self._foreseen.routes is None:
                 return whole.plan_act(ctx)
             whole.refuse_own_gateways()
-            return [each.entry for each in self._plan.routes.entries]
+            return [each.entry for each in self._foreseen.routes.entries]
 
         @task(whole.name, plan=plan, records=True)
         def act(ctx: Context) -> None:
-            planned = None
-            # After a change of files it may be outdated.
-            if self._plan is not None and not self._run.transaction.changes:
-                planned = self._plan.routes
-            self._run.live(partial(whole.act, plan=planned))(ctx)
+            run = self._run
+            run.deployment.live(partial(whole.act, plan=run.route_plan))(ctx)
 
         return act
 
@@ -184,11 +208,12 @@ class _Pipeline(NamedTask, ABC):
         whole = self._check
 
         def prove(ctx: Context, waiting: Waiting) -> None:
-            self._overlap = whole.act(ctx, waiting, self._look_after, self._accepted)
+            run = self._run
+            run.overlap = whole.act(ctx, waiting, run.look, self._accepted)
 
         @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
         def act(ctx: Context) -> None:
-            self._run.live(prove)(ctx)
+            self._run.deployment.live(prove)(ctx)
 
         return act
 
@@ -197,10 +222,10 @@ class _Pipeline(NamedTask, ABC):
         return self._routes.plan_routes().accepted
 
     def _install(self, ctx: Context) -> None:
-        self._run.install(ctx)
+        self._run.deployment.install(ctx)
 
     @property
-    def _run(self) -> Deployment:
+    def _run(self) -> _Run:
         if self._current is None:
             raise HostRoutingError(f"a task of {self.name} runs only within it: execute the whole")
         return self._current
@@ -317,8 +342,8 @@ class Configure(_Pipeline):
             for subtask in self.subtasks:
                 execute(subtask, ctx, logger=self._logger)
             return
-        super().do(ctx)
-        self._look(ctx)
+        run = self._carry_out(ctx)
+        self._look(ctx, run.overlap)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -332,11 +357,11 @@ class Configure(_Pipeline):
     @contextmanager
     def planning(self, ctx: Context) -> Iterator[Plan]:
         """Make one plan for the `with` block; change nothing, and do not wait."""
-        self._plan = self._planned(ctx)
+        self._foreseen = self._planned(ctx)
         try:
-            yield self._plan
+            yield self._foreseen
         finally:
-            self._plan = None
+            self._foreseen = None
 
     def _planned(self, ctx: Context) -> Plan:
         # Nothing is proven in an image.
@@ -351,7 +376,9 @@ class Configure(_Pipeline):
         section = self._config.route_overlap
         if ctx.skips(self._check) or section.expected_devs or not section.cidrs:
             return None
-        planned = self._plan or self._planned(ctx)
+        planned = self._foreseen if self._current is None else self._current.plan
+        if planned is None:
+            planned = self._planned(ctx)
         return planned.forecast.exits(force=self._force)
 
     def undo(self, ctx: Context) -> None:
@@ -360,37 +387,39 @@ class Configure(_Pipeline):
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
-        run, (routes, *last) = self._run, others
-        ctx = run.transaction.ctx
+        routes, *last = others
+        deployment = self._run.deployment
+        ctx = deployment.transaction.ctx
         # Without boot files that of the watch is not installed either.
         if self._files in self.subtasks:
             self._boot.refuse_exposed(*sibling_units(self._config, self._host))
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
-        earlier = run.config_over(self._config)
+        earlier = deployment.config_over(self._config)
         counted = self._counted(earlier)
         prove = self._prove_before(ctx, counted)
-        routes_plan = None if self._plan is None else self._plan.routes
-        is_empty = routes_plan is not None and routes_plan.is_empty
-        run.prepare(*self._parts(ctx), changes_routes=not is_empty)
+        routes_planned = self._run.route_plan
+        is_empty = routes_planned is not None and routes_planned.is_empty
+        deployment.prepare(*self._parts(ctx), changes_routes=not is_empty)
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)
         if not ctx.skips(self._check):
             log_dropped(ctx, counted, self._config, self._log)
-        if run.carry_out(files, routes, prove=prove):
+        if deployment.carry_out(files, routes, prove=prove):
             try:
-                run.attempt(*last)
+                deployment.attempt(*last)
             finally:
-                if run.failures and not run.has_undone_files and self._boot.is_installed:
+                is_installed = not deployment.has_undone_files and self._boot.is_installed
+                if deployment.failures and is_installed:
                     message = (
                         "this config is installed all the same; "
                         "gated units start once this is fixed"
                     )
                     self._log.warning(message)
 
-    def _look(self, ctx: Context) -> None:
-        """Degrade the step if the aim is not reached, by all that was done."""
+    def _look(self, ctx: Context, overlap: OverlapReport | None) -> None:
+        """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
         if self._files not in self.subtasks or any(map(ctx.skips, pair)):
@@ -401,7 +430,7 @@ class Configure(_Pipeline):
         own = ctx.shielded().child(_SECONDS_TO_LOOK)
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
-            self.applied = look_after_apply(own, self._config, self._host, overlap=self._overlap)
+            self.applied = look_after_apply(own, self._config, self._host, overlap=overlap)
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.result(self.applied, degraded=True)
@@ -430,7 +459,8 @@ class Configure(_Pipeline):
         if not proofs.expects:
             return None
         proofs.before(partial(self._plan_routes, ctx))
-        self._plan = proofs.plan
+        run = self._run
+        run.plan = proofs.plan
 
         def prove(state: str) -> None:
             try:
@@ -439,7 +469,7 @@ class Configure(_Pipeline):
                 raise TaskFailedError((self._check.name,), error) from error
             # After a sweep the node is another one.
             if not any(map(self._precedes_proof, SIBLINGS)):
-                self._look_after = proofs.look
+                run.look = proofs.look
 
         return prove
 
@@ -477,7 +507,7 @@ class ConfigureLive(Configure):
     def _do_all(self, *works: _Work) -> None:
         if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
             self._log.warning("--live leaves these sections out: %s", left)
-        if self._run.is_installed or self._host.files.exists(INTENT_PATH):
+        if self._run.deployment.is_installed or self._host.files.exists(INTENT_PATH):
             step = "apply this one without --live, or run: hostrouting reset"
             mistake = ConfigMistake("", f"a config is installed, and would undo this; {step}")
             raise InvalidConfigError([mistake])
@@ -521,7 +551,7 @@ class Reset(_Pipeline):
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
-        run = self._run
+        run = self._run.deployment
         run.prepare(*self._parts(run.transaction.ctx))
         state = "what was installed is in force, live and for the next boot"
         # The gates and the config stay, so the routes must, too.
