@@ -69,22 +69,35 @@ class Intent(NamedTuple):
         damaged, so that the kept sections are unknown, it stays as it is: a config without them
         would remove routes.
         """
+        return self.merged_with(installed, others=others).content
+
+    def merged_with(self, installed: bytes | None, *, others: Collection[str]) -> Merged:
+        """Return the content of the file, as `text_over` does, and the config in it."""
         exits = installed_exits(installed) if self.exits is None else self.exits
         text = _with_exits(self.config, exits)
         # The proof and the units that it waits for belong together.
         names = self.kept - {"after"} | ({"after"} if "route_overlap" in self.kept else set())
-        if names and installed != text:
-            earlier = None
-            with suppress(InvalidConfigError):
-                earlier = _config_of(installed)
-            if earlier is None and others:
-                return installed
-            kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in names}
-            whole = attrs.evolve(self.config, **kept)
-            return _with_exits(whole, exits) if whole.asks else None
-        return text if self.config.asks else None
+        if not names or installed == text:
+            return Merged(text, self.config) if self.config.asks else NOTHING
+        earlier = None
+        with suppress(InvalidConfigError):
+            earlier = _config_of(installed)
+        if earlier is None and others:
+            return Merged(installed, None)
+        kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in names}
+        whole = attrs.evolve(self.config, **kept)
+        return Merged(_with_exits(whole, exits), whole) if whole.asks else NOTHING
 
 
+class Merged(NamedTuple):
+    """The content of the intent: None if there is to be none."""
+
+    content: bytes | None
+    #: The config in it; None if there is none, or if it is damaged.
+    config: HostRoutingConfig | None
+
+
+NOTHING: Final = Merged(None, None)
 #: The intent of a run that names none.
 UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=ATTRIBUTES)
 #: One of the parts that `Boot` installs or removes at once.
@@ -159,12 +172,12 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
     return config
 
 
-def mode_of(content: bytes | None) -> OverlapMode:
-    """Return the mode of the gates for the content of an intent; raise InvalidConfigError.
+def mode_of(config: HostRoutingConfig) -> OverlapMode:
+    """Return the mode of the gates for a config.
 
     Without expected CIDRs nothing is proven, and an accident holds no gate.
     """
-    overlap = (_config_of(content) or HostRoutingConfig()).route_overlap
+    overlap = config.route_overlap
     return overlap.mode if overlap.cidrs else OverlapMode.WARN
 
 

@@ -20,7 +20,7 @@ from hostrouting.boot.generation import (
     link_of,
     program_file,
 )
-from hostrouting.boot.intent import UNCHANGED, Intent, Part, mode_of
+from hostrouting.boot.intent import UNCHANGED, Intent, Merged, Part, mode_of
 from hostrouting.boot.layout import (
     GATING_PATH,
     INTENT_PATH,
@@ -45,7 +45,6 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import FileState, change_of, state_of
 from hostrouting.config import OWN_UNITS, OverlapMode
-from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host.units import MASK
 from phases import Change
 
@@ -111,15 +110,19 @@ class Steps:
         intent = self._intent(parts, present)
         files = [file for unit in units for file in unit.files]
         scripts = {file.path: file.content for file in files if file.path in SCRIPT_PATHS}
-        wanted = scripts | self._gating(units, present) | intent
+        wanted = scripts | self._gating(units, present)
+        linked = [GATING_PATH, PROGRAM_PATH]
+        if intent.content is not None:
+            wanted[INTENT_PATH] = intent.content
+            linked.insert(0, INTENT_PATH)
         written, switched, discarded = self._exchange(wanted, present)
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
         steps = self._unhide()
-        if not intent and self._files.read(INTENT_PATH) is not None:
+        if intent.content is None and self._files.read(INTENT_PATH) is not None:
             steps += self._remove([INTENT_PATH])
         steps += [*strict, *written]
-        for path in (*intent, GATING_PATH, PROGRAM_PATH):
+        for path in linked:
             steps += self._put(BootFile(path, b""))
         for unit in units:
             steps += self._install(unit, is_optional=not unit.is_gating)
@@ -136,7 +139,7 @@ class Steps:
             steps += self._remove(self._disk.foreign_links(*units))
         return [*steps, *discarded]
 
-    def _gate_steps(self, intent: Mapping[str, bytes]) -> tuple[list[DiskStep], list[DiskStep]]:
+    def _gate_steps(self, intent: Merged) -> tuple[list[DiskStep], list[DiskStep]]:
         """Return the steps for the drop-ins to write before the scripts, and for those after them.
 
         A gate becomes strict before its scripts are, and stays so until they are not. A new gate
@@ -151,14 +154,15 @@ class Steps:
             (before if is_first else after).extend(self._put(drop_in))
         return before, after
 
-    def _mode(self, intent: Mapping[str, bytes]) -> OverlapMode:
+    def _mode(self, intent: Merged) -> OverlapMode:
         """Return the mode of the gates for an intent; that of the gates on the disk if damaged."""
-        try:
-            return mode_of(intent.get(INTENT_PATH))
-        except InvalidConfigError:
-            texts = [self._files.read(drop_in_of(gate)) for gate in self._disk.gates()]
-            is_strict = any(text is not None and b" mode=STRICT " in text for text in texts)
-            return OverlapMode.STRICT if is_strict else OverlapMode.WARN
+        if intent.config is not None:
+            return mode_of(intent.config)
+        if intent.content is None:
+            return OverlapMode.WARN
+        texts = [self._files.read(drop_in_of(gate)) for gate in self._disk.gates()]
+        is_strict = any(text is not None and b" mode=STRICT " in text for text in texts)
+        return OverlapMode.STRICT if is_strict else OverlapMode.WARN
 
     def _unhide(self) -> list[DiskStep]:
         """Return the steps that let a gate into the folders of its scripts.
@@ -175,14 +179,13 @@ class Steps:
 
     # --- the scripts and the intent, which change at once
 
-    def _intent(self, parts: Sequence[Part], present: set[str]) -> dict[str, bytes]:
-        """Return the content of the intent by its path, for the units on the disk; {} if void."""
+    def _intent(self, parts: Sequence[Part], present: set[str]) -> Merged:
+        """Return the intent for the units on the disk."""
         intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
         others = present.difference(unit.name for unit in units_in(parts))
         # The intent of the scripts in force, even if its link was lost or replaced.
         installed = self._files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
-        content = intent.text_over(installed, others=others)
-        return {} if content is None else {INTENT_PATH: content}
+        return intent.merged_with(installed, others=others)
 
     def _gating(self, units: Sequence[BootUnit], present: set[str]) -> dict[str, bytes]:
         """Return the list of the units that gates wait for, by its path, with those that stay."""

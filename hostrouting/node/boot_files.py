@@ -123,7 +123,7 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
         return RenderedFiles(files=(), links={})
     units = [*units, ready_unit()]
     intent = Intent(config=config).file
-    mode = mode_of(intent.content)
+    mode = mode_of(config)
     gating = [gating_entry(unit) for unit in units if unit.is_gating]
     files = [intent, gating_list(gating), program_file(Host.given_or_live(host))]
     links: dict[str, str] = {}

@@ -15,7 +15,6 @@ from hostrouting.static_routes.reconcile import (
     Reconciliation,
     Resolution,
     Routes,
-    Unresolved,
     reconcile,
 )
 from hostrouting.static_routes.refusals import (
@@ -70,21 +69,45 @@ class RoutePlan:
         return not (self.changes or self.resolution.missing or self.outcome.merged)
 
     @cached_property
+    def _hindered(self) -> dict[RouteChange, Hindrance]:
+        """The changes that cannot be made now."""
+        return dict(hindrances(self.outcome, self._links, self._observed))
+
+    @property
     def entries(self) -> list[Foreseen]:
         """The changes as entries of a report, with those that the kernel certainly refuses."""
-        return foresee(self.outcome, self.resolution.missing, self._links, self._observed)
+        planned = (
+            foreseen(change, self.outcome, self._hindered.get(change)) for change in self.changes
+        )
+        return [*self._without_change(), *planned]
 
     @property
     def stuck(self) -> list[Foreseen]:
         """The entries of routes that are refused or incomplete."""
-        return [each for each in self.entries if each.is_refused or each.is_incomplete]
+        # Thousands of changes are fine, and need no text here.
+        refused = [
+            foreseen(change, self.outcome, hindrance)
+            for change, hindrance in self._hindered.items()
+            if not hindrance.may_end
+        ]
+        return [*self._without_change(), *refused]
+
+    def _without_change(self) -> Iterator[Foreseen]:
+        """Yield the entries of routes that are incomplete, or that cannot be removed."""
+        names = {link.name for link in self._links}
+        for lacking, reason in self.resolution.missing:
+            entry = hindered("+", str(lacking), no_device(lacking))
+            if lacking.dev is None or lacking.dev in names:
+                waits = f"looked up when a default route is there: {reason}"
+                entry = Change("+", str(lacking), waits, AWAITED)
+            yield Foreseen(entry, lacking.place, is_incomplete=True)
+        for route in self.outcome.merged:
+            yield Foreseen(hindered("-", str(route), why_merged(route)), place(route))
 
     @property
     def accepted(self) -> StaticRoutesConfig:
         """The section without the routes that the kernel certainly refuses."""
-        refused = {
-            each.place for each in self.entries if each.is_refused and not each.is_incomplete
-        }
+        refused = {each.place for each in self.stuck if not each.is_incomplete}
         routes = tuple(route for route in self.section.routes if route.place not in refused)
         return attrs.evolve(self.section, routes=routes)
 
@@ -101,52 +124,47 @@ class Foreseen(NamedTuple):
     #: True if the route waits for a default route.
     is_incomplete: bool = False
 
-    @property
-    def is_refused(self) -> bool:
-        """True if the kernel certainly refuses it."""
-        return self.entry.kind == REFUSED
-
     def __str__(self) -> str:
         return str(self.entry)
 
 
-def foresee(
-    outcome: Reconciliation,
-    missing: Sequence[Unresolved],
-    links: Sequence[Device],
-    observed: Routes,
-) -> list[Foreseen]:
-    """Return the changes of a reconciliation and of missing routes, with the certain refusals."""
+class Hindrance(NamedTuple):
+    """Why a change cannot be made now."""
+
+    reason: str
+    #: True if a lease, an address or a carrier ends it: the kernel does not certainly refuse it.
+    may_end: bool = False
+
+
+def hindrances(
+    outcome: Reconciliation, links: Sequence[Device], observed: Routes
+) -> Iterator[tuple[RouteChange, Hindrance]]:
+    """Yield the changes of a reconciliation that cannot be made now."""
     devices = {link.name: link for link in links}
-    no_gateway, in_the_way = without_gateway(outcome.changes, observed), all_in_the_way(outcome)
-    planned = []
+    no_gateway = without_gateway(outcome.changes, observed)
+    in_the_way = all_in_the_way(outcome)
     for change in outcome.changes:
-        entry, route = described(change, outcome.hidden), change.after
-        reason = in_the_way.get(change)
-        if reason is None and route and route.dev:
-            device = devices.get(route.dev)
-            if device is None:
-                reason = no_device(route)
-            elif needed := lack(device, route):
-                waits = f"waits up to 30 s, since {device.name} {needed}"
-                entry = entry._replace(detail=waits, kind=AWAITED)
-            else:
-                reason = no_gateway.get(change)
-        if reason:
-            entry = hindered(entry.action, entry.subject, reason)
-        planned.append(Foreseen(entry, place(change.route)))
-    unresolved = []
-    for lacking, reason in missing:
-        entry = hindered("+", str(lacking), no_device(lacking))
-        if lacking.dev in {None, *devices}:
-            waits = f"looked up when a default route is there: {reason}"
-            entry = Change("+", str(lacking), waits, AWAITED)
-        unresolved.append(Foreseen(entry, lacking.place, is_incomplete=True))
-    merged = [
-        Foreseen(hindered("-", str(route), why_merged(route)), place(route))
-        for route in outcome.merged
-    ]
-    return [*unresolved, *merged, *planned]
+        route = change.after
+        if change in in_the_way:
+            yield change, Hindrance(in_the_way[change])
+        elif route is None or not route.dev:
+            continue
+        elif route.dev not in devices:
+            yield change, Hindrance(no_device(route))
+        elif needed := lack(devices[route.dev], route):
+            yield change, Hindrance(f"waits up to 30 s, since {route.dev} {needed}", may_end=True)
+        elif change in no_gateway:
+            yield change, Hindrance(no_gateway[change])
+
+
+def foreseen(change: RouteChange, outcome: Reconciliation, hindrance: Hindrance | None) -> Foreseen:
+    """Return a change as an entry of a report."""
+    entry = described(change, outcome.hidden)
+    if hindrance is not None and hindrance.may_end:
+        entry = entry._replace(detail=hindrance.reason, kind=AWAITED)
+    elif hindrance is not None:
+        entry = hindered(entry.action, entry.subject, hindrance.reason)
+    return Foreseen(entry, place(change.route))
 
 
 def findings_of(
