@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import FileStore, Host
+    from hostrouting.host import Device, FileStore, Host
     from phases import Context
 
 [DROP_IN_PATH] = WatchConfig.files
@@ -136,18 +136,20 @@ def _remedy(config: HostRoutingConfig, setting: ForeignRoutes, key: str) -> str:
 
 def _managed(config: HostRoutingConfig, host: Host) -> list[str]:
     """Return the devices of static routes that networkd manages, by the files of sd-network."""
+    managed = [link.name for link in host.routes.links() if _is_managed(link, host.files)]
+    # Many routes are read only where it matters.
+    if not managed:
+        return []
     routes = config.static_routes.routes
-    without = [route for route in routes if route.dev is None]
     devs = {route.dev for route in routes}
-    if without:
+    if without := [route for route in routes if route.dev is None]:
         observed = read(host.routes, without)
         exits = exits_under(config, host.files)
         complete = resolved(without, observed, host.routes, exits).routes
         devs |= {route.dev for route in complete}
-    indexes = {device.name: device.ifindex for device in host.routes.links()}
-    managed = []
-    for dev in sorted(indexes.keys() & devs):
-        content = host.files.read(f"/run/systemd/netif/links/{indexes[dev]}") or b""
-        if not _MANAGED.isdisjoint(content.splitlines()):
-            managed.append(dev)
-    return managed
+    return [name for name in sorted(managed) if name in devs]
+
+
+def _is_managed(link: Device, files: FileStore) -> bool:
+    content = files.read(f"/run/systemd/netif/links/{link.ifindex}") or b""
+    return not _MANAGED.isdisjoint(content.splitlines())
