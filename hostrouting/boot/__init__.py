@@ -7,6 +7,7 @@
     generation      all scripts, the program and the intent, which are exchanged at once; a survey
                     of the disk
     program         the program that the scripts run where routing is not plain, as one zip file
+    exchange        the steps by which a generation takes the place of another one
     steps           from the disk as it is to the disk as it should be
     gates           unsuitable, open, held and failed gates
     deployment      the live changes and boot files of one run, committed or undone together

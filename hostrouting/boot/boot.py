@@ -46,8 +46,8 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import try_program
-from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
-from hostrouting.boot.steps import MASKED, DiskStep, Steps
+from hostrouting.boot.recorded import DiskStep, RecordedFiles, UnfinishedUndoError
+from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.config import DEFAULT_GATES, GATE_UNITS, OWN_UNITS, HostRoutingConfig
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
 from phases import Change, Context
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.intent import Part
     from hostrouting.config import Section
-    from hostrouting.host import Host
+    from hostrouting.host import Host, UnitState
 
 _logger = logging.getLogger(__name__)
 
@@ -349,22 +349,29 @@ class Boot:
             return is_unfinished
         required = set(self._disk.required_units())
         ready = self._services.state(ctx, READY_UNIT)
+        surplus = OWN_UNITS & ready.requires - required
+        if surplus or not required <= ready.requires:
+            return True
         started = [unit.name for unit in units if unit.is_unit]
         states = [ready, *(self._services.state(ctx, name) for name in started)]
-        # A template stands for future instances; a loaded instance may be older than the drop-in,
-        # and such a gate may be open after the next boot.
-        gates = (
-            state
-            for gate in self._gates
-            for state in (self._services.state(ctx, gate), *self._services.loaded(ctx, gate))
-            if state.load_state == "loaded"
-        )
-        return (
-            not required <= ready.requires
-            or not OWN_UNITS.isdisjoint(ready.requires - required)
-            or any(not state.exists or state.needs_reload for state in states)
-            or any(state.needs_reload or not is_gated(state) for state in gates)
-        )
+        if not all(state.exists for state in states):
+            return True
+        gates = self._loaded_gates(ctx)
+        if not all(map(is_gated, gates)):
+            return True
+        return any(state.needs_reload for state in (*states, *gates))
+
+    def _loaded_gates(self, ctx: Context) -> list[UnitState]:
+        """Return the loaded units with a gate of this config.
+
+        A template stands for future instances; a loaded instance may be older than the drop-in, and
+        such a gate may be open after the next boot.
+        """
+        states: list[UnitState] = []
+        for gate in self._gates:
+            states.append(self._services.state(ctx, gate))
+            states += self._services.loaded(ctx, gate)
+        return [state for state in states if state.load_state == "loaded"]
 
     def _take(self, steps: Sequence[DiskStep], files: RecordedFiles) -> None:
         try:

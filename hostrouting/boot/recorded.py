@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hostrouting.boot.layout import GATE_LOCK
 from hostrouting.exceptions import HostFileError, HostRoutingError
@@ -43,6 +43,15 @@ def change_of(path: str, before: FileState, after: FileState) -> Change:
 
 class UnfinishedUndoError(HostRoutingError):
     """An undo of files did not end; the message names what is not as before."""
+
+
+class DiskStep(NamedTuple):
+    """New states of paths on the disk, and the changes that they are reported as."""
+
+    changes: tuple[Change, ...]
+    after: Mapping[str, FileState]
+    #: A folder that is removed after it, if it is empty then.
+    folder: str | None = None
 
 
 class RecordedFiles:

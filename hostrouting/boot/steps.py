@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.base.findings import hindered
+from hostrouting.boot.exchange import discard_folders, exchange
 from hostrouting.boot.generation import (
-    GENERATION_LINK,
-    IDLE,
     LINKED_PATHS,
-    LOST,
     SCRIPT_PATHS,
-    Generation,
     Survey,
-    contents_in_force,
     generation_folders,
     link_of,
-    program_file,
 )
 from hostrouting.boot.intent import UNCHANGED, Intent, Merged, Part, mode_of
 from hostrouting.boot.layout import (
@@ -43,13 +38,13 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
-from hostrouting.boot.recorded import FileState, change_of, state_of
+from hostrouting.boot.recorded import DiskStep, change_of, state_of
 from hostrouting.config import OWN_UNITS, OverlapMode
 from hostrouting.host.units import MASK
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host import FileStore, Host
 
@@ -63,15 +58,6 @@ MASKED: Final = (
 
 #: The permission bits by which its owner may list a folder and enter it.
 _LOOK_INTO: Final = 0o500
-
-
-class DiskStep(NamedTuple):
-    """New states of paths on the disk, and the changes that they are reported as."""
-
-    changes: tuple[Change, ...]
-    after: Mapping[str, FileState]
-    #: A folder that is removed after it, if it is empty then.
-    folder: str | None = None
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -115,7 +101,7 @@ class Steps:
         if intent.content is not None:
             wanted[INTENT_PATH] = intent.content
             linked.insert(0, INTENT_PATH)
-        written, switched, discarded = self._exchange(wanted, present)
+        written, switched, discarded = exchange(self._host, self._disk, wanted, present)
         gates = self._disk.gates()
         strict, drop_ins = self._gate_steps(intent) if units else ([], [])
         steps = self._unhide()
@@ -177,7 +163,7 @@ class Steps:
                 steps.append(DiskStep((change,), {change.subject: 0o755}))
         return steps
 
-    # --- the scripts and the intent, which change at once
+    # --- the intent, and the list of units that gates wait for
 
     def _intent(self, parts: Sequence[Part], present: set[str]) -> Merged:
         """Return the intent for the units on the disk."""
@@ -202,86 +188,6 @@ class Steps:
         file = gating_list(entries)
         return {file.path: file.content}
 
-    def _exchange(
-        self, wanted: dict[str, bytes], present: set[str]
-    ) -> tuple[list[DiskStep], list[DiskStep], list[DiskStep]]:
-        """Return the steps that write the files, put them in force, and discard earlier ones."""
-        files = self._files
-        now = files.read_link(GENERATION_LINK)
-        in_force = contents_in_force(files)
-        program = program_file(self._host, in_force.get(PROGRAM_PATH))
-        wanted = {**wanted, PROGRAM_PATH: program.content}
-        idle = dict.fromkeys(SCRIPT_PATHS, IDLE)
-        paths = [path for path in SCRIPT_PATHS if files.read_link(path) is None]
-        upstream = {path: content for path in paths if (content := files.read(path)) is not None}
-        # The installed scripts of further units on the disk stay.
-        linked = {path for path in idle | wanted if files.read_link(path) == link_of(path)}
-        installed = {path: in_force.get(path, LOST) for path in idle if path in linked} | upstream
-        kept = {
-            path: content
-            for path, content in installed.items()
-            if f"{path.rpartition('/')[2].removesuffix('.sh')}.service" in present
-        }
-        generation = Generation.of(idle | kept | wanted)
-        # A new link is a change itself.
-        changes = {
-            path: Change("~" if path in in_force else "+", path)
-            for path in wanted
-            if path in linked
-            and (in_force.get(path), files.mode(path))
-            != BootFile(path, generation.contents[path]).state
-        }
-        # Files that are not in force yet are reported with the link that puts them in force.
-        reported = changes if now == generation.name else {}
-        # Those that are right were read through their links: the program is large.
-        right = linked & wanted.keys() - changes.keys() if now == generation.name else set()
-        written = [
-            DiskStep((reported[path],) if path in reported else (), {file.path: file.state})
-            for path, file in zip(generation.contents, generation.files, strict=True)
-            if path not in right and self._disk.differs(file)
-        ]
-        # Upstream's scripts, without a generation or in the middle of this, become one at once.
-        plain = Generation.of(idle | upstream) if upstream else None
-        if plain is not None and now not in {None, plain.name}:
-            plain = None
-        discarded = self._discard_folders(generation.folder, plain)
-        if now == generation.name:
-            return written, [], discarded
-        is_same = generation.contents.items() >= in_force.items() >= wanted.items()
-        if now and not changes and is_same:
-            # The same files in another folder, a copy: only the link differs.
-            changes = {GENERATION_LINK: Change("~", GENERATION_LINK)}
-        switch = DiskStep(tuple(changes.values()), {GENERATION_LINK: generation.name})
-        if plain is not None:
-            adopted = [
-                DiskStep((), {file.path: file.state})
-                for file in plain.files
-                if self._disk.differs(file)
-            ]
-            adopted.append(DiskStep((), {GENERATION_LINK: plain.name}))
-            # The links of wanted scripts are a part of their units.
-            adopted += [
-                DiskStep((), {path: link_of(path)}) for path in upstream if path not in wanted
-            ]
-            return [*adopted, *written], [switch], discarded
-        # The first generation: the links to its files must resolve before a unit runs them.
-        return (written, [switch], discarded) if now else ([*written, switch], [], discarded)
-
-    def _discard_folders(self, keep: str = "", plain: Generation | None = None) -> list[DiskStep]:
-        """Return the steps that remove the files that are no longer in force."""
-        steps = []
-        if not keep and self._files.exists(GENERATION_LINK):
-            steps = [DiskStep((), {GENERATION_LINK: None})]
-        contents = {folder: self._files.names(folder) for folder in generation_folders(self._files)}
-        if plain is not None:
-            contents[plain.folder] = [file.path.rpartition("/")[2] for file in plain.files]
-        for folder, names in contents.items():
-            if folder != keep:
-                steps.append(
-                    DiskStep((), dict.fromkeys(f"{folder}/{name}" for name in names), folder)
-                )
-        return steps
-
     # --- units
 
     def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[DiskStep]:
@@ -297,19 +203,18 @@ class Steps:
 
     def _removal(self, departures: Sequence[Departure]) -> list[DiskStep]:
         """Return the steps that remove everything, gates before the units that they wait for."""
-        names = [READY_UNIT, *(departure.name for departure in departures)]
-        paths = [
-            INTENT_PATH,
-            *map(drop_in_of, self._disk.gates()),
-            *self._disk.foreign_links(),
-            *(link for name in names for link in self._disk.links_to(name)),
-            *(part_path(departure.name) for departure in departures),
-            *reversed(ready_unit().paths),
-            GATING_PATH,
-            *(path for departure in departures for path in departure.paths),
-            PROGRAM_PATH,
-        ]
-        return [*self._remove(paths), *self._discard_folders()]
+        paths = [INTENT_PATH]
+        paths += map(drop_in_of, self._disk.gates())
+        paths += self._disk.foreign_links()
+        for name in (READY_UNIT, *(departure.name for departure in departures)):
+            paths += self._disk.links_to(name)
+        paths += (part_path(departure.name) for departure in departures)
+        paths += reversed(ready_unit().paths)
+        paths.append(GATING_PATH)
+        for departure in departures:
+            paths += departure.paths
+        paths.append(PROGRAM_PATH)
+        return [*self._remove(paths), *discard_folders(self._files)]
 
     # --- single steps
 

@@ -307,9 +307,11 @@ class Configure(_Pipeline):
     def _arranged(self) -> tuple[Task, ...]:
         routes = self._live_routes()
         check = self._live_check(self._plan_check)
-        first = [sibling for sibling in SIBLINGS if self._precedes_proof(sibling)]
-        last = [sibling for sibling in SIBLINGS if sibling not in first]
-        before, after = (map(self._sibling, siblings) for siblings in (first, last))
+        before: list[Task] = []
+        after: list[Task] = []
+        for sibling in SIBLINGS:
+            siblings = before if self._precedes_proof(sibling) else after
+            siblings.append(self._sibling(sibling))
         return self._files, routes, *before, check, *after
 
     def _precedes_proof(self, sibling: Capability) -> bool:
@@ -535,17 +537,19 @@ class Reset(_Pipeline):
         require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         pair = {task.name: task for task in (self._live_routes(), self._live_check())}
-        restores = [each.restore for each in CAPABILITIES if each.restore is not None]
+        removals: list[Task] = []
+        restorations: list[Task] = []
         # What keeps the others right would bring them back.
-        removed = [each for each in CAPABILITIES if each.restore is None]
-        removed.sort(key=self._is_kept)
+        for each in sorted(CAPABILITIES, key=self._is_kept):
+            if each.restore is not None:
+                restorations.append(each.restore(config, self._host, self._log))
+            elif each.name in pair:
+                removals.append(pair[each.name])
+            else:
+                removals.append(self._make(each.task()))
         # The gate first: the units would add the routes again if a gated machine started
         # meanwhile.
-        self.subtasks = (
-            self._files,
-            *(pair.get(each.name) or self._make(each.task()) for each in removed),
-            *(restore(config, self._host, self._log) for restore in restores),
-        )
+        self.subtasks = (self._files, *removals, *restorations)
 
     def _is_kept(self, capability: Capability) -> bool:
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
@@ -562,20 +566,26 @@ class Reset(_Pipeline):
             self._log.warning("%s all the same", self._committed)
         run.attempt(*others)
         # The same failure of several tasks is reported once.
-        by_cause = {str(failure.cause): failure for failure in reversed(run.failures)}
-        run.failures = [*by_cause.values()][::-1]
+        by_cause: dict[str, TaskFailedError] = {}
+        for failure in run.failures:
+            by_cause.setdefault(str(failure.cause), failure)
+        run.failures = [*by_cause.values()]
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
     """Yield a warning for each part of the installed config that the new one does without."""
-    both = (earlier, config)
-    destinations = ([route.destination for route in each.static_routes.routes] for each in both)
     for name, old, new in (
-        ("the static routes to", *destinations),
+        ("the static routes to", _destinations(earlier), _destinations(config)),
         ("the gates", earlier.gates, config.gates),
         ("the units of after,", earlier.after, config.after),
     ):
         # A search of lists would take half a second for 10,000 routes.
         kept = {*new}
-        if missing := ", ".join(part for part in dict.fromkeys(old) if part not in kept):
-            yield f"{name} {missing}: the installed config has this, and the new one does not"
+        missing = [part for part in dict.fromkeys(old) if part not in kept]
+        if missing:
+            parts = ", ".join(missing)
+            yield f"{name} {parts}: the installed config has this, and the new one does not"
+
+
+def _destinations(config: HostRoutingConfig) -> list[str]:
+    return [route.destination for route in config.static_routes.routes]

@@ -23,6 +23,8 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hostrouting.net.routes import ObservedRoute
+
 
 @attrs.frozen(eq=False, repr=False)
 class RouteAccount:
@@ -35,12 +37,14 @@ class RouteAccount:
     @classmethod
     def between(cls, before: Routes, after: Routes) -> RouteAccount:
         """Return the account of what two readings of our routes differ in, without merged ones."""
-        routes = (*before, *after)
-        merged = {place(route) for route in routes if is_merged(route)}
-        old, new = (
-            {route: None for route in owned_in(routes) if place(route) not in merged}
-            for routes in (before, after)
-        )
+        merged = {place(route) for route in (*before, *after) if is_merged(route)}
+
+        def own_in(routes: Routes) -> dict[ObservedRoute, None]:
+            own = (route for route in owned_in(routes) if place(route) not in merged)
+            return dict.fromkeys(own)
+
+        old = own_in(before)
+        new = own_in(after)
         added = [RouteChange.add(route.to_route()) for route in new if route not in old]
         removed = [RouteChange.remove(route) for route in old if route not in new]
         return cls([*added, *removed], {}, before)
@@ -53,40 +57,69 @@ class RouteAccount:
         touched: dict[Place, list[RouteChange]] = {}
         for change in self.made:
             touched.setdefault(place(change.route), []).append(change)
-        by_place, by_place_before = present_in(observed, touched), present_in(self._before, touched)
+        now = present_in(observed, touched)
+        then = present_in(self._before, touched)
         inverses: dict[RouteChange, list[RouteChange]] = {}
         notes: list[str] = []
         for key, changes in touched.items():
-            present, before = by_place.get(key, []), by_place_before.get(key, [])
-            removed = [change.before for change in changes if change.before]
-            added = [signature(change.after) for change in changes if change.after]
-            kept = [route for route in owned_in(before) if route not in removed]
-            owned = {*map(signature, owned_in(present))}
-            if owned != {*map(signature, kept), *added}:
-                if owned != {*map(signature, owned_in(before))}:
+            present = now.get(key, [])
+            before = then.get(key, [])
+            if not _is_as_left(changes, before, present):
+                if not _is_as_before(before, present):
                     text = "changed since this run; it stays as it is now"
                     notes += [f"route '{change.route}' {text}" for change in changes]
-                continue
-            foreign = (route for route in present if route.protocol != OUR_PROTOCOL)
-            holder = next(foreign, None) if key[1] == IPV6 and removed else None
-            if holder is not None:
-                # The kernel would merge an IPv6 route by a gateway with that of another program.
-                text = f"does not come back: '{holder}' has its place"
-                notes += [f"route '{route}' {text}" for route in removed]
-                continue
-            for change in changes:
-                inverses[change] = _undone(change, before, present)
-                if change.before in before[1:]:
-                    later = before[before.index(change.before) + 1 :]
-                    if any(route in present for route in later if route.protocol != OUR_PROTOCOL):
-                        notes.append(
-                            f"route '{change.before}' is now the last of its place: the kernel "
-                            f"puts one first or last only"
-                        )
-        ordered = [
-            inverse for change in reversed(self.made) for inverse in inverses.get(change, ())
-        ]
+            elif obstacles := _obstacles(changes, present):
+                notes += obstacles
+            else:
+                for change in changes:
+                    inverses[change] = _undone(change, before, present)
+                    notes += _moved(change, before, present)
+        ordered: list[RouteChange] = []
+        for change in reversed(self.made):
+            ordered += inverses.get(change, ())
         return ordered, notes
+
+
+def _signatures(routes: Routes) -> set[object]:
+    """Return what tells the routes of hostrouting in one place apart."""
+    return {*map(signature, owned_in(routes))}
+
+
+def _is_as_left(changes: Sequence[RouteChange], before: Routes, present: Routes) -> bool:
+    """Return True if a place has the routes of hostrouting with which the run has left it."""
+    removed = [change.before for change in changes if change.before]
+    kept = [route for route in before if route not in removed]
+    added = {signature(change.after) for change in changes if change.after}
+    return _signatures(present) == _signatures(kept) | added
+
+
+def _is_as_before(before: Routes, present: Routes) -> bool:
+    return _signatures(present) == _signatures(before)
+
+
+def _obstacles(changes: Sequence[RouteChange], present: Routes) -> list[str]:
+    """Return a note for each removed route that cannot come back.
+
+    The kernel would merge an IPv6 route by a gateway with that of another program.
+    """
+    removed = [change.before for change in changes if change.before]
+    foreign = [route for route in present if route.protocol != OUR_PROTOCOL]
+    if not foreign or foreign[0].family != IPV6:
+        return []
+    return [
+        f"route '{route}' does not come back: '{foreign[0]}' has its place" for route in removed
+    ]
+
+
+def _moved(change: RouteChange, before: Routes, present: Routes) -> list[str]:
+    """Return a note if the inverse puts a route behind one of another program that it preceded."""
+    if change.before not in before[1:]:
+        return []
+    later = before[before.index(change.before) + 1 :]
+    if not any(route in present for route in later if route.protocol != OUR_PROTOCOL):
+        return []
+    position = "is now the last of its place: the kernel puts one first or last only"
+    return [f"route '{change.before}' {position}"]
 
 
 def _undone(change: RouteChange, before: Routes, present: Routes) -> list[RouteChange]:

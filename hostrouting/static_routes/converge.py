@@ -194,8 +194,10 @@ def repair(
                 raise
             may_heal = may_heal or error.retryable
         else:
-            devices = {route.dev for route in routes} | {route.dev for route in wanted.values()}
-            devices |= {hop.dev for route in default_routes(observed) for hop in route.hops}
+            devices = {route.dev for route in routes}
+            devices.update(route.dev for route in wanted.values())
+            for default in default_routes(observed):
+                devices.update(hop.dev for hop in default.hops)
             return Repair(
                 wanted=wanted,
                 waiting=waiting,

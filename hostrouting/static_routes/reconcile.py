@@ -84,19 +84,25 @@ def resolve(
     config gives. `observed` is in the kernel's order.
     """
     defaults = default_routes(observed)
-    hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
-    # The best comes last.
-    alive = {family: hop.dev for family, hop in hops if not hop.dead}
-    on_device = {(family, hop.dev): hop for family, hop in hops}
-    by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
-    shared = expected_exit(*by_family) if IPV6 in alive else ()
+    alive: dict[int, str] = {}
+    on_device: dict[tuple[int, str], NextHop] = {}
+    for default in defaults:
+        for hop in default.hops:
+            on_device.setdefault((default.family, hop.dev), hop)
+            if not hop.dead:
+                alive.setdefault(default.family, hop.dev)
+    ipv4 = [route for route in defaults if route.family == IPV4]
+    ipv6 = [route for route in defaults if route.family == IPV6]
+    shared = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
     if shared and (IPV6, shared[0]) in on_device:
         # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = shared[0]
     alive |= exits or {}
     complete, missing = _completed(tuple(routes), (*alive.items(),), (*on_device.items(),))
+    first: dict[Place, ObservedRoute] = {}
     # Of hundreds of thousands of routes hardly any matter here.
-    first = {place(route): route for route in reversed(owned_in(observed) if missing else ())}
+    for route in owned_in(observed) if missing else ():
+        first.setdefault(place(route), route)
     restored = []
     lacking = []
     for entry in missing:

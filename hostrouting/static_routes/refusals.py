@@ -20,10 +20,10 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.exceptions import Refusal, RouteRejectedError
+    from hostrouting.exceptions import RouteRejectedError
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.static_routes.reconcile import Reconciliation, Routes
@@ -39,23 +39,30 @@ def explain(
     # With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
     # config: the kernel's error number is the same for both.
     devices = {link.name: link for link in links}
-    waiting = {
-        change
-        for change in outcome.changes
-        if (route := change.after) and (route.dev not in devices or lack(devices[route.dev], route))
-    }
     error.retryable = error.rolled_back and all(
-        refusal.errno in _MAY_END and refusal.change in waiting for refusal in error.refusals
+        refusal.errno in _MAY_END and _waits(refusal.change.after, devices)
+        for refusal in error.refusals
     )
     lost = {} if error.retryable else without_gateway(outcome.changes, observed)
     reasons = all_in_the_way(outcome)
+    explained = []
+    for refusal in error.refusals:
+        reason = refusal.reason
+        if refusal.change in reasons:
+            reason = reasons[refusal.change]
+        elif refusal.change in lost:
+            reason = f"{reason}; {lost[refusal.change]}"
+        explained.append(attrs.evolve(refusal, reason=reason))
+    error.refusals = explained
 
-    def explained(refusal: Refusal[RouteChange]) -> Refusal[RouteChange]:
-        step = f"; {lost[refusal.change]}" if refusal.change in lost else ""
-        reason = reasons.get(refusal.change, f"{refusal.reason}{step}")
-        return attrs.evolve(refusal, reason=reason)
 
-    error.refusals = [explained(refusal) for refusal in error.refusals]
+def _waits(route: Route | None, devices: Mapping[str, Device]) -> bool:
+    """Return True if a route waits for its device, or for something that this lacks."""
+    if route is None:
+        return False
+    if route.dev not in devices:
+        return True
+    return bool(lack(devices[route.dev], route))
 
 
 def with_routes(
