@@ -60,7 +60,7 @@ def _waits(route: Route | None, devices: Mapping[str, Device]) -> bool:
     """Return True if a route waits for its device, or for something that this lacks."""
     if route is None:
         return False
-    if route.dev not in devices:
+    if route.dev is None or route.dev not in devices:
         return True
     return bool(lack(devices[route.dev], route))
 
