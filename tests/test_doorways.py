@@ -19,7 +19,6 @@ import hostrouting
 import phases
 
 _TASK = "its room is loaded where the section is enabled or a task is made"
-_FREE = "nothing: each start loads it by now, so it may stand at the top"
 #: The functions that import, and why: most starts do not need what they import, and it costs time,
 #: in percent of the instructions of an agent's imports. All else is imported at the top of a file;
 #: `tests/benchmarks/start.py` counts what that costs.
@@ -30,10 +29,7 @@ DOORS = {
     "hostrouting/azure/probe_snat/capability.py::_task": _TASK,
     "hostrouting/azure/stale_cni/capability.py::_keeper": "only a watch has keepers",
     "hostrouting/azure/stale_cni/capability.py::_task": _TASK,
-    "hostrouting/boot/intent.py::_member": _FREE,
-    "hostrouting/boot/intent.py::_text": _FREE,
     "hostrouting/boot/intent.py::installed_checksum": "hashlib loads OpenSSL: 3 %",
-    "hostrouting/boot/intent.py::installed_exits": _FREE,
     "hostrouting/boot/layout.py::gating_entry": "hashlib loads OpenSSL: 3 %",
     "hostrouting/boot/program.py::_without_interpreter": "zipfile: only a new program is packed",
     "hostrouting/cli/commands/check.py::run": "--from, --fix and --format are rare",
@@ -56,10 +52,8 @@ DOORS = {
     "hostrouting/route_overlap/proof.py::_suggested": "a right node needs no routes",
     "hostrouting/route_overlap/snapshot.py::_modelled": "the model: a right node of IPv4 needs none",
     "hostrouting/route_overlap/snapshot.py::moved_from": "an exit hardly ever moves",
-    "hostrouting/static_routes/account.py::why_merged": _FREE,
-    "hostrouting/static_routes/capability.py::_parts": _FREE,
     "hostrouting/static_routes/capability.py::_task": _TASK,
-    "hostrouting/static_routes/forecast.py::_read": "the model: only a forecast needs it",
+    "hostrouting/static_routes/forecast.py::_model_of": "the model: only a forecast needs it",
     "hostrouting/static_routes/task.py::_converge": "only an apply changes routes",
     "hostrouting/static_routes/task.py::do": "the forecast: only an apply needs it",
     "hostrouting/static_routes/task.py::plan": "the forecast: only a plan needs it",

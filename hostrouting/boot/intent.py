@@ -7,6 +7,7 @@ meaning of each state on the disk.
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from functools import lru_cache
@@ -215,8 +216,6 @@ def installed_exits(content: bytes | None) -> Exits:
     >>> installed_exits(b'{"hostRouting": {}, "pinnedExits": {"IPv4": "eth0"}}') == {IPV4: "eth0"}
     True
     """
-    import json  # most nodes name their devices, or have pinned nothing
-
     # To parse a file with 10,000 routes takes 20 ms.
     found = re.search(rb'"pinnedExits"\s*:\s*(\{[^{}]*\})', content or b"")
     exits: Any = {}
@@ -237,8 +236,6 @@ def _with_exits(config: HostRoutingConfig, exits: Exits) -> bytes:
 
 
 def _member(exits: Exits) -> str:
-    import json
-
     named = {FAMILY_NAMES[family]: dev for family, dev in sorted(exits.items())}
     return f'"pinnedExits": {json.dumps(named)}'
 
@@ -270,8 +267,6 @@ def _text(config: HostRoutingConfig) -> bytes:
 
     The mode is written in any case, so that an operator can edit it.
     """
-    import json  # 8 ms that `import hostrouting` does not need
-
     # With `indent`, json takes six times as long for its part.
     mapping = config.to_mapping()
     if proof := mapping.get("routeOverlap"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.capability import SCRIPT_PROGRAMS, Capability
+from hostrouting.static_routes.script import boot_part
 
 if TYPE_CHECKING:
     from hostrouting.boot import Part
@@ -20,8 +21,6 @@ def _task() -> type[ConfigureStaticRoutes]:
 
 
 def _parts(config: HostRoutingConfig, _host: Host | None) -> list[Part]:
-    from hostrouting.static_routes.script import boot_part
-
     return [boot_part(config)]
 
 

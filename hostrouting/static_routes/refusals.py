@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shlex
 from typing import TYPE_CHECKING
 
 import attrs
@@ -162,8 +163,6 @@ def why_merged(route: ObservedRoute, ours: Route | None = None) -> str:
     `ours` is the merged one, if known. A deletion takes no next hop of another protocol, and a dump
     shows the protocol of one only.
     """
-    import shlex  # few nodes have one
-
     end = f"proto {OUR_PROTOCOL} metric {route.metric} table {route.table}"
     commands = " or ".join(
         f"`ip -6 route del {route.destination} via {hop.gateway} dev {shlex.quote(hop.dev)} {end}`"
