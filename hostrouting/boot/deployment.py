@@ -80,6 +80,7 @@ class Deployment:
         #: True if the comparison before any change found the files right.
         self._are_right = False
         self._changes_routes = True
+        self._has_installed = False
         self.is_installed: bool = boot.is_installed
         self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
@@ -117,12 +118,18 @@ class Deployment:
             self._boot.refuse_unwritable(steps)
         self._are_right = not steps
 
+    @property
+    def is_untouched(self) -> bool:
+        """True if the node is as it was when the plan was made, as far as this run is concerned."""
+        return not (self._has_installed or self.transaction.changes)
+
     def install(self, ctx: Context) -> None:
         """Install the boot files.
 
         They are compared again if any was wrong: another program may have changed it meanwhile.
         """
-        is_right = self._are_right and not self.transaction.changes
+        is_right = self._are_right and self.is_untouched
+        self._has_installed = self._has_installed or not is_right
         self._files = self._files or self._boot.recorded(ctx)
         self._boot.install(
             ctx, *self._parts, removes=self._removes, files=self._files, is_right=is_right

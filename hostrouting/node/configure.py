@@ -93,8 +93,7 @@ class _Run:
     @property
     def route_plan(self) -> RoutePlan | None:
         """The planned changes of routes; None if they are unknown, or may be outdated."""
-        # After a change of files, which takes a while.
-        if self.plan is None or self.deployment.transaction.changes:
+        if self.plan is None or not self.deployment.is_untouched:
             return None
         return self.plan.routes
 

@@ -186,6 +186,16 @@ def test_a_network_is_connected_while_the_first_files_are_installed(
     assert host.files.exists(INTENT_PATH)
 
 
+def test_routes_are_lost_while_the_first_files_are_installed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were there before hostrouting was installed, so the plan had nothing to change."""
+    assert run(ConfigureLive(SMALL, host=host), in_time()).ok
+    monkeypatch.setattr(host.services, "daemon_reload", lambda _: lose_our_routes(host))
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert gateways(host) == ["10.224.0.1"]
+
+
 def change_while_a_gate_checks(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]
 ) -> None:
