@@ -161,7 +161,7 @@ def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
     if not config.route_overlap.cidrs:
         # All of none are right. Only the script of another config asks.
         raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")
-    report, reason = look_once(ctx, config, host)
+    report, reason, _ = look_once(ctx, config, host)
     if reason and may_wait:
         return Verdict(EARLY, reason)
     text = _verdict_of(report)

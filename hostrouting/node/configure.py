@@ -398,15 +398,15 @@ class Configure(_Pipeline):
         self._routes.refuse_own_gateways()
         earlier = deployment.config_over(self._config)
         counted = self._counted(earlier)
-        prove = self._prove_before(ctx, counted)
-        routes_planned = self._run.route_plan
-        is_empty = routes_planned is not None and routes_planned.is_empty
-        deployment.prepare(*self._parts(ctx), changes_routes=not is_empty)
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):
                 self._log.warning("%s", warning)
         if not ctx.skips(self._check):
             log_dropped(ctx, counted, self._config, self._log)
+        prove = self._prove_before(ctx, counted)
+        routes_planned = self._run.route_plan
+        is_empty = routes_planned is not None and routes_planned.is_empty
+        deployment.prepare(*self._parts(ctx), changes_routes=not is_empty)
         if deployment.carry_out(files, routes, prove=prove):
             try:
                 deployment.attempt(*last)

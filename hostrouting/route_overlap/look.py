@@ -63,6 +63,8 @@ class Look(NamedTuple):
 
     report: OverlapReport
     reason: str
+    #: Read for it.
+    fabric: Fabric
 
 
 def check_now(
@@ -83,7 +85,7 @@ def check_now(
     waiting = ctx.child(timeout=WAIT_SECONDS).child(timeout=seconds).expiring()
     is_logged = False
     while True:
-        report, reason = look_once(ctx, config, host, waiting=waiting, accepted=accepted)
+        report, reason, _ = look_once(ctx, config, host, waiting=waiting, accepted=accepted)
         if not reason or waiting.remaining() == 0:
             return report
         if not is_logged:
@@ -111,7 +113,7 @@ def look_once(
     # Before the proof: a unit may connect meanwhile.
     late = unready_units(ctx, config, host)
     report = prove_now(config, fabric, host, late, accepted)
-    return Look(report, _reason_to_wait(report, fabric, host))
+    return Look(report, _reason_to_wait(report, fabric, host), fabric)
 
 
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:

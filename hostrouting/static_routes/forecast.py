@@ -317,12 +317,10 @@ class Forecaster:
         """
         node = at_one_moment(self._host)
         look = look_once(self._ctx, self._config, node, waiting=self._at_once, accepted=accepted)
-        # A fabric may be announced at any time.
-        dropped = [
-            section._replace(fabric=self._fabric_of(section.config))
-            for section in self._sections[1:]
-        ]
-        self._sections = [self._sections[0], *dropped]
+        own, *others = self._sections
+        dropped = [section._replace(fabric=self._fabric_of(section.config)) for section in others]
+        # A fabric may be announced at any time. Then the node without the changes has it, too.
+        self._sections = [own._replace(fabric=look.fabric), *dropped]
         reports = [look.report, *(section.prove(node.routes) for section in dropped)]
         return self._compared(node, reports), look
 

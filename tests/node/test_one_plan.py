@@ -8,14 +8,16 @@ from typing import Any
 import attrs
 import pytest
 from support.boot_units import install_upstream
+from support.fabric_files import Files
 from support.patience import in_time
 from support.run_nodes import gpu_node, lose_our_routes
 
-from hostrouting import Configure, HostRoutingConfig
+from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.boot import INTENT_PATH, Part, require_intent
 from hostrouting.boot.steps import Steps
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
 from hostrouting.node.configure import ConfigureLive
+from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.look import look_once
 from hostrouting.route_overlap.proof import prove_families
 from hostrouting.testing import FakeHost
@@ -193,6 +195,25 @@ def test_routes_are_lost_while_the_first_files_are_installed(
     assert run(ConfigureLive(SMALL, host=host), in_time()).ok
     monkeypatch.setattr(host.services, "daemon_reload", lambda _: lose_our_routes(host))
     assert run(Configure(SMALL, host=host), in_time()).ok
+    assert gateways(host) == ["10.224.0.1"]
+
+
+def test_a_fabric_is_announced_while_the_first_files_are_installed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof after the changes finds it, and does not blame the changes: they stay."""
+
+    def announce(_: Context) -> None:
+        announced = Files()
+        host.files.write(CONFIGURATION, announced.configuration or b"", mode=0o644)
+        host.files.write(POOL, announced.pool or b"", mode=0o644)
+
+    section = RouteOverlapConfig(expected_cidrs=("172.17.0.0/16",), mode=OverlapMode.STRICT)
+    config = attrs.evolve(SMALL, route_overlap=section)
+    monkeypatch.setattr(host.services, "daemon_reload", announce)
+    report = run(Configure(config, host=host), in_time())
+    assert "not undone" not in str(report.error)
+    assert "announced" in str(report.error)
     assert gateways(host) == ["10.224.0.1"]
 
 
