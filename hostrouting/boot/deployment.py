@@ -198,7 +198,9 @@ class Deployment:
                     self._hold_gates()
                     self.attempt(*live)
                 ctx.check()
-                if prove is not None and not self.failures:
+                # Routes of a first apply come though its files have failed.
+                is_changed = bool(self.transaction.changes)
+                if prove is not None and (is_changed or not self.failures):
                     prove(state)
             except BaseException as error:
                 self._undo(state, always=self._has_committed_files)

@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-import attrs
-
 from hostrouting.boot import (
     FREE_UNITS,
     INTENT_PATH,
@@ -78,17 +76,17 @@ _LIVE: Final = {"staticRoutes", "routeOverlap", "after"}
 RELEASED: Final = "released"
 
 
-@attrs.define(eq=False, repr=False)
 class _Run:
     """One run of a pipeline, under the run lock."""
 
-    deployment: Deployment
-    #: What it changes; None if the plans of its tasks are not proven.
-    plan: Plan | None = None
-    #: The look at the node with which it was committed; None if the node may be another one now.
-    look: Look | None = None
-    #: The proof that its report has; None if it has none.
-    overlap: OverlapReport | None = None
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        #: What it changes; None if the plans of its tasks are not proven.
+        self.plan: Plan | None = None
+        #: The look at the node with which it was committed; None if that may be another one now.
+        self.look: Look | None = None
+        #: The proof that its report has; None if it has none.
+        self.overlap: OverlapReport | None = None
 
     @property
     def route_plan(self) -> RoutePlan | None:
@@ -348,7 +346,8 @@ class Configure(_Pipeline):
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
-        return plan(self, ctx).changes
+        with self.planning(ctx):
+            return plan(self, ctx).changes
 
     def forecast(self, ctx: Context) -> Forecast:
         """Return the proof of the node after the plan; change nothing, and do not wait."""

@@ -35,28 +35,23 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
 class RoutePlan:
     """The changes that a config makes to the routes of a node, by one reading.
 
     A value that is missing counts as one that can be looked up later.
     """
 
-    section: StaticRoutesConfig
-    resolution: Resolution
-    #: The changes, and their consequences for other routes.
-    outcome: Reconciliation
-    _observed: Routes
-    _links: Sequence[Device]
-
-    @classmethod
-    def of(cls, section: StaticRoutesConfig, routing: RouteBackend, exits: Exits) -> RoutePlan:
-        """Return the plan for a node as it is; `exits` are those of the config."""
-        observed = read(routing, section.routes)
-        resolution = resolved(section.routes, observed, routing, exits)
-        undecided = {route.place for route, _ in resolution.missing}
-        outcome = reconcile(resolution.routes, observed, undecided=undecided)
-        return cls(section, resolution, outcome, observed, routing.links())
+    def __init__(self, section: StaticRoutesConfig, routing: RouteBackend, exits: Exits) -> None:
+        """Plan for a node as it is; `exits` are those of the config."""
+        self._section = section
+        self._observed = read(routing, section.routes)
+        self._links = routing.links()
+        self.resolution: Resolution = resolved(section.routes, self._observed, routing, exits)
+        undecided = {route.place for route, _ in self.resolution.missing}
+        #: The changes, and their consequences for other routes.
+        self.outcome: Reconciliation = reconcile(
+            self.resolution.routes, self._observed, undecided=undecided
+        )
 
     @property
     def changes(self) -> list[RouteChange]:
@@ -108,8 +103,8 @@ class RoutePlan:
     def accepted(self) -> StaticRoutesConfig:
         """The section without the routes that the kernel certainly refuses."""
         refused = {each.place for each in self.stuck if not each.is_incomplete}
-        routes = tuple(route for route in self.section.routes if route.place not in refused)
-        return attrs.evolve(self.section, routes=routes)
+        routes = tuple(route for route in self._section.routes if route.place not in refused)
+        return attrs.evolve(self._section, routes=routes)
 
     def findings(self) -> Iterator[NodeFinding]:
         """Yield the findings of `check` about the routes."""

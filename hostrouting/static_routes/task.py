@@ -179,7 +179,7 @@ class ConfigureStaticRoutes(PairTask):
         `node` is the host, or a reading of it (see `at_one_moment`).
         """
         routing = (node or self._host).routes
-        return RoutePlan.of(self._config.static_routes, routing, self._exits)
+        return RoutePlan(self._config.static_routes, routing, self._exits)
 
     def _converge(
         self, ctx: Context, desired: Sequence[Route], observed: Routes | None = None

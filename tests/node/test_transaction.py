@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -225,6 +226,39 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
         execute(Configure(wanted, host=host), in_time())
     assert state(host) == before
     assert UNDONE in caplog.messages
+
+
+def test_routes_of_a_first_apply_are_proven_though_its_files_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The plan is unknown, the disk is full, and the routes take an address that left right: they
+    are undone.
+    """
+    host = gpu_node()
+    wanted = HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {
+                "enabled": True,
+                "routes": [{"destination": "172.17.8.0/22", "gateway": "172.16.0.1", "dev": "ib0"}],
+            },
+            "routeOverlap": {"mode": "STRICT", "expectedCidrs": ["172.17.8.0/22"]},
+        }
+    )
+
+    def lookup(destinations: Sequence[int], **options: Any) -> object:
+        return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
+
+    host.routes.insert_route(attrs.evolve(FABRIC, network=FABRIC.network + 0x10000, table=78))
+    host.routes.add_rule(Rule(10, table=78, tun_id=5))
+    before = host.routes.routes()
+    monkeypatch.setattr(host.routes, "lookup", lookup)
+    monkeypatch.setattr(
+        host.files, "write", Mock(side_effect=HostFileError("No space left on device"))
+    )
+    report = run(Configure(wanted, host=host), in_time())
+    failures = report.error.failures  # type: ignore[union-attr]
+    assert [type(failure) for failure in failures] == [HostFileError, WorseRoutingError]
+    assert host.routes.routes() == before
 
 
 def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
