@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hostrouting.boot import exits_under, require_intent
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.net.addresses import GIVERS
-from hostrouting.static_routes.converge import repair
+from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.reconcile import reconcile
 from phases import Transaction
@@ -57,6 +57,8 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
             refusals = [*map(str, error.refusals), *error.left_behind]
             return Outcome(made.changes, refusals, may_heal=False, wanted=len(routes))
         after = read(host.routes, routes)
+    if fixed.outcome is not None:
+        log_consequences(fixed.outcome, _logger)
     # As the config has them, not as they were completed.
     configured = {route.place: route for route in routes}
     refusals = [

@@ -45,8 +45,8 @@ def converge(
     undecided: Container[Place] = (),
     observed: Routes | None = None,
     verify: bool = True,
-) -> int:
-    """Make these the routes of hostrouting, record the changes, and return their number.
+) -> Reconciliation:
+    """Make these the routes of hostrouting, record the changes, and return what was done.
 
     Routes in `undecided` places stay as they are. `observed` is a reading of this moment. A caller
     that reads the routes again after each of their events does without `verify`.
@@ -68,6 +68,12 @@ def converge(
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
+    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
+    return outcome
+
+
+def log_consequences(outcome: Reconciliation, logger: logging.Logger) -> None:
+    """Log the foreign routes that changes hide, and the routes that could not be removed."""
     for route, foreign in outcome.hidden.items():
         for hidden in foreign:
             text = "foreign route '%s' is hidden by '%s'; it decides again when ours is removed"
@@ -75,8 +81,6 @@ def converge(
             logger.warning(text, hidden, route, extra=extra)
     for merged in outcome.merged:
         logger.warning("not removed: %s", why_merged(merged), extra={"route": str(merged)})
-    _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
-    return len(outcome.changes)
 
 
 def _apply(
@@ -160,6 +164,8 @@ class Repair(NamedTuple):
     devices: frozenset[str | None] = frozenset()
     #: True if a lease, a device, an address or a carrier may end a wait.
     may_heal: bool = False
+    #: What was done, and its consequences. A watch leaves these to its log of changes.
+    outcome: Reconciliation | None = None
 
 
 def repair(
@@ -185,7 +191,7 @@ def repair(
         undecided = {*waiting, *leave}
         desired = [route for key, route in wanted.items() if key not in undecided]
         try:
-            converge(
+            outcome = converge(
                 ctx, desired, host, logger, undecided=undecided, observed=observed, verify=False
             )
         except (LinkNotFoundError, RouteRejectedError) as error:
@@ -203,6 +209,7 @@ def repair(
                 waiting=waiting,
                 devices=frozenset(devices),
                 may_heal=may_heal,
+                outcome=outcome,
             )
         waiting |= {key: Waiting(wanted[key], reason) for key, reason in refused.items()}
 

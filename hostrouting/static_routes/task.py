@@ -185,10 +185,11 @@ class ConfigureStaticRoutes(PairTask):
         self, ctx: Context, desired: Sequence[Route], observed: Routes | None = None
     ) -> None:
         # `check` needs neither this nor the forecast.
-        from hostrouting.static_routes.converge import converge
+        from hostrouting.static_routes.converge import converge, log_consequences
 
-        changed = converge(ctx, desired, self._host, self._logger, observed=observed)
-        self._log_changed(changed)
+        outcome = converge(ctx, desired, self._host, self._logger, observed=observed)
+        log_consequences(outcome, self._logger)
+        self._log_changed(len(outcome.changes))
 
     def _log_changed(self, changed: int) -> None:
         self._logger.info("routes changed: %d", changed, extra={"changed": changed})

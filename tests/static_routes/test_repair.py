@@ -61,6 +61,22 @@ def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> Non
     assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 
+def test_a_foreign_route_that_is_hidden_again_and_again_is_no_line(
+    host: FakeHost, node: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that adds its route in front makes no line a repair: the change says what it hides,
+    and `Watch` logs changes at its own pace.
+    """
+    repaired(host, FIRST)
+    node.insert_route(FOREIGN, verb="prepend")
+    outcome = repaired(host, FIRST).outcome
+    assert outcome is not None
+    assert [[str(route) for route in foreign] for foreign in outcome.hidden.values()] == [
+        ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
+    ]
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     ("trouble", "reason"),
     [
