@@ -96,6 +96,11 @@ class Boot:
         units = (self._disk.has(unit_path(name)) for name in GATE_UNITS)
         return bool(self._disk.gates()) or any(units)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """True if a run has changed files that systemd may not have read."""
+        return self._files.exists(UNFINISHED)
+
     def has_part_of(self, section: Section) -> bool:
         """Return True if a unit of a section, a link to it, or a file is on the disk."""
         paths = (*map(part_path, section.units), *section.files)
@@ -344,9 +349,8 @@ class Boot:
         """
         if not self._host.is_live:
             return False
-        is_unfinished = self._files.exists(UNFINISHED)
-        if is_unfinished or not units:
-            return is_unfinished
+        if self.is_unfinished or not units:
+            return self.is_unfinished
         required = set(self._disk.required_units())
         ready = self._services.state(ctx, READY_UNIT)
         surplus = OWN_UNITS & ready.requires - required

@@ -94,7 +94,10 @@ class SectionTask(NodeTask):
     def _is_absent(self) -> bool:
         """True of a sibling that is not enabled, and of which nothing is on the disk."""
         section: Sibling = getattr(self._config, self.section)
-        return not section.enabled and not self._boot.has_part_of(section)
+        if section.enabled or self._boot.has_part_of(section):
+            return False
+        # An installation may finish what an earlier one could not.
+        return not self._boot.is_unfinished
 
     @property
     def _intent(self) -> Intent:

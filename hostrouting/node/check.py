@@ -35,7 +35,6 @@ from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDe
 from hostrouting.host import Host
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6, is_network
-from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
@@ -231,22 +230,22 @@ def look_after_apply(
     host: Host,
     *,
     overlap: OverlapReport | None = None,
+    node: Host | None = None,
 ) -> NodeReport:
     """Return the part of `check_node` that decides if an apply has reached its aim.
 
-    `overlap` is the proof of the apply. Without one, and if another program has changed a route of
-    the config since, the node is proven again.
+    `overlap` is the proof of the apply, and `node` the reading of which it was made; None makes new
+    ones.
     """
-    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False))
-    routes = [*look.applied_routes()]
-    if overlap is None or routes:
+    if overlap is None:
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
         overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
+    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap.expected_devs)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
-        findings=(*routes, *look.programs()),
+        findings=(*look.applied_routes(node or host), *look.programs()),
         not_asked=tuple(look.not_asked),
     )
 
@@ -267,7 +266,7 @@ class _Look:
 
     ctx: Context
     inquiry: Inquiry
-    expected_devs: Sequence[str] = ()
+    expected_devs: Sequence[str]
     #: That of `look_after_apply`.
     applied: NodeReport | None = None
     not_asked: list[str] = attrs.field(factory=list)
@@ -338,9 +337,11 @@ class _Look:
         """Yield a finding for each program that a boot lacks."""
         return self._make(programs=lambda _: missing_programs(self.config, self.host))
 
-    def applied_routes(self) -> _Findings:
+    def applied_routes(self, node: Host) -> _Findings:
         """Yield the findings about the routes of a config that was just applied."""
-        return self._make(routes=self._applied_routes) if self.host.is_live else ()
+        if not self.host.is_live:
+            return ()
+        return self._make(routes=lambda _: self._plan(node).findings())
 
     def is_worse(self) -> bool:
         """Return True if an apply would make right addresses wrong, or be refused for a move."""
@@ -408,21 +409,6 @@ class _Look:
 
     def _plan(self, node: Host) -> RoutePlan:
         return ConfigureStaticRoutes(self.config, host=self.host).plan_routes(node)
-
-    def _applied_routes(self, ctx: Context) -> _Findings:
-        prefixes = {route.prefix for route in self.config.static_routes.routes}
-        # Another program may have removed routes since; a finding is also due to routes that
-        # precede those of the kernel.
-        ours, own = (self._prefixes_of(protocol) for protocol in (OUR_PROTOCOL, KERNEL_PROTOCOL))
-        if prefixes == ours and prefixes.isdisjoint(own):
-            return ()
-        ctx.check()
-        return self._plan(self.host).findings()
-
-    def _prefixes_of(self, protocol: int) -> set[object]:
-        routing = self.host.routes
-        readings = (routing.routes_of(protocol, family) for family in routing.families)
-        return {_prefix(route) for reading in readings for route in reading}
 
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)

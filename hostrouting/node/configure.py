@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from hostrouting.boot import (
@@ -27,7 +28,6 @@ from hostrouting.exceptions import (
     ConfigMistake,
     HostRoutingError,
     InvalidConfigError,
-    WorseRoutingError,
 )
 from hostrouting.host import Host
 from hostrouting.node.boot_files import boot_parts
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from hostrouting.net.exits import Exits
     from hostrouting.node.check import NodeReport
     from hostrouting.route_overlap import OverlapReport
-    from hostrouting.route_overlap.look import Look
     from hostrouting.static_routes.plan import RoutePlan
 
     _T = TypeVar("_T", bound=NodeTask)
@@ -83,8 +82,8 @@ class _Run:
         self.deployment = deployment
         #: What it changes; None if the plans of its tasks are not proven.
         self.plan: Plan | None = None
-        #: The look at the node with which it was committed; None if that may be another one now.
-        self.look: Look | None = None
+        #: The proofs with which it was committed; None if the node may be another one now.
+        self.proofs: ProvenRun | None = None
         #: The proof that its report has; None if it has none.
         self.overlap: OverlapReport | None = None
 
@@ -105,8 +104,6 @@ class _Pipeline(NamedTask, ABC):
     _committed = "the config is changed"
     #: The present run; None between two.
     _current: _Run | None = None
-    #: The plan of `planning`; None outside of it.
-    _foreseen: Plan | None = None
 
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
@@ -119,6 +116,8 @@ class _Pipeline(NamedTask, ABC):
         self._routes = self._make(ConfigureStaticRoutes)
         self._check = self._make(CheckRouteOverlap)
         self._boot = Boot(self._host, gates=config.gates, logger=self._log)
+        #: The plans of `planning`, by thread.
+        self._foreseen: dict[int, Plan] = {}
         # The scripts, units and gates of the pair, and the intent.
         self._files = task(
             "install-boot-files",
@@ -188,10 +187,11 @@ class _Pipeline(NamedTask, ABC):
         whole = self._routes
 
         def plan(ctx: Context) -> Sequence[Change]:
-            if self._foreseen is None or self._foreseen.routes is None:
+            planned = self._foreseen.get(get_ident())
+            if planned is None or planned.routes is None:
                 return whole.plan_act(ctx)
             whole.refuse_own_gateways()
-            return [each.entry for each in self._foreseen.routes.entries]
+            return [each.entry for each in planned.routes.entries]
 
         @task(whole.name, plan=plan, records=True)
         def act(ctx: Context) -> None:
@@ -206,7 +206,11 @@ class _Pipeline(NamedTask, ABC):
 
         def prove(ctx: Context, waiting: Waiting) -> None:
             run = self._run
-            run.overlap = whole.act(ctx, waiting, run.look, self._accepted)
+            look = None if run.proofs is None else run.proofs.look
+            run.overlap = whole.act(ctx, waiting, look, self._accepted)
+            if look is not None and run.overlap is not look.report:
+                # It was proven again after a wait.
+                run.proofs = None
 
         @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
         def act(ctx: Context) -> None:
@@ -342,7 +346,7 @@ class Configure(_Pipeline):
                 execute(subtask, ctx, logger=self._logger)
             return
         run = self._carry_out(ctx)
-        self._look(ctx, run.overlap)
+        self._look(ctx, run)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -357,11 +361,16 @@ class Configure(_Pipeline):
     @contextmanager
     def planning(self, ctx: Context) -> Iterator[Plan]:
         """Make one plan for the `with` block; change nothing, and do not wait."""
-        self._foreseen = self._planned(ctx)
+        thread = get_ident()
+        earlier = self._foreseen.get(thread)
+        planned = self._planned(ctx)
+        self._foreseen[thread] = planned
         try:
-            yield self._foreseen
+            yield planned
         finally:
-            self._foreseen = None
+            self._foreseen.pop(thread)
+            if earlier is not None:
+                self._foreseen[thread] = earlier
 
     def _planned(self, ctx: Context) -> Plan:
         # Nothing is proven in an image.
@@ -376,7 +385,9 @@ class Configure(_Pipeline):
         section = self._config.route_overlap
         if ctx.skips(self._check) or section.expected_devs or not section.cidrs:
             return None
-        planned = self._foreseen if self._current is None else self._current.plan
+        planned = self._foreseen.get(get_ident())
+        if self._current is not None:
+            planned = self._current.plan
         if planned is None:
             planned = self._planned(ctx)
         return planned.forecast.exits(force=self._force)
@@ -418,7 +429,7 @@ class Configure(_Pipeline):
                     )
                     self._log.warning(message)
 
-    def _look(self, ctx: Context, overlap: OverlapReport | None) -> None:
+    def _look(self, ctx: Context, run: _Run) -> None:
         """Degrade the step if the aim is not reached, by all that was done, and by its proof."""
         pair = (self._files, self._routes, self._check)
         # A task that is skipped, or that does not install anything for a boot, is so on purpose.
@@ -428,9 +439,12 @@ class Configure(_Pipeline):
 
         # The changes are made, so the end of the run does not matter.
         own = ctx.shielded().child(_SECONDS_TO_LOOK)
+        node = None if run.proofs is None else run.proofs.node
         # What cannot be read is unknown.
         with suppress(HostRoutingError, DeadlineExceededError):
-            self.applied = look_after_apply(own, self._config, self._host, overlap=overlap)
+            self.applied = look_after_apply(
+                own, self._config, self._host, overlap=run.overlap, node=node
+            )
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
                 ctx.result(self.applied, degraded=True)
@@ -465,11 +479,11 @@ class Configure(_Pipeline):
         def prove(state: str) -> None:
             try:
                 proofs.after(state, self._accepted)
-            except WorseRoutingError as error:
+            except HostRoutingError as error:
                 raise TaskFailedError((self._check.name,), error) from error
             # After a sweep the node is another one.
             if not any(map(self._precedes_proof, SIBLINGS)):
-                run.look = proofs.look
+                run.proofs = proofs
 
         return prove
 

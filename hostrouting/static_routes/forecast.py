@@ -309,13 +309,12 @@ class Forecaster:
             if report.is_proven and not {*move.after}.isdisjoint(report.carriers):
                 yield Worse(move, report, self._sections[0])
 
-    def now(self, accepted: Accepted | None = None) -> tuple[Forecast, Look]:
+    def now(self, node: Host, accepted: Accepted | None = None) -> tuple[Forecast, Look]:
         """Return the proof of now, compared, and that of the config as a look at the node has it.
 
-        Worse are the findings that the changes of the run cause. Nothing waits. `accepted` is that
-        of `look_once`.
+        `node` is a reading of it. Worse are the findings that the changes of the run cause. Nothing
+        waits. `accepted` is that of `look_once`.
         """
-        node = at_one_moment(self._host)
         look = look_once(self._ctx, self._config, node, waiting=self._at_once, accepted=accepted)
         own, *others = self._sections
         dropped = [section._replace(fabric=self._fabric_of(section.config)) for section in others]
@@ -329,21 +328,23 @@ class Forecaster:
         report = reports[0]
         if self._model is None or not self._before or all(each.ok for each in reports):
             return Forecast(report)
-        was, now = self._model, self._model_of(node)
-        account = RouteAccount.between(_routes(was), routes := _routes(now))
+        was = self._model
+        routing = node.routes
+        # The kernel has decided by routes that may have come after the reading of the proof.
+        now = self._model_of(at_one_moment(self._host))
+        account = RouteAccount.between(_routes(was), _routes(now))
         try:
-            if not any(self._worse(self._before, reports, was, node.routes)):
+            if not any(self._worse(self._before, reports, was, routing)):
                 return Forecast(report)
-            back, _ = account.inverse(routes)
+            back, _ = account.inverse(_routes(now))
             # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
             # any time.
             without = now.changed(back)
-            worse = self._worse(self._prove(without), reports, without, node.routes, account.made)
+            worse = self._worse(self._prove(without), reports, without, routing, account.made)
             return Forecast(report, tuple(worse))
         except UnknownDecisionError as error:
             # Then the kernel's proof before the run counts, if the run has changed a route around
             # the address.
-            routing = node.routes
             worse = self._worse(self._before, reports, routing, routing, account.made)
             caused = tuple(each for each in worse if each.cause)
             return Forecast(report, caused, undecided=str(error))
@@ -397,13 +398,18 @@ class ProvenRun:
         logger: logging.Logger,
         force: bool = False,
     ) -> None:
-        self._ctx, self._logger, self._force = ctx, logger, force
+        self._ctx = ctx
+        self._host = host
+        self._logger = logger
+        self._force = force
         with ctx.interruptible():
             self._forecaster = Forecaster(ctx, config, host, earlier=earlier)
         #: Of the changes that were proven.
         self.plan: Plan = Plan(None, Forecast())
         #: The look of the proof after the changes, once it is made.
         self.look: Look | None = None
+        #: The reading of which that was made.
+        self.node: Host = host
 
     @property
     def expects(self) -> bool:
@@ -423,7 +429,8 @@ class ProvenRun:
         `accepted` is that of `look_once`.
         """
         with self._ctx.interruptible():
-            now, look = self._forecaster.now(accepted)
+            self.node = at_one_moment(self._host)
+            now, look = self._forecaster.now(self.node, accepted)
         known = [each.fact for each in self.plan.forecast.worse]
         self._judge(now, f"undone: {state}", known)
         self.look = look

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -12,7 +14,14 @@ from support.fabric_files import Files
 from support.patience import in_time
 from support.run_nodes import gpu_node, lose_our_routes
 
-from hostrouting import Configure, HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from hostrouting import (
+    BackendError,
+    Configure,
+    HostRoutingConfig,
+    OverlapMode,
+    RouteOverlapConfig,
+    WorseRoutingError,
+)
 from hostrouting.boot import INTENT_PATH, Part, require_intent
 from hostrouting.boot.steps import Steps
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
@@ -20,8 +29,9 @@ from hostrouting.node.configure import ConfigureLive
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.look import look_once
 from hostrouting.route_overlap.proof import prove_families
+from hostrouting.static_routes.forecast import ProvenRun
 from hostrouting.testing import FakeHost
-from phases import Context, plan, run
+from phases import Change, Context, Report, TaskFailedError, plan, run
 
 
 def config_of(*destinations: str) -> HostRoutingConfig:
@@ -269,3 +279,104 @@ def test_routes_are_lost_while_a_gate_checks(
     change_while_a_gate_checks(host, monkeypatch, lambda: lose_our_routes(host))
     assert run(Configure(attrs.evolve(SMALL, gates=("b.service",)), host=host), in_time()).ok
     assert gateways(host) == ["10.224.0.1"]
+
+
+# --- the verdict
+
+
+def route_is_lost(host: FakeHost) -> None:
+    """Another program deletes a route of the config; its addresses leave by the other metric."""
+    host.routes.delete_route(host.routes.routes_of(OUR_PROTOCOL)[1])
+
+
+@pytest.mark.parametrize(("trouble", "kinds"), [(route_is_lost, "+"), (gateway_moves, "~~")])
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_what_the_last_reading_shows_is_in_the_verdict(
+    host: FakeHost,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[FakeHost], None],
+    kinds: str,
+    *,
+    is_installed: bool,
+) -> None:
+    """Another program deletes a route of the config, or moves the gateway, directly before the proof
+    that commits: the addresses leave right, and the run is degraded.
+    """
+    routes = [{"destination": "172.16.8.0/22", "metric": metric} for metric in (0, 50)]
+    config = HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": True, "routes": routes},
+            "routeOverlap": {"mode": "STRICT", "expectedCidrs": ["172.16.8.0/22"]},
+        }
+    )
+    if is_installed:
+        assert run(Configure(config, host=host), in_time()).ok
+    after = ProvenRun.after
+
+    def prove(proofs: ProvenRun, *given: Any) -> None:
+        trouble(host)
+        after(proofs, *given)
+
+    monkeypatch.setattr(ProvenRun, "after", prove)
+    report = run(Configure(config, host=host), in_time())
+    assert (report.ok, report.degraded) == (True, True)
+    actions = [finding.action for finding in report.result.findings]
+    assert "".join(actions) == kinds
+
+
+def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_changes(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has decided by a route that came after the reading of the proof."""
+    lookup, after = host.routes.lookup, ProvenRun.after
+
+    def connect_first(destinations: Sequence[int], **options: Any) -> object:
+        if not any(link.name == "eth1" for link in host.routes.links()):
+            network_is_connected(host, "172.16.8.1/24")
+        return lookup(destinations, **options)
+
+    def prove(proofs: ProvenRun, *given: Any) -> None:
+        monkeypatch.setattr(host.routes, "lookup", connect_first)
+        after(proofs, *given)
+
+    monkeypatch.setattr(ProvenRun, "after", prove)
+    report = run(Configure(SMALL, host=host), in_time())
+    [failure] = failures_of(report)
+    assert not isinstance(failure, WorseRoutingError)
+    assert "1 of 1 expected CIDRs would not leave by eth0 as a whole" in str(failure)
+    assert gateways(host) == ["10.224.0.1"]
+
+
+def test_a_proof_that_the_kernel_refuses_has_the_name_of_its_task(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is undone, since it is unknown what it has done to the node."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    monkeypatch.setattr(ProvenRun, "after", Mock(side_effect=BackendError("no answer")))
+    report = run(Configure(MORE, host=host), in_time())
+    assert str(report.error) == "configure/check-route-overlap: no answer"
+    assert require_intent(host.files) == SMALL
+
+
+def failures_of(report: Report) -> Sequence[BaseException]:
+    assert isinstance(report.error, TaskFailedError)
+    return report.error.failures
+
+
+# --- plans, by threads
+
+
+def test_each_thread_has_its_own_plan(host: FakeHost) -> None:
+    """A plan of one thread is that of its `with` block, and another thread makes its own."""
+    whole = Configure(SMALL, host=host)
+    routes = whole.subtasks[1]
+    seen: list[Sequence[Change]] = []
+    with whole.planning(in_time()):
+        assert run(Configure(SMALL, host=host), in_time()).ok
+        other = Thread(target=lambda: seen.append(plan(routes, in_time()).changes))
+        other.start()
+        other.join()
+        seen.append(plan(routes, in_time()).changes)
+        assert whole.forecast(in_time()).report is not None
+        seen.append(plan(routes, in_time()).changes)
+    assert [len(changes) for changes in seen] == [0, 1, 1]

@@ -363,7 +363,7 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
         f"(fd00:5::/64 via {ROUTER} dev ib0 proto 142 metric 1), by the change '{change}'"
     )
     host.routes.apply([change])
-    now, _ = forecaster.now()
+    now, _ = forecaster.now(host)
     assert [*map(str, now.worse)] == [str(worse)]
 
 
