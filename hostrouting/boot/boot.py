@@ -102,9 +102,9 @@ class Boot:
         return self._files.exists(UNFINISHED)
 
     def has_part_of(self, section: Section) -> bool:
-        """Return True if a unit of a section, a link to it, or a file is on the disk."""
+        """Return True if a unit of a section, a mask or a link of it, or a file is on the disk."""
         paths = (*map(part_path, section.units), *section.files)
-        has_path = any(map(self._disk.has, paths))
+        has_path = any(map(self._files.exists, paths))
         return has_path or any(map(self._disk.links_to, section.units))
 
     def changes_nothing(self, config: HostRoutingConfig) -> bool:

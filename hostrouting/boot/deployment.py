@@ -157,9 +157,7 @@ class Deployment:
     def _hold_gates(self) -> None:
         """Let gates wait until the end of `carry_out`; raise if they cannot be held."""
         # Without gates there is nothing to hold, and the lock is a file of theirs.
-        if not self._boot.is_installed:
-            return
-        if self._are_right and not self._changes_routes:
+        if self._are_held or not self._boot.is_installed:
             return
         ctx = self.transaction.ctx
         # An earlier release had none. And to mend it later could exchange the file that is locked.
@@ -231,7 +229,9 @@ class Deployment:
 
     def _change_installed(self, files: _Work, *live: _Work) -> None:
         ctx = self.transaction.ctx
-        self._hold_gates()
+        # What is not changed needs no undo.
+        if self._changes_routes or not self._are_right:
+            self._hold_gates()
         for work in live:
             work(ctx)
         # From here on, each second is one in which gates wait.
@@ -241,6 +241,8 @@ class Deployment:
         # A gate that has just started may have run the earlier script, which restores the earlier
         # routes: after the files are exchanged, the routes are compared again.
         if len(self.transaction.changes) > count:
+            # systemd had not read files that are right.
+            self._hold_gates()
             for work in live:
                 work(ctx)
 

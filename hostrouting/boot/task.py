@@ -11,7 +11,7 @@ import attrs
 from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.deployment import WAITING, Waiting
-from hostrouting.boot.intent import ATTRIBUTES, Intent, Part
+from hostrouting.boot.intent import ATTRIBUTES, Intent, Part, intent_names
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
@@ -92,12 +92,12 @@ class SectionTask(NodeTask):
 
     @property
     def _is_absent(self) -> bool:
-        """True of a sibling that is not enabled, and of which nothing is on the disk."""
+        """True of a sibling that is not enabled, and of which nothing is installed."""
         section: Sibling = getattr(self._config, self.section)
         if section.enabled or self._boot.has_part_of(section):
             return False
         # An installation may finish what an earlier one could not.
-        return not self._boot.is_unfinished
+        return not (self._boot.is_unfinished or intent_names(self._host.files, self.section))
 
     @property
     def _intent(self) -> Intent:

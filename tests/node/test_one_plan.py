@@ -23,6 +23,7 @@ from hostrouting import (
     WorseRoutingError,
 )
 from hostrouting.boot import INTENT_PATH, Part, require_intent
+from hostrouting.boot.layout import GATE_LOCK, UNFINISHED
 from hostrouting.boot.steps import Steps
 from hostrouting.host import IPV4, OUR_PROTOCOL, ObservedRoute, RouteChange
 from hostrouting.node.configure import ConfigureLive
@@ -269,6 +270,28 @@ def test_a_right_node_waits_for_no_gate(host: FakeHost, monkeypatch: pytest.Monk
     assert run(Configure(SMALL, host=host), in_time()).ok
     monkeypatch.setattr(host.lock, "hold_file", None)
     assert run(Configure(SMALL, host=host), in_time()).ok
+
+
+def test_gates_wait_if_right_files_are_read_by_systemd_alone(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A route is lost during the reload, so the run changes the node after all."""
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    host.files.write(UNFINISHED, b"", mode=0o644)
+    apply, held = host.routes.apply, []
+
+    def change(changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        held.append(set(host.lock.locked_files))
+        apply(changes, verify=verify)
+
+    def lose(_: Context) -> None:
+        lose_our_routes(host)
+        monkeypatch.setattr(host.routes, "apply", change)
+
+    monkeypatch.setattr(host.services, "daemon_reload", lose)
+    assert run(Configure(SMALL, host=host), in_time()).ok
+    assert gateways(host) == ["10.224.0.1"]
+    assert held == [{GATE_LOCK}]
 
 
 def test_routes_are_lost_while_a_gate_checks(

@@ -17,6 +17,7 @@ from support.needs import needs
 
 from hostrouting import Configure, HostRoutingConfig, Reset, UnitError, check_node
 from hostrouting.base.findings import NodeFinding
+from hostrouting.boot import require_intent
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
@@ -285,6 +286,16 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str) -> 
     execute(Reset(config(), host=host), in_time())
     assert set(host.files.tree.snapshot()) <= before
     assert not host.services.state(in_time(), unit).is_running
+
+
+def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> None:
+    """Otherwise an apply of the intent would start it again."""
+    host = with_command()
+    apply(host, **ROUTES, **BY_TIMER)
+    for path in files_of_watch(host):
+        host.files.remove(path)
+    ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host).undo(in_time())
+    assert not require_intent(host.files).watch.enabled
 
 
 def test_a_stopped_unit_is_started_again() -> None:

@@ -35,7 +35,14 @@ from support.probe_nodes import (
 )
 from support.probe_worlds import RULES
 
-from hostrouting import BackendError, ConfigureProbeSNAT, Host, ToolNotFoundError, UnitError
+from hostrouting import (
+    BackendError,
+    ConfigureProbeSNAT,
+    Host,
+    HostRoutingConfig,
+    ToolNotFoundError,
+    UnitError,
+)
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, boot_unit, render
 from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import GATING_PATH, PROGRAM_PATH
@@ -133,6 +140,15 @@ class TestDo:
                 "probe-snat.service loads it at each start of a gated unit"
             )
         ]
+
+    def test_a_table_whose_unit_is_masked_is_removed(self, host: FakeHost, ctx: Context) -> None:
+        """The mask is all that is left of its files."""
+        apply(host, ctx)
+        for path in (*DEPARTURE.paths, UNIT_PATH):
+            host.files.remove(path)
+        host.files.link(UNIT_PATH, "/dev/null")
+        apply(host, ctx, HostRoutingConfig())
+        assert OURS not in host.nftables.tables
 
     def test_an_undo_leaves_a_table_that_changed(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
