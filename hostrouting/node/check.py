@@ -35,6 +35,7 @@ from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDe
 from hostrouting.host import Host
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6, is_network
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.boot.capability import Capability, Look
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.static_routes.plan import RoutePlan
 
     _Findings: TypeAlias = Iterable[NodeFinding]
@@ -235,8 +237,11 @@ def look_after_apply(
     """Return the part of `check_node` that decides if an apply has reached its aim.
 
     `overlap` is the proof of the apply, and `node` the reading of which it was made; None makes new
-    ones.
+    ones, and so does another program that has changed a route of hostrouting since.
     """
+    if node is not None and _own_routes(node) != _own_routes(host):
+        node = None
+        overlap = None
     if overlap is None:
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
@@ -248,6 +253,12 @@ def look_after_apply(
         findings=(*look.applied_routes(node or host), *look.programs()),
         not_asked=tuple(look.not_asked),
     )
+
+
+def _own_routes(node: Host) -> list[ObservedRoute]:
+    routing = node.routes
+    readings = (routing.routes_of(OUR_PROTOCOL, family) for family in routing.families)
+    return [route for reading in readings for route in reading]
 
 
 def _proven(

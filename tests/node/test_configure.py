@@ -154,6 +154,31 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     assert (mended.degraded, mended.find("bootstrap/configure").result) == (False, None)
 
 
+@pytest.mark.parametrize("mode", ["STRICT", "WARN"])
+def test_a_route_that_goes_after_the_proof_degrades_the_run(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program removes it while the rest is done; also if the run is cancelled meanwhile.
+
+    Then the node is proven again: the report has what the loss of the route means.
+    """
+    host, ctx = gpu_node(), in_time(60)
+    release = Boot.release
+
+    def lose(*words: Any, **options: Any) -> object:
+        released = release(*words, **options)
+        lose_our_routes(host)
+        ctx.cancel("too late")
+        return released
+
+    monkeypatch.setattr(Boot, "release", lose)
+    section = {**OVERLAP["routeOverlap"], "mode": mode}
+    report = run(configure(host, **ROUTES, routeOverlap=section), ctx)
+    assert (report.ok, report.degraded) == (True, True)
+    assert [finding.kind for finding in report.result.findings] == ["lost-route"]
+    assert (report.result.is_wrong, report.result.overlap.ok) == (True, False)
+
+
 def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
