@@ -135,7 +135,7 @@ PROMISES = (
         "a deleted route of 1,000 restored, to ip -batch",
         watch.DELETION,
         _RESTORED,
-        4,
+        9,
         items=watch.ROUTES,
         waits=watch.DELETED,
     ),
@@ -143,10 +143,10 @@ PROMISES = (
     Row(
         "a recorded node (fleet), to json.loads of its line", fleet.IPV4, _RECORDED, 20, waits=OURS
     ),
-    Row("apply with verification, to C", cases.INSTALL, Ratio(VERIFIED, C), 2.2),
-    Row("lookup, to C", cases.LOOKUP, _TO_C, 2.6),
+    Row("apply with verification, to C", cases.INSTALL, Ratio(VERIFIED, C), 2.7),
+    Row("lookup, to C", cases.LOOKUP, _TO_C, 3.4),
     Row(
-        "ip -batch, to apply with verification", cases.INSTALL, Ratio(IP, VERIFIED), 1.7, floor=True
+        "ip -batch, to apply with verification", cases.INSTALL, Ratio(IP, VERIFIED), 1.3, floor=True
     ),
 )
 
