@@ -80,7 +80,6 @@ class Deployment:
         #: True if the comparison before any change found the files right.
         self._are_right = False
         self._changes_routes = True
-        self._has_installed = False
         self.is_installed: bool = boot.is_installed
         self.is_committed: bool = False
         self.failures: list[TaskFailedError] = []
@@ -121,7 +120,7 @@ class Deployment:
     @property
     def is_untouched(self) -> bool:
         """True if the node is as it was when the plan was made, as far as this run is concerned."""
-        return not (self._has_installed or self.transaction.changes)
+        return not (self._has_committed_files or self.transaction.changes)
 
     def install(self, ctx: Context) -> None:
         """Install the boot files.
@@ -129,7 +128,6 @@ class Deployment:
         They are compared again if any was wrong: another program may have changed it meanwhile.
         """
         is_right = self._are_right and self.is_untouched
-        self._has_installed = self._has_installed or not is_right
         self._files = self._files or self._boot.recorded(ctx)
         self._boot.install(
             ctx, *self._parts, removes=self._removes, files=self._files, is_right=is_right

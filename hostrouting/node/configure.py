@@ -94,6 +94,11 @@ class _Run:
             return None
         return self.plan.routes
 
+    @property
+    def changes_routes(self) -> bool:
+        """False if the plan has nothing to change."""
+        return self.route_plan is None or not self.route_plan.is_empty
+
 
 class _Pipeline(NamedTask, ABC):
     """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
@@ -121,7 +126,7 @@ class _Pipeline(NamedTask, ABC):
         # The scripts, units and gates of the pair, and the intent.
         self._files = task(
             "install-boot-files",
-            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
+            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx, self._planned_here)),
             records=True,
             # Without it no gate is held.
             proves=config.route_overlap.mode is OverlapMode.STRICT,
@@ -187,7 +192,7 @@ class _Pipeline(NamedTask, ABC):
         whole = self._routes
 
         def plan(ctx: Context) -> Sequence[Change]:
-            planned = self._foreseen.get(get_ident())
+            planned = self._planned_here
             if planned is None or planned.routes is None:
                 return whole.plan_act(ctx)
             whole.refuse_own_gateways()
@@ -231,15 +236,24 @@ class _Pipeline(NamedTask, ABC):
             raise HostRoutingError(f"a task of {self.name} runs only within it: execute the whole")
         return self._current
 
-    def _pins(self, ctx: Context) -> Exits | None:
-        """Return the exits that a run would pin; None leaves those that are installed."""
+    @property
+    def _planned_here(self) -> Plan | None:
+        """The plan of the `planning` that this thread is in; None outside of one."""
+        return self._foreseen.get(get_ident())
+
+    def _pins(self, ctx: Context, planned: Plan | None) -> Exits | None:
+        """Return the exits that a run pins by its plan; None leaves those that are installed."""
         ctx.check()
+        del planned  # nothing is proven
         return None
 
-    def _parts(self, ctx: Context) -> list[Part]:
-        """Return the parts to install or remove; that of a skipped task stays as it is."""
+    def _parts(self, ctx: Context, planned: Plan | None) -> list[Part]:
+        """Return the parts to install or remove; that of a skipped task stays as it is.
+
+        Without a plan one is made if it matters.
+        """
         # An image may boot on another node.
-        pins = self._pins(ctx) if self._host.is_live else {}
+        pins = self._pins(ctx, planned) if self._host.is_live else {}
         is_named = bool(self._config.route_overlap.expected_devs)
         exits = exits_under(self._config, self._host.files) if pins is None or is_named else pins
         parts = boot_parts(self._config, (*exits.items(),))
@@ -381,13 +395,10 @@ class Configure(_Pipeline):
             forecaster = Forecaster(ctx, self._config, self._host, earlier=self._counted(earlier))
             return forecaster.plan(partial(self._plan_routes, ctx))
 
-    def _pins(self, ctx: Context) -> Exits | None:
+    def _pins(self, ctx: Context, planned: Plan | None) -> Exits | None:
         section = self._config.route_overlap
         if ctx.skips(self._check) or section.expected_devs or not section.cidrs:
             return None
-        planned = self._foreseen.get(get_ident())
-        if self._current is not None:
-            planned = self._current.plan
         if planned is None:
             planned = self._planned(ctx)
         return planned.forecast.exits(force=self._force)
@@ -414,9 +425,8 @@ class Configure(_Pipeline):
         if not ctx.skips(self._check):
             log_dropped(ctx, counted, self._config, self._log)
         prove = self._prove_before(ctx, counted)
-        routes_planned = self._run.route_plan
-        is_empty = routes_planned is not None and routes_planned.is_empty
-        deployment.prepare(*self._parts(ctx), changes_routes=not is_empty)
+        run = self._run
+        deployment.prepare(*self._parts(ctx, run.plan), changes_routes=run.changes_routes)
         if deployment.carry_out(files, routes, prove=prove):
             try:
                 deployment.attempt(*last)
@@ -513,9 +523,9 @@ class ConfigureLive(Configure):
     def _arranged(self) -> tuple[Task, ...]:
         return self._live_routes(), self._live_check()
 
-    def _parts(self, ctx: Context) -> list[Part]:
+    def _parts(self, ctx: Context, planned: Plan | None) -> list[Part]:
         ctx.check()
-        # Nothing is installed.
+        del planned  # nothing is installed
         return []
 
     def _do_all(self, *works: _Work) -> None:
@@ -568,7 +578,7 @@ class Reset(_Pipeline):
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run = self._run.deployment
-        run.prepare(*self._parts(run.transaction.ctx))
+        run.prepare(*self._parts(run.transaction.ctx, None))
         state = "what was installed is in force, live and for the next boot"
         # The gates and the config stay, so the routes must, too.
         if not run.carry_out_files(files, undone=state):
