@@ -205,11 +205,14 @@ class Forecaster:
 
         `fabric` is that of sections that have `auto`; None reads it.
         """
-        self._ctx, self._config, self._host = ctx, config, host
+        self._ctx = ctx
+        self._config = config
+        self._host = host
         self._fabric = fabric
         #: The node as it is, by the reading of the plan and of both proofs before a run.
         self.node: Host = at_one_moment(host)
-        late, exits = unready_units(ctx, config, host), exits_under(config, host.files)
+        late = unready_units(ctx, config, host)
+        exits = exits_under(config, host.files)
         own = CountedSection(config, self._fabric_of(config), late, pinned=exits)
         self._sections = [own]
         if dropped := left_unproven(earlier, config):

@@ -184,6 +184,16 @@ class TestContest:
         assert standing(node) == [str(OURS)]
 
 
+def storm(kept: Kept, node: MemoryBackend, clock: ManualClock) -> None:
+    """Let another program precede the route a hundred times."""
+    for _ in range(100):
+        kept.act(clock)
+        node.insert_route(FOREIGN, verb="prepend")
+        kept.catch_up()
+        kept.act(clock)
+        node.delete_route(FOREIGN)
+
+
 def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,12 +201,7 @@ def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
     without another repair.
     """
     clock = ManualClock()
-    for _ in range(100):
-        kept.act(clock)
-        node.insert_route(FOREIGN, verb="prepend")
-        kept.catch_up()
-        kept.act(clock)
-        node.delete_route(FOREIGN)
+    storm(kept, node, clock)
     repaired = [message for message in caplog.messages if message.startswith("repaired: ")]
     assert len(repaired) == 61
     assert kept.act(clock) == 1
@@ -211,12 +216,7 @@ def test_an_error_is_logged_in_a_storm(
 ) -> None:
     """The pace of lines about repairs does not delay it."""
     clock = ManualClock()
-    for _ in range(100):
-        kept.act(clock)
-        node.insert_route(FOREIGN, verb="prepend")
-        kept.catch_up()
-        kept.act(clock)
-        node.delete_route(FOREIGN)
+    storm(kept, node, clock)
     for _ in range(4):
         node.delete_route(OURS)
         kept.catch_up()
