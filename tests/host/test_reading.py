@@ -1,0 +1,86 @@
+"""A reading answers several questions about one moment of a node."""
+
+import pytest
+from support.run_nodes import gpu_node
+
+from hostrouting.host import IPV4, IPV6, OUR_PROTOCOL, ObservedRoute, Route, RouteChange
+from hostrouting.host.reading import at_one_moment
+from hostrouting.testing import FakeHost
+
+OURS = Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return gpu_node()
+
+
+def test_it_is_of_the_moment_of_its_first_question(host: FakeHost) -> None:
+    """Routes, rules and devices that come later are in the next one."""
+    node = at_one_moment(host).routes
+    before = node.routes(), node.rules(), node.links()
+    host.routes.add_route("10.9.0.0/16", gateway="10.224.0.9", dev="eth0")
+    host.routes.add_link("eth1")
+    assert (node.routes(), node.rules(), node.links()) == before
+    assert at_one_moment(host).routes.routes() == host.routes.routes() != before[0]
+
+
+def test_each_family_is_read_when_it_is_asked_for(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most nodes have many routes of one family; the own ones of the other are few."""
+    node = at_one_moment(host).routes
+    routes = host.routes.routes
+    asked: list[int] = []
+
+    def read(family: int = IPV4) -> list[ObservedRoute]:
+        asked.append(family)
+        return routes(family)
+
+    monkeypatch.setattr(host.routes, "routes", read)
+    for _ in range(2):
+        assert node.routes() == routes()
+        assert node.routes_of(OUR_PROTOCOL) == []
+        assert node.routes_of(OUR_PROTOCOL, IPV6) == []
+    assert asked == [IPV4]
+
+
+def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
+    """A proof adds the routes of an announced fabric to its own."""
+    node = at_one_moment(host).routes
+    node.routes().clear()
+    node.rules().clear()
+    node.links().clear()
+    assert (node.routes(), node.rules(), node.links()) == (
+        host.routes.routes(),
+        host.routes.rules(),
+        host.routes.links(),
+    )
+
+
+def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
+    """They follow a change at once."""
+    node = at_one_moment(host).routes
+    node.routes()
+    host.routes.insert_route(OURS)
+    [answer] = node.lookup([OURS.network])
+    assert answer.route is not None
+    assert answer.route.dev == "eth0"
+
+
+def test_it_forgets_all_with_its_own_change(host: FakeHost) -> None:
+    """So its next answer has it."""
+    node = at_one_moment(host).routes
+    assert node.routes_of(OUR_PROTOCOL) == []
+    node.routes()
+    node.apply([RouteChange.add(OURS)])
+    assert [str(route) for route in node.routes_of(OUR_PROTOCOL)] == [str(OURS)]
+    assert node.routes() == host.routes.routes()
+
+
+def test_an_image_has_none_to_read() -> None:
+    """Its host stays the same but for that: files, units and lock are those of the image."""
+    image = FakeHost(is_live=False)
+    node = at_one_moment(image)
+    assert (node.files, node.services, node.lock) == (image.files, image.services, image.lock)
+    assert not node.is_live
