@@ -11,7 +11,7 @@ from support.intent_nodes import ROUTES, apply, config, in_time, node
 
 from hostrouting import Configure, HostRoutingConfig, Reset, check_node, render_files
 from hostrouting.base.findings import NodeFinding
-from hostrouting.host import IPV6, Rule
+from hostrouting.host import IPV4, IPV6, ObservedRoute, Rule
 from hostrouting.host.units import MASK
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import (
@@ -19,6 +19,7 @@ from hostrouting.watch.networkd import (
     ForeignRoutes,
     drop_in,
     foreign_routes,
+    networkd_findings,
     networkd_texts,
 )
 from phases import execute, plan
@@ -209,6 +210,28 @@ def test_a_warning_with_the_remedy() -> None:
 def test_a_device_that_networkd_leaves_alone(state: str) -> None:
     """Only a device with a .network file loses routes to networkd."""
     assert findings(managing(node(), state), **ROUTES) == []
+
+
+@pytest.mark.parametrize("state", ["configured", "unmanaged"])
+def test_routes_are_read_only_where_a_device_is_managed(
+    state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default routes complete a route without device, and a node may have many routes."""
+    host = managing(node(), state)
+    wanted = HostRoutingConfig.from_mapping(
+        {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+    )
+    routes = host.routes.routes
+    read: list[int] = []
+
+    def count(family: int = IPV4) -> list[ObservedRoute]:
+        read.append(family)
+        return routes(family)
+
+    monkeypatch.setattr(host.routes, "routes", count)
+    found = networkd_findings(in_time(), wanted, host)
+    assert [finding.subject for finding in found] == (["eth0"] if state == "configured" else [])
+    assert bool(read) == (state == "configured")
 
 
 def test_a_networkd_that_does_not_run() -> None:
