@@ -70,3 +70,13 @@ def test_a_neighbour_without_address_is_unreadable() -> None:
     nameless = struct.pack("=BxxxiHBB", 2, 3, REACHABLE, 0, 0)
     with pytest.raises(ValueError, match=r"^a neighbour has no address$"):
         parse_neighbours([nameless], {3: "azure0"})
+
+
+def test_a_neighbour_of_a_removed_device_is_left_out() -> None:
+    """The kernel has moved it to a device without a name, whose index is 0: it is of no device, and
+    no reading waits for it to go. As a node had it: `ff02::16`, NOARP.
+    """
+    moved = bytes.fromhex(
+        "0a000000000000004000000514000100ff0200000000000000000000000000160a0002000000000000000000"
+    )
+    assert parse_neighbours([moved], {3: "azure0"}) == ([], set())

@@ -188,7 +188,9 @@ def _entries(payloads: Iterable[bytes]) -> Iterator[_Entry]:
     """Yield the neighbours of both families."""
     for payload in payloads:
         (family, index, state, flags, _), fields = parsed(payload, _ndmsg)
-        if family not in {IPV4, IPV6}:
+        # The kernel moves what waits for a removed device to `blackhole_netdev`, whose index is 0;
+        # in the first namespace of a machine that may stay for days.
+        if family not in {IPV4, IPV6} or not index:
             continue
         number = address_of(fields, _NDA_DST, family)
         if number is None:
