@@ -203,10 +203,21 @@ def test_an_image_has_no_pin(host: FakeHost) -> None:
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     image = FakeHost(is_live=False)
-    for path in f"/lib/systemd/system/{GATE}", INTENT_PATH:
-        image.files.write(path, host.files.read(path) or b"", mode=0o644)
+    for path in host.files.tree.snapshot():
+        if path.startswith(("/etc/", "/lib/")):
+            copy(host, image, path)
+    assert pins(image) is not None
     assert applied(image, config).ok
     assert pins(image) is None
+
+
+def copy(host: FakeHost, image: FakeHost, path: str) -> None:
+    """Copy a file or a link of a node into an image."""
+    target = host.files.read_link(path)
+    if target is not None:
+        image.files.link(path, target)
+    elif (content := host.files.read(path)) is not None:
+        image.files.write(path, content, mode=host.files.mode(path) or 0o644)
 
 
 def test_a_task_of_the_pair_keeps_the_pin(host: FakeHost) -> None:
