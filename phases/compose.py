@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextvars import copy_context
+from random import random
 from typing import TYPE_CHECKING, Any
 
 from phases.context import Change, Context, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
-from phases.mistakes import require_plain, require_runnable, value_of
+from phases.mistakes import require_name, require_plain, require_runnable, value_of
 from phases.report import Report, Step, names_in_path
 from phases.runner import (
     complete,
@@ -31,6 +32,8 @@ class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
+        if name is not None:
+            require_name(name, f"a {type(self).__name__}")
         names = set()
         for subtask in tasks:
             require_runnable(subtask)
@@ -250,14 +253,17 @@ def with_retry(
     attempts: int,
     backoff: float = 1.0,
     max_backoff: float = 30.0,
+    jitter: float = 0.0,
     retry_on: tuple[type[Exception], ...] = (Exception,),
 ) -> Task:
     """Return the task with retries after errors of `retry_on`, up to `attempts` times in all.
 
     An error with `retryable = False`, such as a cancellation, ends them. The pauses begin with
-    `backoff` seconds and double up to `max_backoff`; they end with the context. The last error is
-    raised, with the earlier ones in its `failures`. A group is retried if all its failures allow
-    it. An observer gets an event `retrying` for each failed attempt.
+    `backoff` seconds and double up to `max_backoff`; they end with the context. With `jitter`, each
+    is shorter by a random part of it, up to this one: with 0.5, a thousand nodes that failed at the
+    same time try again at different times. The last error is raised, with the earlier ones in its
+    `failures`; if the context ends, its error has them in `earlier`. A group is retried if all its
+    failures allow it. An observer gets an event `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -272,6 +278,8 @@ def with_retry(
         raise ValueError(f"attempts must be a whole number of at least 1 (got {attempts!r})")
     if not isinstance(retry_on, tuple):
         raise TypeError(f"retry_on must be a tuple of exception classes (got {retry_on!r})")
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:  # type: ignore[redundant-expr]  # same as attempts
+        raise ValueError(f"jitter must be at least 0 and at most 1 (got {jitter!r})")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
     def do(ctx: Context) -> object:
@@ -286,6 +294,7 @@ def with_retry(
                 raise_failure(value_of(result, "do"), "do")
             except Exception as error:
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
+                    error.earlier = (*error.earlier, *failures)
                     raise
                 last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
                 may_pass = all(isinstance(failure, retry_on) for failure in last.failures)
@@ -293,7 +302,9 @@ def with_retry(
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
-                word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
+                # Nothing secret depends on it.
+                seconds = pause * (1 - jitter * random())  # noqa: S311
+                word = f"attempt {len(failures)} of {attempts} failed, next in {seconds:.3g} s"
                 step.report.attempts += 1
                 step.report.result = None
                 step.report.is_incomplete = False
@@ -301,12 +312,21 @@ def with_retry(
                 log_line(ctx.logger.warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its
                 # context.
-                ctx.sleep(pause)
+                _rest(ctx, seconds, failures)
                 pause = min(2 * pause, max_backoff)
             else:
                 return result
 
     return _around(task, do=do)
+
+
+def _rest(ctx: Context, seconds: float, failures: Sequence[TaskFailedError]) -> None:
+    """Sleep between two attempts; the end of the context keeps their failures."""
+    try:
+        ctx.sleep(seconds)
+    except CONTEXT_OVER as end:
+        end.earlier = tuple(failures)
+        raise
 
 
 def task(
@@ -330,6 +350,7 @@ def task(
     """
     if name == "" or not isinstance(name, str):
         raise TypeError(f'a task needs a name, not {name!r}: write @task("name")')
+    require_name(name, "a task")
     for ability, given in (("plan", plan), ("undo", undo)):
         if given is not None:
             require_plain(given, f"{ability} of task {name!r}")

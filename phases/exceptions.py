@@ -4,7 +4,7 @@ PhaseError
 ├── TaskFailedError         a task failed: which one, and every cause
 ├── CancelledError          the context was cancelled, and why
 ├── DeadlineExceededError   the context's time ran out
-├── UnknownTaskError        a name to skip that no task has; nothing has run
+├── UnknownTaskError        a name that no task has, to skip or to do alone; nothing has run
 └── CommandFailedError      a subprocess failed, or could not be started
 """
 
@@ -73,8 +73,11 @@ class TaskFailedError(PhaseError):
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
-        """Every cause: first that of this error, then those in `others`."""
-        return tuple(error.cause for error in self.walk())
+        """Every cause: first that of this error, then those in `others`.
+
+        An ExceptionGroup counts as the errors in it.
+        """
+        return tuple(leaf for error in self.walk() for leaf in leaves(error.cause))
 
     def under(self, *names: str) -> TaskFailedError:
         """Return the same failure with `names` before each of its paths."""
@@ -95,7 +98,12 @@ class TaskFailedError(PhaseError):
 
 
 class CancelledError(PhaseError):
-    """The context was cancelled; `reason` is the argument of `cancel`."""
+    """The context was cancelled; `reason` is the argument of `cancel`.
+
+    `earlier` has the failures of attempts before it, of a task that was tried again.
+    """
+
+    earlier: tuple[TaskFailedError, ...] = ()
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -103,9 +111,13 @@ class CancelledError(PhaseError):
 
 
 class DeadlineExceededError(PhaseError):
-    """The context's deadline passed; `timeout` is the time that it had, in seconds."""
+    """The context's deadline passed; `timeout` is the time that it had, in seconds.
+
+    `earlier` has the failures of attempts before it, of a task that was tried again.
+    """
 
     retryable = True
+    earlier: tuple[TaskFailedError, ...] = ()
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -113,7 +125,7 @@ class DeadlineExceededError(PhaseError):
 
 
 class UnknownTaskError(PhaseError):
-    """`skip` has a name that no task has; `unknown` are these names, `known` those of the tasks.
+    """`skip` or `only` names no task; `unknown` are these words, `known` the names of the tasks.
 
     >>> raise UnknownTaskError(["probs"], ["routes", "probes"])
     Traceback (most recent call last):
@@ -187,12 +199,36 @@ def most_similar(name: str, known: Iterable[str], *, similarity: float = 0.6) ->
 CONTEXT_OVER = (CancelledError, DeadlineExceededError)
 
 
+def leaves(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the errors inside an ExceptionGroup, at any depth; of another error itself.
+
+    >>> leaves(OSError("busy"))
+    (OSError('busy'),)
+    """
+    # Python 3.10 lacks groups; a backport has the same attribute.
+    inside = getattr(error, "exceptions", None)
+    if not isinstance(inside, tuple) or not inside:
+        return (error,)
+    return tuple(leaf for each in inside for leaf in leaves(each))
+
+
 def describe(error: BaseException) -> str:
-    """Return the text of an error, with its type where the text alone is unclear.
+    """Return the text of an error, with its type where the text alone is unclear, and its notes.
+
+    That of an ExceptionGroup has the texts of the errors in it.
 
     >>> describe(OSError("no such device")), describe(KeyError("dev")), describe(TimeoutError())
     ('no such device', "KeyError: 'dev'", 'TimeoutError')
     """
+    inside = leaves(error)
+    text = _described(error) if inside == (error,) else "; ".join(map(describe, inside))
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        text += "".join(f"\n{note}" for note in notes)
+    return text
+
+
+def _described(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
@@ -200,4 +236,6 @@ def describe(error: BaseException) -> str:
         return name
     # str() of a KeyError is only the key, that of a SystemExit only a number.
     is_clear = isinstance(error, Exception) and not isinstance(error, KeyError)
-    return text if text and is_clear else f"{name}: {text}" if text else name
+    if not text:
+        return name
+    return text if is_clear else f"{name}: {text}"

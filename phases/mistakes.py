@@ -148,3 +148,19 @@ def require_changes(planned: object) -> tuple[Change, ...]:
         if not isinstance(item, Change):
             raise TypeError(f"plan(ctx) returned a {kind} with {item!r} in it: {_CHANGES}")
     return tuple(planned)
+
+
+def require_name(name: object, owner: str) -> None:
+    """Raise ValueError for a name that cannot stand in a path.
+
+    >>> require_name("certs/ca", "a task")
+    Traceback (most recent call last):
+    ValueError: a task cannot be named 'certs/ca': the slash parts the names of a path; use certs-ca
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{owner} cannot be named {name!r}: give a text, or leave the name out")
+    if "/" in name:
+        better = name.replace("/", "-")
+        raise ValueError(
+            f"{owner} cannot be named {name!r}: the slash parts the names of a path; use {better}"
+        )

@@ -95,6 +95,16 @@ class Report(NoTruth):
         """The names of the groups and of the task, as `bootstrap/configure-static-routes`."""
         return "/".join((*self.names, self.name))
 
+    def is_named(self, word: str) -> bool:
+        """Return True if this is the name of the task, or the end of its path.
+
+        >>> from phases import Serial, run, task
+        >>> report = run(Serial(task("ca")(lambda ctx: None), name="certs")).children[0]
+        >>> report.is_named("ca"), report.is_named("certs/ca"), report.is_named("s/ca")
+        (True, True, False)
+        """
+        return f"/{self.path}".endswith(f"/{word}") and word != ""
+
     @property
     def names_inside(self) -> tuple[str, ...]:
         """The path of the tasks inside, without their names."""
@@ -184,6 +194,8 @@ class Report(NoTruth):
             yield from ((error.path, error.cause) for error in self.error.walk())
         elif self.error is not None:
             yield self.path, self.error
+            for earlier in getattr(self.error, "earlier", ()):
+                yield from ((error.path, error.cause) for error in earlier.walk())
 
 
 def _failure_to_mapping(path: str, cause: BaseException) -> dict[str, Any]:
@@ -212,6 +224,7 @@ class Step(NamedTuple):
 
     report: Report
     lock: Lock
+    #: Names, and whole paths.
     skip: Collection[str] = ()
     observers: Sequence[Callable[[Event], object]] = ()
     #: None for a run that undoes nothing: one that lasts for months must not grow.
@@ -309,9 +322,15 @@ class Step(NamedTuple):
                 self.records[:] = [*others, Record(report, undo, [])]
         self.notify(report)
 
+    @property
+    def is_skipped(self) -> bool:
+        """True if the run leaves out the task of this step."""
+        return self.report.name in self.skip or self.report.path in self.skip
+
     def skips(self, name: str) -> bool:
         """See `Account`."""
-        return name in self.skip
+        path = "/".join((*self.report.names_inside, name))
+        return name in self.skip or path in self.skip
 
     def result(self, value: object, *, degraded: bool) -> None:
         """See `Account`."""

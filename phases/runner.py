@@ -19,7 +19,7 @@ from phases.report import Event, Record, Report, Step, names_in_path
 from phases.task import Group, Plannable, Task, Tolerant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from logging import Logger
     from types import FrameType
 
@@ -58,7 +58,7 @@ def step_of(task: Task, ctx: Context) -> Step:
 
 def do_step(step: Step, ctx: Context) -> None:
     """Execute the task of a step, unless the run leaves it out."""
-    if step.skips(step.report.name):
+    if step.is_skipped:
         for report in step.report.walk():
             report.status = "skipped"
             report.is_incomplete = getattr(report.task, "proves", False)
@@ -160,6 +160,9 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
         # It is not a failure of the task: it ends everything and passes unchanged.
         ctx.cancel(describe(error))
         return error
+    earlier: Sequence[TaskFailedError] = ()
+    if isinstance(error, CONTEXT_OVER):
+        earlier = error.earlier = tuple(each.under(*names_in_path(task)) for each in error.earlier)
     if isinstance(error, CONTEXT_OVER) and ctx.over:
         # It is raised to the work around this task, too, which must not catch it either.
         with suppress(*CONTEXT_OVER):
@@ -167,7 +170,7 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
         return error
     if isinstance(error, TaskFailedError):
         return error.under(*names_in_path(task))
-    return TaskFailedError((task.name,), error)
+    return TaskFailedError((task.name,), error, others=earlier)
 
 
 def _is_interrupt(error: BaseException) -> bool:
@@ -266,6 +269,7 @@ def run(
     *,
     timeout: float | None = None,
     skip: Iterable[str] = (),
+    only: Iterable[str] = (),
     undo_on_failure: bool = False,
     handle_signals: bool = False,
     logger: Logger | None = None,
@@ -281,8 +285,10 @@ def run(
         task: The task to run.
         ctx: The context that the run ends with; cancelling it, from any thread, cancels the run.
         timeout: Seconds for the whole run.
-        skip: Names of tasks to leave out. An unknown name raises UnknownTaskError before anything
-            runs; tasks that another task composes while it runs are unknown.
+        skip: Names of tasks to leave out, or paths (`certs/ca`), whole or their ends. One that no
+            task has raises UnknownTaskError before anything runs; tasks that another task composes
+            while it runs are unknown.
+        only: Names or paths of the tasks to do, with all inside; all other tasks are left out.
         undo_on_failure: If the run does not complete, reverse its records, newest first: also
             the records of the task that failed. A completed task that recorded no inverse is undone
             by its `undo`. After an interrupt this happens before the interrupt is raised.
@@ -306,15 +312,11 @@ def run(
     ctx = ctx.child(timeout).within(outer).expiring()
     if observer is not None:
         require_plain(observer, "the observer")
-    if isinstance(skip, str):
-        raise TypeError(f"skip takes a list of names, not the text {skip!r}")
     report = Report(task, () if outer is None else outer.report.names_inside)
-    known = list(dict.fromkeys(r.name for r in report.walk() if names_in_path(r.task)))
-    wanted = list(skip)
-    if unknown := [name for name in wanted if name not in known]:
-        raise UnknownTaskError(unknown, known)
+    left_out = [*_named(report, "skip", skip)]
+    left_out += _others(report, list(_named(report, "only", only)))
     observers = () if observer is None else (observer,)
-    step = Step(report, Lock(), wanted, observers, [] if undo_on_failure else None)
+    step = Step(report, Lock(), left_out, observers, [] if undo_on_failure else None)
     if outer is not None:
         step = outer.enter_run(step)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
@@ -331,6 +333,40 @@ def run(
             else:
                 step.close()
     return report
+
+
+def _named(whole: Report, option: str, words: Iterable[str]) -> Iterator[str]:
+    """Yield names as they are, and whole paths for their ends; refuse those that no task has."""
+    if isinstance(words, str):
+        raise TypeError(f"{option} takes a list of names, not the text {words!r}")
+    reports = [report for report in whole.walk() if names_in_path(report.task)]
+    unknown = []
+    for word in words:
+        found = [report.path for report in reports if report.is_named(str(word))]
+        if not isinstance(word, str) or not found:  # type: ignore[redundant-expr]  # not all callers are checked
+            unknown.append(word)
+        elif "/" in word:
+            yield from found
+        else:
+            yield word
+    if unknown:
+        known = dict.fromkeys(report.name for report in reports)
+        raise UnknownTaskError(unknown, [*known])
+
+
+def _others(whole: Report, wanted: Collection[str]) -> Iterator[str]:
+    """Yield the path of each task without any of those that are wanted inside or around it."""
+    if not wanted:
+        return
+    chosen = [each for each in whole.walk() if each.name in wanted or each.path in wanted]
+    kept = {inside for report in chosen for inside in report.walk()}
+    # A group is done for the sake of what is inside.
+    for report in whole.walk():
+        if not kept.isdisjoint(report.walk()):
+            kept.add(report)
+    for report in whole.walk():
+        if report not in kept:
+            yield report.path
 
 
 def _running_step(ctx: Context) -> Step | None:

@@ -69,3 +69,34 @@ def test_a_pickled_error_has_its_cause() -> None:
         "a: busy",
         "OSError('busy')",
     )
+
+
+class GroupError(Exception):
+    """An ExceptionGroup, as Python 3.11 has it; 3.10 has none."""
+
+    def __init__(self, message: str, *inside: Exception) -> None:
+        super().__init__(f"{message} ({len(inside)} sub-exceptions)")
+        self.exceptions = inside
+
+
+class BusyError(Exception):
+    retryable = False
+
+
+def test_a_group_of_errors_counts_as_those_inside() -> None:
+    """`failures`, `retryable` and the message are of the errors at any depth."""
+    cause = GroupError(
+        "several", OSError("no carrier"), GroupError("more", BusyError("locked"), KeyError("dev"))
+    )
+    error = TaskFailedError(["routes"], cause)
+    assert [*map(str, error.failures)] == ["no carrier", "locked", "'dev'"]
+    assert not error.retryable
+    assert str(error) == "routes: no carrier; locked; KeyError: 'dev'"
+
+
+def test_notes_are_kept() -> None:
+    """A program has said with them what it was about."""
+    cause = OSError("no carrier")
+    cause.__notes__ = ["while eth1 was set up"]  # type: ignore[attr-defined]
+    text = str(TaskFailedError(["routes"], cause))
+    assert text == "routes: no carrier\nwhile eth1 was set up"

@@ -251,10 +251,6 @@ WRAPPERS: list[Callable[[Any], object]] = [
             "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
         ),
         (
-            Serial(name=""),
-            "<Serial > is not a task: a task has a name (a text, not empty) and do(ctx)",
-        ),
-        (
             _Task(name=None),
             "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)",
         ),
@@ -277,6 +273,35 @@ def test_an_object_that_is_no_task_is_refused_by_name(
     with pytest.raises(TypeError) as caught:
         use(given)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: task("certs/ca"),
+            "a task cannot be named 'certs/ca': the slash parts the names of a path; use certs-ca",
+        ),
+        (
+            lambda: Serial(name="certs/ca"),
+            (
+                "a Serial cannot be named 'certs/ca': the slash parts the names of a path; "
+                "use certs-ca"
+            ),
+        ),
+        (
+            lambda: Parallel(name=""),
+            "a Parallel cannot be named '': give a text, or leave the name out",
+        ),
+    ],
+)
+def test_a_name_that_cannot_stand_in_a_path_is_refused_where_it_is_written(
+    make: Callable[[], object], message: str
+) -> None:
+    """Its path would name another task, or none."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared
+        make()
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("use", [execute, plan, undo])

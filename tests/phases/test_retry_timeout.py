@@ -1,4 +1,6 @@
 import logging
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from support.tasks import FailingTask, RecordingTask
@@ -12,6 +14,7 @@ from phases import (
     Parallel,
     Plannable,
     Serial,
+    Task,
     TaskFailedError,
     Undoable,
     execute,
@@ -211,3 +214,65 @@ def test_a_share_leaves_time_for_the_next_tasks(clock: ManualClock) -> None:
     half = with_timeout(task("a")(lambda ctx: given.append(ctx.remaining())), 60, share=0.5)
     execute(half, Context(timeout=10, clock=clock))
     assert given == [5.0]
+
+
+# --- what ends attempts keeps their failures
+
+
+def failing(*errors: Exception) -> Task:
+    """Return a task that raises these in turn."""
+    left = list(errors)
+
+    @task("flaky")
+    def flaky(_: Context) -> None:
+        raise left.pop(0)
+
+    return flaky
+
+
+def test_a_timeout_keeps_the_failures_of_attempts() -> None:
+    """The error of the task has the deadline first, then each failure with its path."""
+    retried = with_retry(failing(OSError("busy"), OSError("full")), attempts=9, backoff=2)
+    ctx = Context(clock=ManualClock(auto=True))
+    with pytest.raises(TaskFailedError) as caught:
+        execute(Serial(with_timeout(retried, 3), name="node"), ctx)
+    assert [(error.path, str(error.cause)) for error in caught.value.walk()] == [
+        ("node/flaky", "deadline exceeded: not done within 3 s"),
+        ("node/flaky", "busy"),
+        ("node/flaky", "full"),
+    ]
+
+
+def test_the_end_of_a_run_keeps_the_failures_of_attempts() -> None:
+    """Those of a run that is cancelled or over are in its report."""
+    retried = with_retry(failing(OSError("busy"), OSError("full")), attempts=9, backoff=2)
+    report = run(Serial(retried, name="node"), Context(clock=ManualClock(auto=True)), timeout=3)
+    assert report.status == "cancelled"
+    assert [(each["path"], each["cause"]) for each in report.to_mapping()["failures"]] == [
+        ("node", "deadline exceeded: not done within 3 s"),
+        ("node/flaky", "busy"),
+        ("node/flaky", "full"),
+    ]
+
+
+def test_jitter_shortens_pauses() -> None:
+    """Each pause is between its half and its whole with 0.5, and they differ."""
+    clock = ManualClock(auto=True)
+    retried = with_retry(failing(*[OSError("busy")] * 20), attempts=20, backoff=8, jitter=0.5)
+    moments: list[float] = []
+
+    def note(event: Event) -> None:
+        if event.status == "retrying":
+            moments.append(clock.monotonic())
+
+    run(with_retry(retried, attempts=1), Context(clock=clock), observer=note)
+    pauses = [later - earlier for earlier, later in pairwise(moments)]
+    assert all(4 <= pause <= 30 for pause in pauses)
+    assert len(set(pauses)) == len(pauses)
+
+
+@pytest.mark.parametrize("jitter", [-0.1, 1.5, "half"])
+def test_jitter_is_a_part(jitter: Any) -> None:
+    """Another value is refused."""
+    with pytest.raises(ValueError, match=r"^jitter must be at least 0 and at most 1 \(got "):
+        with_retry(failing(), attempts=2, jitter=jitter)

@@ -219,6 +219,50 @@ def test_unknown_skip_runs_nothing() -> None:
     assert journal == []
 
 
+def tree() -> tuple[Serial, list[str]]:
+    """Return two groups with a task of the same name in each, and a third task; and what is done."""
+    done: list[str] = []
+    certs = Serial(RecordingTask("ca", done), RecordingTask("leaf", done), name="certs")
+    keys = Serial(RecordingTask("ca", done), name="keys")
+    return Serial(certs, keys, RecordingTask("kubelet", done), name="node"), done
+
+
+@pytest.mark.parametrize(
+    ("option", "words", "expected"),
+    [
+        ("skip", ["certs/ca"], "leaf ca kubelet"),
+        ("skip", ["node/certs/ca", "leaf"], "ca kubelet"),
+        ("skip", ["ca"], "leaf kubelet"),
+        ("only", ["certs/ca"], "ca"),
+        ("only", ["certs"], "ca leaf"),
+        ("only", ["kubelet", "keys"], "ca kubelet"),
+        ("only", ["node"], "ca leaf ca kubelet"),
+    ],
+)
+def test_paths_select_tasks(option: str, words: list[str], expected: str) -> None:
+    """A name means all tasks of it, a path or its end one; `only` takes all that is inside."""
+    whole, done = tree()
+    report = run(whole, **{option: words})  # type: ignore[arg-type]
+    assert report.ok
+    assert done == [f"do {name}" for name in expected.split()]
+
+
+def test_skip_takes_away_from_only() -> None:
+    """Both may be given."""
+    whole, done = tree()
+    assert run(whole, only=["certs"], skip=["leaf"]).ok
+    assert done == ["do ca"]
+
+
+@pytest.mark.parametrize("word", ["certs/c", "s/ca", "", "certs/"])
+def test_a_part_of_a_name_is_unknown(word: str) -> None:
+    """Paths are compared name by name."""
+    whole, done = tree()
+    with pytest.raises(UnknownTaskError):
+        run(whole, only=[word])
+    assert done == []
+
+
 def test_skip_is_no_text() -> None:
     """One name without its list is refused, as its letters could be names."""
     with pytest.raises(TypeError, match=r"^skip takes a list of names, not the text 'ab'$"):
