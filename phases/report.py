@@ -70,11 +70,46 @@ class Report(NoTruth):
         #: True once the run has returned: nothing is added.
         self.is_over: bool = False
         self.records: list[Record] = []
+        #: The changes that were reversed.
+        self.undone: list[Change] = []
         subtasks = task.subtasks if isinstance(task, Group) else ()
         self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
-        return f"<Report of {self.name}: {self.status}>"
+        word = "degraded" if self.degraded else self.status
+        return f"<Report of {self.name}: {word}>"
+
+    def __str__(self) -> str:
+        """Return the tree of steps, a line for each: status, name, seconds, and why it failed.
+
+        >>> from phases import Serial, run, task
+        >>> @task("routes")
+        ... def routes(ctx):
+        ...     raise OSError("no such device")
+        >>> print(run(Serial(routes, task("probes")(lambda ctx: None), name="node")))
+        ... # doctest: +ELLIPSIS
+        failed       node  0.0... s
+        failed         routes  0.0... s  no such device
+        not-reached    probes
+        """
+        return "\n".join(_lines(self))
+
+    @property
+    def line(self) -> str:
+        """The name and seconds of the task, and why it failed."""
+        parts = [self.name]
+        if self.duration is not None:
+            parts.append(f"{self.duration:.3f} s")
+        parts.append(self._reason)
+        return "  ".join(filter(None, parts))
+
+    @property
+    def _reason(self) -> str:
+        """Why the task itself failed; a failure of a task inside stands in the line of that."""
+        cause = self.error
+        if isinstance(cause, TaskFailedError):
+            cause = cause.cause if cause.names == (self.name,) else None
+        return "" if cause is None else describe(cause).partition("\n")[0]
 
     def find(self, path: str) -> Report:
         """Return the report of the step with this path, or of a part of it from this report on.
@@ -173,8 +208,14 @@ class Report(NoTruth):
             raise self.error
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the tree for `json.dumps`."""
-        own = [change for record in self.records for change in record.changes]
+        """Return the tree for `json.dumps`.
+
+        `value` is that of the task, if it has a `to_mapping`. A change that was reversed has
+        `undone`.
+        """
+        own = [change.to_mapping() for record in self.records for change in record.changes]
+        undone = [{**change.to_mapping(), "undone": True} for change in self.undone]
+        value = getattr(self.result, "to_mapping", None)
         return {
             "name": self.name,
             "path": self.path,
@@ -185,17 +226,30 @@ class Report(NoTruth):
             "duration": self.duration,
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
-            "changes": [change.to_mapping() for change in own],
+            "value": value() if callable(value) else None,
+            "changes": [*own, *undone],
             "children": [child.to_mapping() for child in self.children],
         }
 
     def _failures(self) -> Iterator[tuple[str, BaseException]]:
+        """Yield each failure with its whole path."""
         if isinstance(self.error, TaskFailedError):
-            yield from ((error.path, error.cause) for error in self.error.walk())
-        elif self.error is not None:
+            failures = [self.error]
+        elif self.error is None:
+            return
+        else:
             yield self.path, self.error
-            for earlier in getattr(self.error, "earlier", ()):
-                yield from ((error.path, error.cause) for error in earlier.walk())
+            failures = [*getattr(self.error, "earlier", ())]
+        for failure in failures:
+            for error in failure.walk():
+                yield "/".join((*self.names, *error.names)), error.cause
+
+
+def _lines(report: Report, indent: str = "") -> Iterator[str]:
+    word = "degraded" if report.degraded else report.status
+    yield f"{word:<12} {indent}{report.line}"
+    for child in report.children:
+        yield from _lines(child, f"{indent}  ")
 
 
 def _failure_to_mapping(path: str, cause: BaseException) -> dict[str, Any]:
@@ -368,6 +422,12 @@ class Step(NamedTuple):
                 # The undo of a task reverses everything inside.
                 reports = [record.report] if record.changes else record.report.walk()
                 for report in reports if result is not False else ():
+                    report.undone += [
+                        change
+                        for each in report.records
+                        if each is record or not record.changes
+                        for change in each.changes
+                    ]
                     kept = [r for r in report.records if record.changes and r is not record]
                     report.records = kept
                     if report.status == "ok" and not kept:

@@ -36,7 +36,7 @@ def _entry(
         "degraded": False,
         "attempts": int(start is not None),
     }
-    return {**fields, "failures": [], "changes": [], "children": [], **more}
+    return {**fields, "failures": [], "value": None, "changes": [], "children": [], **more}
 
 
 def test_report_of_a_run() -> None:
@@ -56,7 +56,7 @@ def test_report_of_a_run() -> None:
     nap_, fail, never = report.children
     rest = [{"action": "+", "subject": "rest", "detail": "1 s", "kind": ""}]
     assert nap_.to_mapping() == _entry("all/nap", "ok", begin, 1.0, changes=rest)
-    failures = [{"path": "fail", "type": "OSError", "retryable": True, "cause": "x"}]
+    failures = [{"path": "all/fail", "type": "OSError", "retryable": True, "cause": "x"}]
     assert fail.to_mapping() == _entry(
         "all/fail", "failed", end, 0.0, error="fail: x", failures=failures
     )
@@ -68,7 +68,7 @@ def test_report_of_a_run() -> None:
         begin,
         1.0,
         error="all/fail: x",
-        failures=[{**failures[0], "path": "all/fail"}],
+        failures=failures,
         children=children,
     )
     assert not report.ok
@@ -541,3 +541,47 @@ def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
         """)
     assert program.stdout == "SIGTERM None\n"
     assert program.stderr == ""
+
+
+def test_a_printed_report_is_a_tree_of_steps() -> None:
+    """A line for each step: status, name, seconds, and why it failed."""
+
+    @task("probes")
+    def probes(_: Context) -> None:
+        raise OSError("nft is missing\ninstall it")
+
+    lacking = task("check")(lambda ctx: ctx.result(3, degraded=True))
+    last = task("last")(lambda ctx: ctx.sleep(60))
+    whole = Serial(Serial(tolerate(probes), lacking, name="optional"), last, name="node")
+    clock = ManualClock(auto=True)
+    report = run(whole, Context(clock=clock), timeout=5)
+    assert (
+        str(report)
+        == """\
+cancelled    node  5.000 s  deadline exceeded: not done within 5 s
+degraded       optional  0.000 s
+failed           probes  0.000 s  nft is missing
+degraded         check  0.000 s
+cancelled      last  5.000 s  deadline exceeded: not done within 5 s"""
+    )
+    assert repr(report.find("node/optional")) == "<Report of optional: degraded>"
+
+
+def test_a_mapping_has_values_and_changes_that_were_undone() -> None:
+    """A program sees what a step gave, and what was reversed."""
+
+    class Answer:
+        def to_mapping(self) -> dict[str, int]:
+            return {"answer": 42}
+
+    @task("a")
+    def a(ctx: Context) -> None:
+        ctx.record(Change("+", "/etc/hosts"), undo=lambda _: None)
+        ctx.result(Answer())
+
+    report = run(Serial(a, FailingTask("b", OSError("x")), name="all"), undo_on_failure=True)
+    step = report.find("all/a").to_mapping()
+    assert (step["status"], step["value"]) == ("undone", {"answer": 42})
+    assert step["changes"] == [
+        {"action": "+", "subject": "/etc/hosts", "detail": None, "kind": "", "undone": True}
+    ]
