@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import suppress
 from signal import SIGKILL, SIGTERM
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phases.context import Context, end_of_work
 from phases.exceptions import CommandFailedError
@@ -53,6 +53,7 @@ def run_command(
     """
     if isinstance(argv, str) or not argv:
         raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
+    _require_texts(argv, env or {})
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     # Imported here: it takes 8 ms, which only a program that starts processes should pay.
@@ -109,3 +110,15 @@ def run_command(
     if check and result.status != 0:
         raise CommandFailedError(*result)
     return result
+
+
+def _require_texts(argv: Sequence[object], env: Mapping[str, Any]) -> None:
+    """Raise TypeError for an argument or a variable that no program can be given."""
+    for number, word in enumerate(argv):
+        if not isinstance(word, str | bytes | os.PathLike):
+            raise TypeError(f"argv[{number}] must be a text (got {word!r}); write {str(word)!r}")
+    for name, value in env.items():
+        # Not all callers are checked.
+        if {type(name), type(value)} != {str}:
+            right = f"{str(name)!r}: {str(value)!r}"
+            raise TypeError(f"env must have texts (got {name!r}: {value!r}); write {right}")

@@ -176,6 +176,11 @@ class Context:
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
 
+    def __repr__(self) -> str:
+        left = self.remaining()
+        end = "without an end" if left is None else f"{left:g} s left"
+        return f"<Context: {'cancelled' if self.cancelled else end}>"
+
     def child(self, timeout: float | None = None) -> Context:
         """Return a context that ends with this one or earlier; its cancellation ends it alone."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))

@@ -92,6 +92,8 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
         raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
+    if logger is not None and not callable(getattr(logger, "info", None)):
+        raise TypeError(f"logger must be a logging.Logger (got {logger!r}): logging.getLogger(...)")
     return ctx.within(ctx.account, logger)
 
 

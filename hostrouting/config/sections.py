@@ -477,6 +477,8 @@ class HostRoutingConfig(LightValue, WireValue):
         `timeout` limits the wait for a pipe's writer, in seconds; None is 10 s. Raises
         `UnreadableConfigError`, and the errors of `from_json`.
         """
+        if not isinstance(path, str | int | os.PathLike):
+            raise TypeError(f"path must be the path of a file (got {path!r})")
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
@@ -494,6 +496,10 @@ class HostRoutingConfig(LightValue, WireValue):
     @classmethod
     def from_json(cls, document: str | bytes) -> HostRoutingConfig:
         """Read JSON text, or its bytes in UTF-8; see `from_mapping` for its content."""
+        if not isinstance(document, str | bytes | bytearray):
+            raise TypeError(
+                f"document must be JSON text (got {document!r}); a mapping is for from_mapping"
+            )
         return cls.from_mapping(read_json(document))
 
     @classmethod

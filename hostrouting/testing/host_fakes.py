@@ -176,6 +176,8 @@ class FakeHost(Host):
     supervisor: MemorySupervisor
 
     def __init__(self, routes: RouteBackend | None = None, *, is_live: bool = True) -> None:
+        if routes is not None and not hasattr(routes, "apply"):
+            raise TypeError(f"routes must be a RouteBackend (got {routes!r}); give MemoryBackend()")
         files = MemoryFiles()
         if is_live:
             files.programs.update(f"/usr/bin/{name}" for name in _PROGRAMS)

@@ -23,6 +23,7 @@ from phases import (
     execute,
     plan,
     run,
+    run_command,
     task,
     tolerate,
     undo,
@@ -390,3 +391,33 @@ def test_an_error_that_cannot_tell_its_text() -> None:
     before = task("before", undo=lambda ctx: undone.append(str(ctx.cancelled)))(lambda _: None)
     report = run(Serial(before, task("mute")(fail), name="all"), undo_on_failure=True)
     assert (str(report.error), undone) == ("all/mute: MuteError", ["False"])
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda: NAP(Context()),  # type: ignore[operator]
+            "<task nap> is not called: write execute(task, ctx), or run(task)",
+        ),
+        (
+            lambda: run(NAP, logger="x"),  # type: ignore[arg-type]
+            "logger must be a logging.Logger (got 'x'): logging.getLogger(...)",
+        ),
+        (
+            lambda: run_command(Context(), ["echo", 1]),  # type: ignore[list-item]
+            "argv[1] must be a text (got 1); write '1'",
+        ),
+        (
+            lambda: run_command(Context(), ["true"], env={"A": 1}),  # type: ignore[dict-item]
+            "env must have texts (got 'A': 1); write 'A': '1'",
+        ),
+    ],
+)
+def test_a_mistake_of_types_has_the_argument_the_value_and_the_right_form(
+    use: Callable[[], object], message: str
+) -> None:
+    """As in a program without a type checker."""
+    with pytest.raises(TypeError) as caught:
+        use()
+    assert str(caught.value) == message
