@@ -136,6 +136,10 @@ class Host:
     #: The path of the command `hostrouting` for services; None for that of the installation in use.
     command: str | None = None
 
+    def __repr__(self) -> str:
+        place = "live" if self.is_live else "an image"
+        return f"<{type(self).__name__}: {place}, {type(self.routes).__name__}>"
+
     @classmethod
     def live(cls) -> Host:
         """Return this machine: its current network namespace, systemd and files."""

@@ -264,6 +264,9 @@ class Route:
         """The destination as CIDR text."""
         return _destination(self)
 
+    def __repr__(self) -> str:
+        return f"<Route {self}>"
+
     def __str__(self) -> str:
         return _format(self, FLAG_ONLINK if self.onlink else 0)
 
@@ -375,6 +378,9 @@ class ObservedRoute(NamedTuple):
     def fulfils(self, route: Route | ObservedRoute) -> bool:
         """Return True if this is `route`, in any state of its devices."""
         return self.network == route.network and signature(self) == signature(route)
+
+    def __repr__(self) -> str:
+        return f"<ObservedRoute {self}>"
 
     def __str__(self) -> str:
         return _format(self, self.flags)

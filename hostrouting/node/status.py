@@ -59,6 +59,9 @@ class NodeStatus(NoTruth):
     #: True if `check --fix` has an answer, for findings that routes could resolve.
     is_fixable: bool = False
 
+    def __repr__(self) -> str:
+        return f"<NodeStatus: {self.sentence.splitlines()[0]}>"
+
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
