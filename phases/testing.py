@@ -49,7 +49,7 @@ class ManualClock:
         >>> clock.at(3, lambda: print("the lease is there, at", clock.monotonic()))
         >>> from phases import Context
         >>> Context(clock=clock).sleep(5)
-        the lease is there, at 3.0
+        the lease is there, at 3
         """
         self._events.append((seconds, event))
         self._events.sort(key=itemgetter(0))
