@@ -7,16 +7,20 @@ import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from system.matrix import APPLIES, MODES
 from system.troubles import TROUBLES
 
+_T = TypeVar("_T")
 #: Trouble, apply and mode; and the rest of their row.
 Cell = tuple[str, str, str]
 Row = tuple[str, ...]
 
 DOCUMENT = Path(__file__).parents[2] / "docs/apply-matrix.md"
 KILLED = "SIGKILL after a step"
+#: Two applies, or modes, with the same row.
+BOTH = "both"
 _TROUBLES = *(trouble.name for trouble in TROUBLES), KILLED
 CELLS: tuple[Cell, ...] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
 _HEAD = (
@@ -34,21 +38,17 @@ _ABOVE_ROWS = _HEAD, ("---",) * len(_HEAD)
 _TEXT = """\
 # The apply matrix
 
-This page shows the state of a node after an apply that met a trouble. `make matrix-table` generates it, and `make
-matrix` compares it. Each row was measured on real systemd, in a machine whose gate is the distribution's own
-`systemd-nspawn@.service`: `hostrouting apply` was run, a container was started, and the machine was booted again from
-the same `/etc` with the trouble still there.
+The state of a node after an apply that met a trouble. `make matrix-table` writes this page, and `make matrix` compares
+it. Each row was measured on real systemd, in a machine whose gate is the distribution's own `systemd-nspawn@.service`:
+`hostrouting apply` was run, a container was started, and the machine was booted again from the same `/etc` with the
+trouble still there.
 
 - **Apply**: `first` on a node without an installed config; `again` over an earlier config that was in force and had
-  other routes and CIDRs.
-- **Exit**: the exit status of the apply.
-- **Installed**: the config of the scripts, units and gates on the disk. **Live**: the config of the routes in the
-  kernel.
+  other routes and CIDRs. **Exit**: its exit status.
+- **Installed**: the config of the scripts, units and gates on the disk. **Live**: that of the routes in the kernel.
 - **Gate**: `open` if a container that is started now passes. Containers that run already always go on. The installed
-  config decides: on a read-only `/etc` a first apply installs no gate, and an apply over an earlier config changes
-  nothing, live or on the disk. The apply reports this by its exit status and names the reason.
-- **After a reboot**: the state of the container that is started at boot: started, or held by its gate. `/run` is
-  empty then.
+  config decides: on a read-only `/etc` a first apply installs no gate.
+- **After a reboot**: the state of the container that is started at boot. `/run` is empty then.
 - **Then**: how a held container starts once the trouble is over.
 - A step of an apply is a change of a name in a folder, a batch of routes or rules, or an order to systemd.
 
@@ -62,22 +62,29 @@ def committed() -> dict[Cell, Row]:
     for line in text.splitlines():
         words = [word.strip() for word in line.strip("|").split("|")]
         if line.startswith("| ") and tuple(words) not in _ABOVE_ROWS:
-            trouble, apply, modes, *row = words
-            for mode in MODES if modes == "both" else (modes,):
-                rows[trouble, apply, mode] = tuple(row)
+            trouble, applies, modes, *row = words
+            for apply in APPLIES if applies == BOTH else (applies,):
+                for mode in MODES if modes == BOTH else (modes,):
+                    rows[trouble, apply, mode] = tuple(row)
     return rows
 
 
 def render(rows: Mapping[Cell, Row]) -> str:
-    """Return the whole document; a row that both modes share appears once."""
+    """Return the whole document; a row that both applies or both modes share appears once."""
     lines: list[Row] = [*_ABOVE_ROWS]
-    for cell in CELLS:
-        trouble, apply, mode = cell
-        others = [rows.get((trouble, apply, other)) for other in MODES]
-        if cell not in rows or (mode != MODES[0] and others[0] == others[1]):
-            continue
-        lines.append((trouble, apply, "both" if others[0] == others[1] else mode, *rows[cell]))
+    for trouble in _TROUBLES:
+        by_apply = {
+            apply: {mode: rows.get((trouble, apply, mode)) for mode in MODES} for apply in APPLIES
+        }
+        for apply, by_mode in _shared(by_apply):
+            lines += [(trouble, apply, mode, *row) for mode, row in _shared(by_mode) if row]
     return _TEXT + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _shared(values: Mapping[str, _T]) -> list[tuple[str, _T]]:
+    """Return each key with its value, or a single item if the two values are the same."""
+    first, second = values.values()
+    return [(BOTH, first)] if first == second else [*values.items()]
 
 
 def compare(cell: Cell, row: Row) -> None:
