@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from phases.command import CommandResult, run_command
 from phases.compose import Parallel, Serial, task, tolerate, with_retry, with_timeout
-from phases.context import Change, Clock, Context
+from phases.context import Change, Clock, Context, Wait
 from phases.exceptions import (
     CancelledError,
     CommandFailedError,
@@ -27,7 +27,7 @@ from phases.exceptions import (
     TaskFailedError,
     UnknownTaskError,
 )
-from phases.report import Event, Report
+from phases.report import Event, Report, Status
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
 from phases.task import Group, Plannable, Task, Tolerant, Undoable
 from phases.transaction import Transaction
@@ -48,12 +48,14 @@ __all__ = [
     "Plannable",
     "Report",
     "Serial",
+    "Status",
     "Task",
     "TaskFailedError",
     "Tolerant",
     "Transaction",
     "Undoable",
     "UnknownTaskError",
+    "Wait",
     "cancel_on_signals",
     "execute",
     "plan",

@@ -11,6 +11,7 @@ from phases.context import Change, Context, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_name, require_plain, require_runnable, value_of
 from phases.report import Report, Step, names_in_path
+from phases.run_context import account_of, logger_of
 from phases.runner import (
     complete,
     do_step,
@@ -173,7 +174,7 @@ class Parallel(_Group):
         until = end_of_work(ctx.clock, ctx.clock.monotonic() + self._grace)
         if not ctx.wait(lambda: not running, until=until):
             names = ", ".join(step.report.name for step in running.copy())
-            ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
+            logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
 
 
@@ -289,9 +290,8 @@ def with_retry(
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
         pause = first_pause
-        step = (
-            ctx.account if isinstance(ctx.account, Step) else Step(Report(task), threading.Lock())
-        )
+        account = account_of(ctx)
+        step = account if isinstance(account, Step) else Step(Report(task), threading.Lock())
         while True:
             try:
                 result = task.do(ctx)
@@ -311,9 +311,9 @@ def with_retry(
                 word = f"attempt {len(failures)} of {attempts} failed, next in {seconds:.3g} s"
                 step.report.attempts += 1
                 step.report.result = None
-                step.report.is_incomplete = False
+                step.report.reasons = []
                 step.notify(step.report, status="retrying", error=last)
-                log_line(ctx.logger.warning, word, step.report, "retrying", last)
+                log_line(logger_of(ctx).warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its
                 # context.
                 _rest(ctx, seconds, failures)

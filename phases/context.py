@@ -72,6 +72,13 @@ class Change(_Change):
         return self._asdict()
 
 
+class Wait(NamedTuple):
+    """A wait of a task: the reason, and how many seconds it lasts at most; None is without end."""
+
+    reason: str
+    seconds: float | None
+
+
 class Clock(Protocol):
     """The time source of a context; tests use `phases.testing.ManualClock`.
 
@@ -124,11 +131,17 @@ class Account(Protocol):
     def record(self, change: Change, undo: Work | None) -> None:
         """Add a change, with its inverse."""
 
-    def result(self, value: object, *, degraded: bool) -> None:
+    def result(self, value: object) -> None:
         """Keep the task's value."""
 
+    def degrade(self, reason: str) -> None:
+        """Keep what the task lacks."""
 
-class _Note:
+    def wait(self, wait: Wait) -> None:
+        """Report what the task waits for."""
+
+
+class Note:
     """Notes if one of these ends, a limit or a list of reasons, was raised."""
 
     def __init__(self, *ends: object) -> None:
@@ -158,9 +171,9 @@ class Context:
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
-        #: For the runner: the account of the current task, and the logger of the run.
-        self.account: Account | None = None
-        self.logger: logging.Logger = logging.getLogger("phases")
+        #: See `phases.run_context`.
+        self._account: Account | None = None
+        self._logger: logging.Logger = logging.getLogger("phases")
         # A list for this context and for each parent; cancelling puts the reason into the first
         # one.
         self._reasons: tuple[list[str], ...] = ([],)
@@ -170,8 +183,9 @@ class Context:
         #: The context of each `interruptible` block that the main thread is in; parents and
         #: children share the list.
         self._interruptible: list[Context] = []
-        #: Of the contexts of the current task, see `noting`; the last is that of this one.
-        self._notes: tuple[_Note, ...] = ()
+        #: Of the contexts of the current task, see `run_context.noting`; the last is that of this
+        #: one.
+        self._notes: tuple[Note, ...] = ()
         #: The deadline, with its timeout for the message.
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
@@ -185,11 +199,9 @@ class Context:
         """Return a context that ends with this one or earlier; its cancellation ends it alone."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
 
-    def within(self, account: Account | None, logger: logging.Logger | None = None) -> Context:
-        """Return the same context (cancelling either cancels both) for another task."""
-        # The outermost task begins a run: another run in this context has values of its own.
-        firsts = self._firsts if self.account else {}
-        return self._derive(account=account, logger=logger or self.logger, _firsts=firsts)
+    def unrecorded(self) -> Context:
+        """Return the same context outside of the run, whose report is not changed by this work."""
+        return self._derive(_account=None)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
@@ -212,18 +224,6 @@ class Context:
         True
         """
         return self._derive(_notes=())
-
-    def noting(self) -> Context:
-        """Return the same context, which notes in `has_raised` if its end is raised to the work.
-
-        The end of a narrower context that the work makes does not count.
-        """
-        return self._derive(_notes=(*self._notes, _Note(self._limit, *self._reasons)))
-
-    @property
-    def has_raised(self) -> bool:
-        """True if the end of a context that notes it was raised, in any thread."""
-        return any(note.is_raised for note in self._notes[-1:])
 
     def holding(self, resource: Hashable) -> Context:
         """Return the same context, for code that runs while a resource (a file) is locked."""
@@ -266,22 +266,57 @@ class Context:
             raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject))")
         if undo is not None and not callable(undo):
             raise TypeError(f"undo of '{change}' must be a function of the context (got {undo!r})")
-        if self.account is not None:
-            self.account.record(change, undo)
+        if self._account is not None:
+            self._account.record(change, undo)
 
-    def result(self, value: object, *, degraded: bool = False) -> None:
+    def result(self, value: object) -> None:
         """Leave a value of the current task in its report, whether it then fails or not.
 
-        With `degraded` a task that completes is degraded, and so are the groups around it. Outside
-        a run this does nothing.
+        Outside a run this does nothing.
 
         >>> from phases import run, task
-        >>> report = run(task("answer")(lambda ctx: ctx.result(41, degraded=True)))
-        >>> report.result, report.ok, report.degraded
-        (41, True, True)
+        >>> run(task("answer")(lambda ctx: ctx.result(42))).result
+        42
         """
-        if self.account is not None:
-            self.account.result(value, degraded=degraded)
+        if self._account is not None:
+            self._account.result(value)
+
+    def degrade(self, reason: str) -> None:
+        """Report that the current task lacks something, although it may complete.
+
+        It is then degraded, and so are the groups around it. Outside a run this does nothing.
+
+        >>> from phases import run, task
+        >>> report = run(task("probes")(lambda ctx: ctx.degrade("no IPv6 address")))
+        >>> report.ok, report.degraded, report.reasons
+        (True, True, ['no IPv6 address'])
+        """
+        if not isinstance(reason, str):
+            raise TypeError(f"degrade takes the reason, a text (got {reason!r})")
+        if self._account is not None:
+            self._account.degrade(reason)
+
+    def report_wait(self, reason: str, *, seconds: float | None) -> None:
+        """Report to the observers of the run that the task waits from now on.
+
+        Call it once for a wait, before it. Outside a run this does nothing.
+
+        Args:
+            reason: What it waits for, or why.
+            seconds: The longest time that it waits; None if that of the context.
+
+        >>> from phases import run, task
+        >>> lease = task("lease")(lambda ctx: ctx.report_wait("a DHCP lease", seconds=30))
+        >>> events = []
+        >>> report = run(lease, observer=events.append)
+        >>> events[1].status, events[1].wait
+        ('waiting', Wait(reason='a DHCP lease', seconds=30))
+        """
+        left = self.remaining()
+        if seconds is None or (left is not None and left < seconds):
+            seconds = left
+        if self._account is not None:
+            self._account.wait(Wait(reason, seconds))
 
     def cancel(self, reason: str) -> None:
         """End this context and its children, and wake every thread that waits on them.
@@ -376,7 +411,7 @@ class Context:
         will do ['routes']
         True
         """
-        return self.account is not None and self.account.skips(task.name)
+        return self._account is not None and self._account.skips(task.name)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from phases.context import Change, Context, Work
+from phases.run_context import account_of, within
 
 if TYPE_CHECKING:
     import logging
@@ -94,7 +95,7 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
         raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
     if logger is not None and not callable(getattr(logger, "info", None)):
         raise TypeError(f"logger must be a logging.Logger (got {logger!r}): logging.getLogger(...)")
-    return ctx.within(ctx.account, logger)
+    return within(ctx, account_of(ctx), logger)
 
 
 def call(method: Work, ctx: Context, name: str) -> object:

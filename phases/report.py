@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from phases.exceptions import TaskFailedError, describe
 from phases.mistakes import NoTruth
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from threading import Lock
 
-    from phases.context import Change, Work
+    from phases.context import Change, Wait, Work
+
+_T = TypeVar("_T")
+#: The status of a task in a report; while it runs, `due` and `running`.
+Status: TypeAlias = Literal[
+    "ok", "failed", "cancelled", "undone", "skipped", "not-reached", "due", "running"
+]
 
 
 def names_in_path(task: Task) -> tuple[str, ...]:
@@ -25,13 +31,15 @@ def names_in_path(task: Task) -> tuple[str, ...]:
 class Event(NamedTuple):
     """A step of a run, for an observer: `status` is that of the task, `change` a new record.
 
-    Between two attempts the status is `retrying`, and `error` that of the attempt.
+    Between two attempts the status is `retrying`, and `error` that of the attempt. If the task
+    waits from now on, the status is `waiting`, and `wait` has the reason and the longest time.
     """
 
     path: str
-    status: str
+    status: Status | Literal["retrying", "waiting"]
     change: Change | None = None
     error: BaseException | None = None
+    wait: Wait | None = None
 
 
 class Report(NoTruth):
@@ -42,7 +50,7 @@ class Report(NoTruth):
     `phases.tolerate`.
     `start` is UTC in ISO 8601, `duration` is in seconds; both are None for a task that did not run.
     `attempts` is the number of its attempts, `error` the error that it raised, `result` the value
-    that it gave to `Context.result`.
+    that it gave to `Context.result`, `reasons` what it gave to `Context.degrade`.
 
     >>> from phases import run, task
     >>> report = run(task("greet")(lambda ctx: None))
@@ -57,18 +65,19 @@ class Report(NoTruth):
         #: The path of the task, without its name.
         self.names = names
         self.name: str = task.name
-        self.status = "not-reached"
+        self.status: Status = "not-reached"
         self.start: str | None = None
         self.duration: float | None = None
         self.attempts = 0
         self.error: BaseException | None = None
         self.result: Any = None
-        #: For the runner; see `degraded` and `changes`.
-        self.is_incomplete: bool = False
-        #: True for a run that a task made: that task is incomplete if the run was not a clean one.
+        #: Why the task itself is degraded, see `Context.degrade`.
+        self.reasons: list[str] = []
+        #: True for a run that a task made: that task is degraded if the run was not a clean one.
         self.is_inner_run: bool = False
         #: True once the run has returned: nothing is added.
         self.is_over: bool = False
+        #: For the runner; see `changes`.
         self.records: list[Record] = []
         #: The changes that were reversed.
         self.undone: list[Change] = []
@@ -76,8 +85,7 @@ class Report(NoTruth):
         self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
-        word = "degraded" if self.degraded else self.status
-        return f"<Report of {self.name}: {word}>"
+        return f"<Report of {self.name}: {self.word}>"
 
     def __str__(self) -> str:
         """Return the tree of steps, a line for each: status, name, seconds, and why it failed.
@@ -95,6 +103,11 @@ class Report(NoTruth):
         return "\n".join(_lines(self))
 
     @property
+    def word(self) -> str:
+        """The status, or `degraded`."""
+        return "degraded" if self.degraded else self.status
+
+    @property
     def line(self) -> str:
         """The name and seconds of the task, and why it failed."""
         parts = [self.name]
@@ -105,11 +118,12 @@ class Report(NoTruth):
 
     @property
     def _reason(self) -> str:
-        """Why the task itself failed; a failure of a task inside stands in the line of that."""
+        """Why the task itself failed or is degraded; a task inside has a line of its own."""
         cause = self.error
         if isinstance(cause, TaskFailedError):
             cause = cause.cause if cause.names == (self.name,) else None
-        return "" if cause is None else describe(cause).partition("\n")[0]
+        reasons = "; ".join(self.reasons) if cause is None else describe(cause)
+        return reasons.partition("\n")[0]
 
     def find(self, path: str) -> Report:
         """Return the report of the step with this path, or of a part of it from this report on.
@@ -163,15 +177,15 @@ class Report(NoTruth):
 
     @property
     def degraded(self) -> bool:
-        """True if the task is `ok`, but itself or a task inside is incomplete or not `ok`.
+        """True if the task is `ok`, but has `reasons`, or a task inside is degraded or not `ok`.
 
-        A task that `proves` and was skipped is incomplete, and so is a task that made a run which
-        is degraded or not `ok`.
+        A task that `proves` and was skipped is degraded, and so is a task that made a run which is
+        degraded or not `ok`.
         """
-        # Of a run inside, the task's `is_incomplete` counts: a task that is tried again makes its
-        # runs again.
+        # Of a run inside, the task's `reasons` count: a task that is tried again makes its runs
+        # again.
         inside = (child for child in self.children if not child.is_inner_run)
-        is_lacking = self.is_incomplete or any(not child.ok or child.degraded for child in inside)
+        is_lacking = bool(self.reasons) or any(not child.ok or child.degraded for child in inside)
         return self.ok and is_lacking
 
     @property
@@ -187,14 +201,35 @@ class Report(NoTruth):
     def close(self) -> None:
         """Add nothing from now on, apart from a run inside that a thread has not ended yet.
 
-        That goes on with an account of its own, and the task that began it is incomplete.
+        That goes on with an account of its own, and the task that began it is degraded.
         """
         self.is_over = True
         for child in self.children:
             if child.is_inner_run and child.is_under_way:
-                self.is_incomplete = True
+                self.add_reason(f"its run of {child.name} goes on")
             else:
                 child.close()
+
+    def add_reason(self, reason: str) -> None:
+        """Add why the task is degraded."""
+        # A task that makes the same run for months does not fill the memory.
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def result_of(self, kind: type[_T]) -> _T | None:
+        """Return the last result of this type, of the task or of one inside; None without one.
+
+        >>> from phases import Serial, run, task
+        >>> answer = task("answer")(lambda ctx: ctx.result(42))
+        >>> report = run(Serial(answer, name="demo"))
+        >>> report.result_of(int), report.result_of(str)
+        (42, None)
+        """
+        last = None
+        for report in self.walk():
+            if isinstance(report.result, kind):
+                last = report.result
+        return last
 
     def is_replaced_by(self, later: Report) -> bool:
         """Return True for an earlier run of this name, unless it goes on or has changes."""
@@ -210,23 +245,24 @@ class Report(NoTruth):
     def to_mapping(self) -> dict[str, Any]:
         """Return the tree for `json.dumps`.
 
-        `value` is that of the task, if it has a `to_mapping`. A change that was reversed has
-        `undone`.
+        `result` is that of the task, by its `to_mapping`; None if it has none. A change that was
+        reversed has `undone`.
         """
         own = [change.to_mapping() for record in self.records for change in record.changes]
         undone = [{**change.to_mapping(), "undone": True} for change in self.undone]
-        value = getattr(self.result, "to_mapping", None)
+        to_mapping = getattr(self.result, "to_mapping", None)
         return {
             "name": self.name,
             "path": self.path,
             "status": self.status,
             "degraded": self.degraded,
+            "reasons": list(self.reasons),
             "attempts": self.attempts,
             "start": self.start,
             "duration": self.duration,
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
-            "value": value() if callable(value) else None,
+            "result": to_mapping() if callable(to_mapping) else None,
             "changes": [*own, *undone],
             "children": [child.to_mapping() for child in self.children],
         }
@@ -246,8 +282,7 @@ class Report(NoTruth):
 
 
 def _lines(report: Report, indent: str = "") -> Iterator[str]:
-    word = "degraded" if report.degraded else report.status
-    yield f"{word:<12} {indent}{report.line}"
+    yield f"{report.word:<12} {indent}{report.line}"
     for child in report.children:
         yield from _lines(child, f"{indent}  ")
 
@@ -338,7 +373,8 @@ class Step(NamedTuple):
 
     def count_run(self, report: Report) -> None:
         """Degrade the task by a run that it made, unless that is a clean one."""
-        self.report.is_incomplete |= report.degraded or not report.ok
+        if report.degraded or not report.ok:
+            self.report.add_reason(f"its run of {report.name}: {report.word}")
 
     def close(self) -> None:
         """End the account: the run has returned."""
@@ -353,10 +389,10 @@ class Step(NamedTuple):
         report.error = None
         report.attempts += 1
         report.result = None
-        report.is_incomplete = False
+        report.reasons = []
         self.notify(report)
 
-    def end(self, status: str, error: BaseException | None, duration: float) -> None:
+    def end(self, status: Status, error: BaseException | None, duration: float) -> None:
         """Report that the task ended."""
         report = self.report
         if report.is_over:
@@ -386,11 +422,20 @@ class Step(NamedTuple):
         path = "/".join((*self.report.names_inside, name))
         return name in self.skip or path in self.skip
 
-    def result(self, value: object, *, degraded: bool) -> None:
+    def result(self, value: object) -> None:
         """See `Account`."""
         if not self.report.is_over:
             self.report.result = value
-            self.report.is_incomplete |= degraded
+
+    def degrade(self, reason: str) -> None:
+        """See `Account`."""
+        if not self.report.is_over:
+            self.report.add_reason(reason)
+
+    def wait(self, wait: Wait) -> None:
+        """See `Account`."""
+        if not self.report.is_over:
+            self.notify(self.report, status="waiting", wait=wait)
 
     def record(self, change: Change, undo: Work | None) -> None:
         """See `Account`."""

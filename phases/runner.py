@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_for, require_changes, require_plain
 from phases.report import Event, Record, Report, Step, names_in_path
+from phases.run_context import account_of, has_raised, logger_of, noting, within
 from phases.task import Group, Plannable, Task, Tolerant
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from phases.context import Change, Context, Work
+    from phases.report import Status
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
@@ -53,7 +55,8 @@ def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = N
 
 def step_of(task: Task, ctx: Context) -> Step:
     """Return the step of a task that is done now, in the run of its context if there is one."""
-    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step(Report(task), Lock())
+    account = account_of(ctx)
+    return account.enter(task) if isinstance(account, Step) else Step(Report(task), Lock())
 
 
 def do_step(step: Step, ctx: Context) -> None:
@@ -61,8 +64,9 @@ def do_step(step: Step, ctx: Context) -> None:
     if step.is_skipped:
         for report in step.report.walk():
             report.status = "skipped"
-            report.is_incomplete = getattr(report.task, "proves", False)
-        log_line(ctx.logger.info, "skipped", step.report, "skipped")
+            if getattr(report.task, "proves", False):
+                report.add_reason("it proves the work of others, and was skipped")
+        log_line(logger_of(ctx).info, "skipped", step.report, "skipped")
     else:
         _perform(step, ctx, step.report.task.do)
 
@@ -74,13 +78,14 @@ def undo(task: Task, ctx: Context | None = None, *, logger: Logger | None = None
     without `undo` is left as it is, with a warning in the log.
     """
     ctx = context_for(task, ctx, logger)
-    names = ctx.account.report.names_inside if isinstance(ctx.account, Step) else ()
+    account = account_of(ctx)
+    names = account.report.names_inside if isinstance(account, Step) else ()
     _undo(Report(task, names), getattr(task, "undo", None), ctx)
 
 
 def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
     if inverse is None:
-        log_line(ctx.logger.warning, "cannot undo", report, "skipped")
+        log_line(logger_of(ctx).warning, "cannot undo", report, "skipped")
     else:
         # Outside the steps of the run, whose report has only the changes that its tasks made.
         _perform(Step(report, Lock()), ctx, inverse, undoing=True)
@@ -88,8 +93,9 @@ def _undo(report: Report, inverse: Work | None, ctx: Context) -> None:
 
 def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -> None:
     report = step.report
-    logger = ctx.logger
-    name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
+    logger = logger_of(ctx)
+    name, prefix = ("undo", "undo ") if undoing else ("do", "")
+    status: Status = "undone" if undoing else "ok"
     word = "completed"
     log = logger.info
     seen = raised = None
@@ -99,16 +105,16 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
         ctx.check()
         step.begin(ctx.clock.time())
         ctx.notify()  # a Parallel waits until all have begun
-        result = complete(method, ctx.within(step).expiring(), name)
+        result = complete(method, within(ctx, step).expiring(), name)
         if isinstance(result, Report):
             step.count_run(result)
     except BaseException as error:
         seen = error
         raised = _as_raised(error, report.task, ctx)
-        word = "cancelled"
+        status = word = "cancelled"
         log = logger.warning
         if isinstance(raised, TaskFailedError):
-            word = "failed"
+            status = word = "failed"
             log = logger.error
             if isinstance(report.task, Tolerant) and not undoing:
                 try:
@@ -118,11 +124,9 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
                         own = TaskFailedError((report.name,), refusal)
                         seen = raised = TaskFailedError.combine([raised, own])
                 else:
-                    status = word
                     word = "failed, and is optional"
                     log = logger.warning
                     return
-        status = word
         if raised is error:
             raise
         raise raised from raised.__cause__
@@ -134,10 +138,10 @@ def _perform(step: Step, ctx: Context, method: Work, *, undoing: bool = False) -
 
 def complete(method: Work, ctx: Context, name: str = "do") -> object:
     """Call the method; raise TaskFailedError if it caught the end of `ctx`, and returned."""
-    ctx = ctx.noting()
+    ctx = noting(ctx)
     result = call(method, ctx, name)
     raise_failure(result, name)
-    if ctx.has_raised:
+    if has_raised(ctx):
         try:
             ctx.check()
         except CONTEXT_OVER as error:
@@ -309,7 +313,7 @@ def run(
     ctx = context_for(task, ctx, logger)
     outer = _running_step(ctx)
     # Expiring: its end is in the report, and not raised to the task around it.
-    ctx = ctx.child(timeout).within(outer).expiring()
+    ctx = within(ctx.child(timeout), outer).expiring()
     if observer is not None:
         require_plain(observer, "the observer")
     report = Report(task, () if outer is None else outer.report.names_inside)
@@ -371,8 +375,8 @@ def _others(whole: Report, wanted: Collection[str]) -> Iterator[str]:
 
 def _running_step(ctx: Context) -> Step | None:
     """Return the step of the task that runs now; None in a thread that outlives its run, too."""
-    step = ctx.account if isinstance(ctx.account, Step) else None
-    return None if step is None or step.report.is_over else step
+    account = account_of(ctx)
+    return account if isinstance(account, Step) and not account.report.is_over else None
 
 
 def _undo_run(outermost: Step, ctx: Context) -> None:
@@ -394,11 +398,12 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
-            for status in ("failed", "undone"):
-                if status in inside:
-                    report.status = status
-                    outermost.notify(report)
-                    break
+            if "failed" in inside:
+                report.status = "failed"
+                outermost.notify(report)
+            elif "undone" in inside:
+                report.status = "undone"
+                outermost.notify(report)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from phases.compose import Serial
 from phases.report import Record, Report, Step
+from phases.run_context import account_of, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +31,13 @@ class Transaction:
     """
 
     def __init__(self, ctx: Context) -> None:
-        run = ctx.account if isinstance(ctx.account, Step) else Step(Report(Serial()), Lock())
+        account = account_of(ctx)
+        run = account if isinstance(account, Step) else Step(Report(Serial()), Lock())
         self._of_run = run.records
         self._records = list[Record]()
         self._step = run._replace(records=self._records)
         #: The context for the work: for `execute`, or for `record`.
-        self.ctx: Context = ctx.within(self._step)
+        self.ctx: Context = within(ctx, self._step)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -55,7 +57,7 @@ class Transaction:
         Yield each record with the result or the error of its inverse; False if it has none. An
         inverse gets half of the time that is left, so that the next ones have time if it hangs.
         """
-        own = self.ctx.within(None).shielded().child(timeout)
+        own = self.ctx.unrecorded().shielded().child(timeout)
 
         def reverse(record: Record) -> object:
             return record.undo is not None and record.undo(own.child((own.remaining() or 0) / 2))

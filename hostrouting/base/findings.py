@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
 from hostrouting.base.values import LightValue
 from phases import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Severity = Literal["error", "warning", "note"]
 
@@ -26,6 +29,15 @@ STATES: Final = {
     "-": "is not of this config",
     "~": "is not as this config wants it",
 }
+
+
+def first_of(texts: Sequence[str]) -> str:
+    """Return the first of several texts, and the number of the rest.
+
+    >>> first_of(["ib0 is down", "ib1 is down"]), first_of(["ib0 is down"])
+    ('ib0 is down and 1 more', 'ib0 is down')
+    """
+    return f"{texts[0]} and {len(texts) - 1} more" if texts[1:] else texts[0]
 
 
 @attrs.frozen

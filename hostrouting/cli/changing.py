@@ -13,6 +13,7 @@ from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
+from hostrouting.route_overlap import OverlapReport
 from phases import run
 
 if TYPE_CHECKING:
@@ -90,26 +91,21 @@ def _report_of(task: Configure | Reset, arguments: Namespace) -> Report:
             signal.signal(number, handler)
 
 
-def _results(report: Report) -> list[Any]:
-    """Return the proofs that the tasks inside have made."""
-    return [child.result for child in report.children if child.result is not None]
-
-
 def _first_proof(report: Report) -> dict[str, Any] | None:
-    """Return the proof for the answer: the first that failed the run, or else the first made."""
+    """Return the proof for the answer: the first that failed the run, or else that of the run."""
     failures = getattr(report.error, "failures", ())
-    proofs = [failure.report for failure in failures if isinstance(failure, RouteOverlapError)]
-    proofs += _results(report)
-    return proofs[0].to_mapping() if proofs else None
+    failed = [failure.report for failure in failures if isinstance(failure, RouteOverlapError)]
+    proof = failed[0] if failed else report.result_of(OverlapReport)
+    return None if proof is None else proof.to_mapping()
 
 
 def _verdict_of_live(report: Report) -> str:
     """Return the verdict on a run that changed the kernel alone."""
-    proofs = _results(report)
-    if report.error and all(proof.ok for proof in proofs):
+    proof = report.result_of(OverlapReport)
+    if report.error and (proof is None or proof.ok):
         # Not the proof failed, but a change, or the run was refused.
         return f"wrong: {sentence_of(report.error)}"
-    state = proofs[-1].headline if proofs else "the routes of CONFIG are in force"
+    state = proof.headline if proof is not None else "the routes of CONFIG are in force"
     verdict = f"wrong: {state}; run: hostrouting check CONFIG"
     if report.ok and not report.degraded:
         verdict = f"right: {state}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from hostrouting.base.commands import command_line
-from hostrouting.base.findings import NodeFinding, Severity, boot_file
+from hostrouting.base.findings import NodeFinding, Severity, boot_file, first_of
 from hostrouting.base.values import LightValue
 from hostrouting.boot import (
     INTENT_PATH,
@@ -100,6 +100,12 @@ class NodeReport(LightValue, NoTruth):
         kinds = {finding.kind for finding in self.findings if finding.severity == "error"}
         is_lost = not kinds.isdisjoint(("lost-route", _NO_PROGRAM))
         return is_lost or (self.severity == "error" and not self.overlap.ok)
+
+    @property
+    def first_wrong(self) -> str:
+        """The first that an apply has not reached, and the number of the rest."""
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        return self.overlap.first_wrong or first_of([str(finding) for finding in errors])
 
     @property
     def left_routes(self) -> int:

@@ -455,9 +455,10 @@ class Configure(_Pipeline):
             self.applied = look_after_apply(
                 own, self._config, self._host, overlap=run.overlap, node=node
             )
+            ctx.result(self.applied)
             # Under WARN an address that leaves wrong is no error of the node.
             if self.applied.is_wrong or not self.applied.overlap.ok:
-                ctx.result(self.applied, degraded=True)
+                ctx.degrade(self.applied.first_wrong)
 
     def _plan_routes(self, ctx: Context, node: Host) -> RoutePlan | None:
         return None if ctx.skips(self._routes) else self._routes.plan_routes(node)
@@ -473,7 +474,7 @@ class Configure(_Pipeline):
         if ctx.skips(self._check):
             # The installed proof stays, and nothing compares it.
             if earlier is not None and earlier.route_overlap.cidrs:
-                ctx.result(None, degraded=True)
+                ctx.degrade("the installed proof stays, and nothing compares it with this config")
             return None
         if not self._host.is_live:
             return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY
+from hostrouting.base.findings import first_of
 from hostrouting.boot import (
     INTENT_PATH,
     NOT_INSTALLED,
@@ -31,7 +32,7 @@ from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hostrouting.base.findings import NodeFinding
     from hostrouting.host import Host
@@ -78,12 +79,12 @@ class NodeStatus(NoTruth):
         word = "wrong" if causes else "waiting" if "error" in self.report.severities else "right"
         parts = list(self.live.values())
         if causes:
-            parts[:2] = [_first(causes)]
+            parts[:2] = [first_of(causes)]
         elif named := [*self._named, *self._chosen]:
-            parts.append(_first([f"{finding.subject}: {finding.reason}" for finding in named]))
+            parts.append(first_of([f"{finding.subject}: {finding.reason}" for finding in named]))
         if self.live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
-            parts.append(f"not looked at: {_first(self.report.not_asked)}")
+            parts.append(f"not looked at: {first_of(self.report.not_asked)}")
         sentence = f"{word}: {', '.join(parts) or 'the image is as the config wants it'}"
         return f"{sentence}; run: {self.next}" if self.next else sentence
 
@@ -227,7 +228,7 @@ def node_status(
     live = {
         "routes": known("routes", in_force if routes else "no route is wanted"),
         "proof": proof or "no CIDR is expected",
-        "gates": _first(held) if held else broken or known("held", "no gate is held"),
+        "gates": first_of(held) if held else broken or known("held", "no gate is held"),
     }
     has_remedy = report.overlap.suggested_routes or report.overlap.moved_exits or report.is_worse
     is_fixable = bool(has_remedy) and _is_fixable(ctx, config, host)
@@ -278,8 +279,4 @@ def _absence(ctx: Context, host: Host) -> str:
                 left.append(str(route))
                 # A reset leaves it.
                 step = why_merged(route) if is_merged(route) else step
-    return f"{absence}, but a run has left {_first(left)}; {step}" if left else absence
-
-
-def _first(texts: Sequence[str]) -> str:
-    return f"{texts[0]} and {len(texts) - 1} more" if texts[1:] else texts[0]
+    return f"{absence}, but a run has left {first_of(left)}; {step}" if left else absence

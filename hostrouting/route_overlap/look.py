@@ -14,6 +14,7 @@ import attrs
 
 from hostrouting.base.commands import printable
 from hostrouting.base.findings import NodeFinding, Severity
+from hostrouting.base.waits import begin_wait
 from hostrouting.boot import WAIT_SECONDS, exits_under
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import HostFileError, HostRoutingError
@@ -89,8 +90,8 @@ def check_now(
         if not reason or waiting.remaining() == 0:
             return report
         if not is_logged:
-            seconds = ceil(waiting.remaining() or 0)
-            _logger.warning("waiting up to %.0f s: %s", seconds, reason, extra={"waits": True})
+            longest = ceil(waiting.remaining() or 0)
+            begin_wait(ctx, _logger, reason, seconds=longest, level=logging.WARNING)
             is_logged = True
         with suppress(DeadlineExceededError):
             waiting.sleep(SECONDS_BETWEEN_LOOKS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostrouting.base.findings import first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config import (
     PRESETS,
@@ -342,6 +343,12 @@ class OverlapReport(LightValue, NoTruth):
     def headline(self) -> str:
         """The first heading of the verdict, as a part of a sentence."""
         return next(self._verdict(), ("", ()))[0]
+
+    @property
+    def first_wrong(self) -> str:
+        """The first finding or refusal, and the number of the rest; empty if it is `ok`."""
+        reasons = [*self.lines(), *self.refusals]
+        return first_of(reasons) if reasons else ""
 
     @property
     def advice(self) -> str:

@@ -110,7 +110,9 @@ class CheckRouteOverlap(PairTask):
             report = look.report
         else:
             report = self._prove(ctx, waiting, accepted)
-        ctx.result(report, degraded=not report.ok)
+        ctx.result(report)
+        if not report.ok:
+            ctx.degrade(report.first_wrong)
         try:
             # Without boot files there is no gate that reads it.
             if self._boot.is_installed:
@@ -152,7 +154,7 @@ def log_dropped(
     if dropped := ", ".join(dropped_cidrs(earlier, config)):
         text = "the proof of %s: the installed config has this, and the new one does not"
         logger.warning(text, dropped, extra={"dropped": dropped})
-        ctx.result(None, degraded=True)
+        ctx.degrade(text % dropped)
 
 
 def dropped_cidrs(earlier: HostRoutingConfig | None, config: HostRoutingConfig) -> tuple[str, ...]:

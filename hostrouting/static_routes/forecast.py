@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.base.findings import first_of
 from hostrouting.boot import exits_under
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import UnknownDecisionError, WorseRoutingError
@@ -450,7 +451,7 @@ class ProvenRun:
             report = next(each.report for each in worse if each.is_refused)
             raise WorseRoutingError(report, reason, f"{state}; {step}", worse)
         if worse:
-            self._ctx.result(worse[0].report, degraded=True)
+            self._ctx.degrade(f"worse than before: {first_of([str(each) for each in worse])}")
         for each in worse:
             if each.fact not in known:
                 text = "not accepted: %s" if each.is_move else _WITHOUT

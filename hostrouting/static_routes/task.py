@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from hostrouting.base.findings import REFUSED
+from hostrouting.base.waits import begin_wait
 from hostrouting.boot import (
     RUNTIME_DIRECTORY,
     WAITING,
@@ -221,9 +222,7 @@ class ConfigureStaticRoutes(PairTask):
                 if not is_logged:
                     if isinstance(error, RouteRejectedError):
                         reasons = "; ".join(map(str, error.refusals))
-                    rounded, reason = round(seconds, 1), reasons or str(error)
-                    text = "waiting up to %g s: %s"
-                    self._logger.info(text, rounded, reason, extra={"waits": True})
+                    begin_wait(ctx, self._logger, reasons or str(error), seconds=seconds)
                     is_logged = True
             else:
                 return

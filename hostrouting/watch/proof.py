@@ -248,7 +248,7 @@ class ProofKeeper(Keeper):
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
         """Write the marker; return the pause before the next proof."""
         try:
-            leave_marker(RecordedFiles(ctx.within(None), self._host), report)
+            leave_marker(RecordedFiles(ctx.unrecorded(), self._host), report)
         except HostFileError as error:
             # The proof goes on, and counts readings meanwhile.
             self._marker.log(str(error))

@@ -159,7 +159,7 @@ class RouteKeeper(Keeper):
             self._paused = {}
         self._note_contests(observed, now)
         # An endless run must not record its changes: their list would grow for ever.
-        changes = Transaction(ctx.within(None))
+        changes = Transaction(ctx.unrecorded())
         self._last = repair(
             changes.ctx,
             routes,

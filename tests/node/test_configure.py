@@ -30,6 +30,7 @@ from hostrouting import (
     HostRoutingConfig,
     InvalidConfigError,
     LinkNotFoundError,
+    OverlapReport,
     Reset,
     RouteOverlapError,
     RouteRejectedError,
@@ -118,6 +119,12 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     assert (report.ok, report.degraded) == (True, True)
     proof = report.find("configure/check-route-overlap").result
     assert [finding.kind for _, finding in proof.findings] == ["overlap"]
+    assert report.result_of(OverlapReport) is proof
+    step = report.to_mapping()["children"][2]
+    assert step["result"]["cidrs"][0]["cidr"] == "172.16.8.0/22"
+    decider = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+    reason = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({decider})"
+    assert step["reasons"] == report.reasons == [reason]
     skipped = run(configure(host, **warned), skip=["check-route-overlap"])
     assert (skipped.ok, skipped.degraded, skipped.result) == (True, True, None)
     check = CheckRouteOverlap(HostRoutingConfig.from_mapping(warned), host=host)
@@ -151,7 +158,7 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     assert finding in check_node(Context(), config, host).findings
     host.files.programs.add("/usr/bin/ip")
     mended = run(whole)
-    assert (mended.degraded, mended.find("bootstrap/configure").result) == (False, None)
+    assert (mended.degraded, mended.find("bootstrap/configure").result.findings) == (False, ())
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
@@ -201,7 +208,7 @@ def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
     assert not check_node(Context(), config, host).overlap.ok
 
 
-def test_a_last_look_that_fails_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The apply itself is complete. Without expected CIDRs the last look reads the routes."""
     host, looked = gpu_node(), []
     release = Boot.release
@@ -216,7 +223,7 @@ def test_a_last_look_that_fails_says_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Boot, "release", fail)
     report = run(configure(host, **ROUTES))
-    assert (report.ok, report.degraded, report.result) == (True, False, None)
+    assert (report.ok, report.degraded, report.result.not_asked) == (True, False, ("no answer",))
     assert looked
 
 

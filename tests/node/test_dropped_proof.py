@@ -210,7 +210,9 @@ def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) 
     run(Configure(config(WIDE, expected=(WIDE,), mode="WARN"), host=host), in_time())
     report = run(Configure(config("172.16.16.0/24"), host=host), in_time())
     assert (report.ok, report.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
-    assert not report.result.ok
+    dropped, worse = report.reasons
+    assert dropped.startswith("the proof of 172.16.8.0/28: the installed config has this")
+    assert worse.startswith("worse than before: 172.16.8.0/28: overlap 172.16.8.0-172.16.8.15")
     warned = [text for text in caplog.messages if text.startswith("this leaves right")]
     assert len(warned) == 1
     assert "expected by the installed config" in warned[0]

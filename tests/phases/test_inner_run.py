@@ -231,8 +231,8 @@ def test_a_failed_run_degrades_its_task() -> None:
     assert (report.ok, report.degraded, report.children[0].degraded) == (True, True, True)
     again = FailingTask("again", OSError("busy"), times=1)
     assert run(running(again, again)).degraded
-    degraded = task("warn")(lambda ctx: ctx.result("overlap", degraded=True))
-    assert run(running(degraded)).degraded
+    degraded = task("warn")(lambda ctx: ctx.degrade("ib0 has no carrier"))
+    assert run(running(degraded)).reasons == ["its run of warn: degraded"]
     assert not run(running(adding())).degraded
 
 
@@ -337,7 +337,7 @@ def test_a_report_stays_as_its_run_returned_it() -> None:
 
 def test_a_degraded_report_that_is_returned_degrades_the_task() -> None:
     """Also that of a run that stands alone, and only of the last attempt."""
-    degraded = task("warn")(lambda ctx: ctx.result("overlap", degraded=True))
+    degraded = task("warn")(lambda ctx: ctx.degrade("ib0 has no carrier"))
     report = run(Serial(task("outer")(lambda _: run(degraded)), name="all"))
     assert (report.ok, report.degraded, report.children[0].degraded) == (True, True, True)
     answers = [run(adding()), run(degraded), run(FAIL)]

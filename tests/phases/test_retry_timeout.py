@@ -75,7 +75,8 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
     @task("a")
     def fail_first(ctx: Context) -> None:
         if errors:
-            ctx.result(41, degraded=True)
+            ctx.result(41)
+            ctx.degrade("busy")
             raise errors.pop()
 
     report = run(with_retry(fail_first, attempts=2), Context(clock=clock))

@@ -12,10 +12,12 @@ from phases import (
     Change,
     Context,
     DeadlineExceededError,
+    Event,
     Serial,
     Task,
     TaskFailedError,
     UnknownTaskError,
+    Wait,
     cancel_on_signals,
     execute,
     run,
@@ -36,7 +38,15 @@ def _entry(
         "degraded": False,
         "attempts": int(start is not None),
     }
-    return {**fields, "failures": [], "value": None, "changes": [], "children": [], **more}
+    return {
+        **fields,
+        "reasons": [],
+        "failures": [],
+        "result": None,
+        "changes": [],
+        "children": [],
+        **more,
+    }
 
 
 def test_report_of_a_run() -> None:
@@ -89,10 +99,15 @@ def test_degraded() -> None:
     assert run(task("a", proves=True)(print), skip=["a"]).degraded
 
     def leave_two(ctx: Context) -> None:
-        ctx.result("overlap", degraded=True)
+        ctx.degrade("ib0 has no carrier")
+        ctx.degrade("ib1 has no carrier")
         ctx.result("mine")
 
-    assert run(task("a")(leave_two)).degraded
+    report = run(task("a")(leave_two))
+    assert report.degraded
+    assert report.to_mapping()["reasons"] == ["ib0 has no carrier", "ib1 has no carrier"]
+    with pytest.raises(TypeError, match=r"^degrade takes the reason, a text \(got True\)$"):
+        Context().degrade(True)  # type: ignore[arg-type]
 
 
 def test_a_context_that_is_kept_does_not_change_the_finished_report() -> None:
@@ -100,7 +115,9 @@ def test_a_context_that_is_kept_does_not_change_the_finished_report() -> None:
     kept: list[Context] = []
     report = run(task("a")(kept.append), observer=kept.append)  # type: ignore[arg-type]
     before, events = report.to_mapping(), len(kept)
-    kept[1].result(3, degraded=True)
+    kept[1].result(3)
+    kept[1].degrade("late")
+    kept[1].report_wait("a lease", seconds=3)
     kept[1].record(Change("+", "/etc/hosts"))
     with pytest.raises(TaskFailedError, match="late: x"):
         execute(FailingTask("late", OSError("x")), kept[1])
@@ -126,24 +143,21 @@ def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
 
 
 def test_a_result_is_found_by_the_path_of_its_step() -> None:
-    """A task leaves a value, of which phases knows nothing, and may degrade the run by it; each
-    attempt begins without one; a path that leads nowhere is named beside those that exist.
+    """A task leaves a value, of which phases knows nothing; each run begins without one; a path
+    that leads nowhere is named beside those that exist.
     """
-    answers = iter([(1, True), (2, False)])
+    answers = iter([1, 2])
 
     @task("prove")
     def prove(ctx: Context) -> None:
-        value, degraded = next(answers, (None, False))
+        value = next(answers, None)
         if value is not None:
-            ctx.result(value, degraded=degraded)
+            ctx.result(value)
 
     pipeline = Serial(prove, name="all")
     reports = [run(pipeline) for _ in range(3)]
-    assert [(r.find("all/prove").result, r.ok, r.degraded) for r in reports] == [
-        (1, True, True),
-        (2, True, False),
-        (None, True, False),
-    ]
+    assert [r.find("all/prove").result for r in reports] == [1, 2, None]
+    assert [r.result_of(int) for r in reports] == [1, 2, None]
     with pytest.raises(KeyError, match="'prove' is not the path of a step: all/prove, all"):
         reports[0].find("prove")
     Context().result(3)
@@ -550,7 +564,7 @@ def test_a_printed_report_is_a_tree_of_steps() -> None:
     def probes(_: Context) -> None:
         raise OSError("nft is missing\ninstall it")
 
-    lacking = task("check")(lambda ctx: ctx.result(3, degraded=True))
+    lacking = task("check")(lambda ctx: ctx.degrade("ib0 has no carrier"))
     last = task("last")(lambda ctx: ctx.sleep(60))
     whole = Serial(Serial(tolerate(probes), lacking, name="optional"), last, name="node")
     clock = ManualClock(auto=True)
@@ -561,13 +575,13 @@ def test_a_printed_report_is_a_tree_of_steps() -> None:
 cancelled    node  5.000 s  deadline exceeded: not done within 5 s
 degraded       optional  0.000 s
 failed           probes  0.000 s  nft is missing
-degraded         check  0.000 s
+degraded         check  0.000 s  ib0 has no carrier
 cancelled      last  5.000 s  deadline exceeded: not done within 5 s"""
     )
     assert repr(report.find("node/optional")) == "<Report of optional: degraded>"
 
 
-def test_a_mapping_has_values_and_changes_that_were_undone() -> None:
+def test_a_mapping_has_results_and_changes_that_were_undone() -> None:
     """A program sees what a step gave, and what was reversed."""
 
     class Answer:
@@ -581,7 +595,46 @@ def test_a_mapping_has_values_and_changes_that_were_undone() -> None:
 
     report = run(Serial(a, FailingTask("b", OSError("x")), name="all"), undo_on_failure=True)
     step = report.find("all/a").to_mapping()
-    assert (step["status"], step["value"]) == ("undone", {"answer": 42})
+    assert (step["status"], step["result"]) == ("undone", {"answer": 42})
     assert step["changes"] == [
         {"action": "+", "subject": "/etc/hosts", "detail": None, "kind": "", "undone": True}
     ]
+
+
+def test_the_last_result_of_a_type_is_found() -> None:
+    """At any depth, in the order of the tasks; a failed task leaves it, too."""
+
+    @task("late")
+    def late(ctx: Context) -> None:
+        ctx.result("second")
+        raise OSError("busy")
+
+    first = task("early")(lambda ctx: ctx.result("first"))
+    report = run(Serial(first, Serial(late, name="inner"), name="all"))
+    assert report.result_of(str) == "second"
+    assert report.children[0].result_of(str) == "first"
+    assert report.result_of(int) is None
+
+
+def test_an_observer_receives_waits() -> None:
+    """What a task waits for, and how long at most: never longer than its context."""
+
+    @task("lease")
+    def lease(ctx: Context) -> None:
+        ctx.report_wait("a DHCP lease", seconds=30)
+        ctx.child(timeout=5).report_wait("an address", seconds=30)
+        ctx.report_wait("another run", seconds=None)
+
+    events: list[Event] = []
+    clock = ManualClock(auto=True)
+    run(lease, Context(clock=clock), timeout=20, observer=events.append)
+    assert [each.wait for each in events if each.status == "waiting"] == [
+        Wait("a DHCP lease", 20),
+        Wait("an address", 5),
+        Wait("another run", 20),
+    ]
+    without_end = [Wait("a DHCP lease", 30), Wait("an address", 5), Wait("another run", None)]
+    events.clear()
+    run(lease, Context(clock=clock), observer=events.append)
+    assert [each.wait for each in events if each.wait] == without_end
+    assert {each.path for each in events} == {"lease"}

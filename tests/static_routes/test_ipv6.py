@@ -36,6 +36,7 @@ from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
 from hostrouting.testing.contracts.routes import arrange, route
 from phases import Context, run
+from phases.run_context import within
 
 PLACE = "fd00:9::/48"
 ROUTE = static_route(f"{PLACE} via fd00:1::7 dev eth0")
@@ -209,7 +210,7 @@ def test_another_gateway_and_back(host: Host) -> None:
     apply(host, ROUTE)
     account = Account()
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    task(host, changed).act(Context().within(account, logging.getLogger()))
+    task(host, changed).act(within(Context(), account, logging.getLogger()))
     assert at(host) == [OURS.replace("::7", "::9")]
     account.undo()
     assert at(host) == [OURS]
@@ -221,7 +222,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
     account = Account()
-    task(host).act(Context().within(account, logging.getLogger()))
+    task(host).act(within(Context(), account, logging.getLogger()))
     add(node, "fd00:1::8")
     account.inverses[0](Context())
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
@@ -282,7 +283,7 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], obje
         for text in random.sample(PLACES, random.randrange(3))
     ]
     account = Account()
-    ctx = Context().within(account, logging.getLogger())
+    ctx = within(Context(), account, logging.getLogger())
     with suppress(RouteRejectedError):
         match random.randrange(4):
             case 0:

@@ -18,6 +18,7 @@ from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import route
 from phases import Context
+from phases.run_context import within
 
 pytestmark = needs("kernel")
 
@@ -60,7 +61,7 @@ def test_a_blackhole_by_a_nexthop_object_goes_and_comes_back(
     for text in "172.30.0.0/16", "unreachable 172.31.0.0/16":
         node.ip("route add", text, "nhid 6 proto 142")
     before, account = backend.routes(), Account()
-    converge(backend, [], Context().within(account))
+    converge(backend, [], within(Context(), account))
     assert backend.routes_of(142) == []
     account.undo()
     assert backend.routes() == before
@@ -74,7 +75,7 @@ def test_an_undo_returns_it(
     """The undo of a run that removed it ends in the routes from before the run."""
     node.insert_route(stray, verb=verb)
     before, account = backend.routes(), Account()
-    converge(backend, [OURS], Context().within(account))
+    converge(backend, [OURS], within(Context(), account))
     assert shown(backend, "10.224.0.0/16") == [CONNECTED]
     account.undo()
     assert backend.routes() == before
@@ -86,7 +87,7 @@ def test_an_undo_of_other_changes_leaves_it(
 ) -> None:
     """It came after the run: the undo of the run removes what the run added, and nothing else."""
     account = Account()
-    converge(backend, [OURS], Context().within(account))
+    converge(backend, [OURS], within(Context(), account))
     node.insert_route(STRAYS[0], verb=verb)
     before = shown(backend, "10.224.0.0/16")
     account.undo()

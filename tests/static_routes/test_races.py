@@ -19,6 +19,7 @@ from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations
 from phases import Context
+from phases.run_context import within
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def host(node: BusyNode) -> FakeHost:
 
 def run(host: FakeHost, *routes: Route) -> Account:
     account = Account()
-    converge(Context().within(account), routes, host, logging.getLogger("races"))
+    converge(within(Context(), account), routes, host, logging.getLogger("races"))
     return account
 
 
@@ -137,7 +138,7 @@ def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
     node.fail_at(2)
     node.fail_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        converge(Context().within(account), [OURS], host, logging.getLogger())
+        converge(within(Context(), account), [OURS], host, logging.getLogger())
     assert raised.value.left_behind == [f"missing: {OURS}"]
     assert account.changes == [f"- {OURS}"]
 
@@ -217,7 +218,7 @@ class TestUndo:
         before, account = node.routes(), Account()
         node.steps.fail(2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            converge(Context().within(account), [OURS, second], host, logging.getLogger("races"))
+            converge(within(Context(), account), [OURS, second], host, logging.getLogger("races"))
         node.steps = Operations()
         assert account.changes == [f"+ {OURS}"]
         account.undo()

@@ -15,6 +15,7 @@ from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import route
 from phases import Context
+from phases.run_context import within
 
 FIRST = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
 SECOND = static_route("172.16.2.0/24 via 10.225.0.1 dev eth1")
@@ -133,7 +134,7 @@ def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
     node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
     account = Account()
     repair(
-        Context().within(account),
+        within(Context(), account),
         [FIRST, SECOND],
         host.routes.routes(),
         host,

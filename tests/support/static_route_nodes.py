@@ -9,7 +9,7 @@ from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
-from phases import Change, Context
+from phases import Change, Context, Wait
 
 CONFIG = config_of(
     [
@@ -71,8 +71,14 @@ class Account:
         self.changes.append(str(change))
         self.inverses.append(undo)
 
-    def result(self, _value: object, *, degraded: bool) -> None:
-        raise AssertionError(f"routes have no result (degraded={degraded})")
+    def result(self, value: object) -> None:
+        raise AssertionError(f"routes have no result (got {value!r})")
+
+    def degrade(self, reason: str) -> None:
+        raise AssertionError(f"routes degrade nothing (got {reason!r})")
+
+    def wait(self, wait: Wait) -> None:
+        raise AssertionError(f"a repair does not wait (got {wait!r})")
 
     def undo(self) -> list[object]:
         """Run the inverses, and return their results."""

@@ -32,6 +32,7 @@ from hostrouting.azure.probe_snat.ruleset import (
     render,
 )
 from hostrouting.base.findings import LEFT, NodeFinding, hindered
+from hostrouting.base.waits import begin_wait
 from hostrouting.boot import (
     SCRIPT_DIRECTORY,
     BootUnit,
@@ -164,8 +165,7 @@ class ConfigureProbeSNAT(SectionTask):
             if ctx.clock.monotonic() >= began + seconds:
                 break
             if is_first:
-                extra = {"task": self.name, "waits": True}
-                self._logger.info("waiting up to %.0f s: %s", seconds, outcome.reason, extra=extra)
+                begin_wait(ctx, self._logger, outcome.reason, seconds=seconds, task=self.name)
             try:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
             except DeadlineExceededError as error:

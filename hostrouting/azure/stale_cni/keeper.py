@@ -93,7 +93,7 @@ class StaleObjectKeeper(SiblingKeeper):
     ) -> None:
         """Sweep as an apply does, with the same readings and the same record."""
         with self._host.lock.hold(ctx) as held:
-            run = Transaction(held.within(None))
+            run = Transaction(held.unrecorded())
             if self._installed.read().stale_cni != section or self._installed.is_reset:
                 return
             try:

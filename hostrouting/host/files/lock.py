@@ -81,6 +81,7 @@ class WaitingLock(ABC):
                 extra = {"holder": holder, "waits": True}
                 text = f"waiting for {self.other}"
                 _logger.info(text, holder, extra=extra)
+                waiting.report_wait(self.other % holder, seconds=None)
                 announced = holder
             try:
                 waiting.sleep(_SECONDS_BETWEEN_TRIES)
