@@ -1,5 +1,5 @@
-"""docs/operators.md: its outputs are real, of the command on real systemd, and its table has lines
-of the code.
+"""docs/operators.md: its config is one, its outputs are real, of the command on real systemd, and
+its tables have the commands and lines of the code.
 """
 
 import json
@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import pytest
 from support.boot_units import NSPAWN
-from support.documents import ROOT
+from support.documents import ROOT, blocks
 from support.gated_machine import KUBE, GatedMachine, require_nspawn
 from support.needs import require
 from support.program import install_command, require_program
 
 from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting.cli.commands import all_commands
+from hostrouting.testing import FakeHost
 from phases import Context
 
 PAGE = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
@@ -134,7 +136,7 @@ def pattern_of(expected: str) -> str:
     return "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in lines)
 
 
-def blocks() -> list[tuple[str, list[tuple[str, str]]]]:
+def console_blocks() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the state of each block of the page, with its commands and their outputs."""
     found = re.findall(r"^```console (\w+)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     parts = [
@@ -146,14 +148,31 @@ def blocks() -> list[tuple[str, list[tuple[str, str]]]]:
 
 SESSIONS = {
     state: [each for _, session in parts for each in session]
-    for state, parts in groupby(blocks(), lambda part: part[0])
+    for state, parts in groupby(console_blocks(), lambda part: part[0])
 }
+
+
+def test_the_config_is_one() -> None:
+    """The config of the manual is accepted, and has every section that this release can apply."""
+    (document,) = blocks("docs/operators.md", language="json")
+    config = HostRoutingConfig.from_json(document)
+    assert config.probe_snat.enabled
+    assert config.stale_cni.enabled
+    Configure(config, host=FakeHost())
+
+
+def test_the_manual_lists_each_command() -> None:
+    """Each command has one line, in the order of `--help`; the first eight only read, as it says."""
+    section = PAGE.partition("## The commands\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^hostrouting ([a-z]+) ", section, flags=re.MULTILINE) == [*all_commands()]
+    changes = [command.changes for command in all_commands().values()]
+    assert changes == [False] * 8 + [True] * 4
 
 
 def test_every_block_has_a_state() -> None:
     """No output of the page is left out, and no state is for nothing."""
     assert SESSIONS.keys() == STATES.keys()
-    assert {*re.findall(r"^```(\w+)", PAGE, flags=re.MULTILINE)} == {"console", "sh"}
+    assert {*re.findall(r"^```(\w+)", PAGE, flags=re.MULTILINE)} == {"console", "json", "sh"}
 
 
 @pytest.mark.parametrize(

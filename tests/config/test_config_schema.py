@@ -17,10 +17,10 @@ from hostrouting.config.schema import config_schema
 
 
 def test_examples_are_valid() -> None:
-    """The config of the README, and one with every field, are valid alone and as a part of an
+    """The config of the manual, and one with every field, are valid alone and as a part of an
     agent's config.
     """
-    (document,) = blocks("README.md", language="json")
+    (document,) = blocks("docs/operators.md", language="json")
     for mapping in HostRoutingConfig.from_json(document).to_mapping(), FULL:
         assert problems(mapping) == []
         assert problems({"hostRouting": mapping, "cluster": {"name": "x"}}) == []
