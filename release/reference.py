@@ -6,6 +6,7 @@ python release/reference.py        writes docs/reference.md
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,13 +15,12 @@ import manual
 from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
-from hostrouting.base.commands import MESSAGE_ID
 from hostrouting.cli.parser import parser
 from hostrouting.config import HostRoutingConfig
 from hostrouting.config.wire import WireField, WireValue, schema_of, sentence_of, wire_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 #: The example of hostrouting.json(5).
 _EXAMPLE: Final = {
@@ -37,6 +37,8 @@ _EXAMPLE: Final = {
 _REQUIRED: Final = "required"
 #: The options of every command, which are in the template.
 _OF_ALL: Final = {"help", "json", "verbose", "timeout"}
+_USAGE_OF_ALL: Final = " [--json] [-v] [--timeout S]"
+_OPTIONS: Final = ("Option", "Meaning")
 #: In the page and in the manual.
 _ABOUT_THE_CONFIG: Final = """\
 The file is JSON: the hostRouting object, or a whole agent config that has it under that key. Its
@@ -50,18 +52,20 @@ _TEMPLATE: Final = Path(__file__).with_name("reference.template.md")
 
 def page() -> str:
     """Return docs/reference.md."""
+    groups = list(manual.groups(parser()))
+    shared = _shared(command for _, members in groups for command in members.values())
     commands = (
         line
-        for heading, members in manual.groups(parser())
+        for heading, members in groups
         for line in (
             f"### Commands that {heading}",
             "",
-            *(line for item in members.items() for line in _command(*item)),
+            *(line for item in members.items() for line in _command(*item, shared=shared)),
         )
     )
     parts = {
+        "shared": _table(_OPTIONS, shared),
         "commands": commands,
-        "statuses": [(parser().epilog or "").removeprefix("Exit status: ")],
         "about": [_ABOUT_THE_CONFIG],
         "config": (line for path, cls in _sections() for line in _section(path, cls)),
         "proof": _findings(OF_THE_PROOF),
@@ -69,7 +73,6 @@ def page() -> str:
         "files": _table(
             ("Path", "Content"), ((f"`{path}`", text) for path, text in manual.FILES.items())
         ),
-        "message_id": [MESSAGE_ID],
     }
     text = _TEMPLATE.read_text()
     for name, lines in parts.items():
@@ -102,20 +105,33 @@ def config_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
+def _command(name: str, command: Any, *, shared: Collection[tuple[str, str]]) -> Iterator[str]:
     text = command.description[0].upper() + command.description[1:]
-    yield from (f"#### {name}", "", f"{text}.", "", "```", manual.plain_usage(command), "```", "")
-    rows = [
+    usage = manual.plain_usage(command).replace(_USAGE_OF_ALL, "")
+    yield from (f"#### {name}", "", f"{text}.", "", "```", usage, "```", "")
+    rows = [row for row in _options(command) if row not in shared]
+    if rows:
+        yield from _table(_OPTIONS, rows)
+
+
+def _shared(commands: Iterable[Any]) -> list[tuple[str, str]]:
+    """Return the options that several commands have with the same meaning."""
+    counted = Counter(row for command in commands for row in _options(command))
+    return [row for row, number in counted.items() if number > 1]
+
+
+def _options(command: Any) -> list[tuple[str, str]]:
+    return [
         (f"`{_words(action)}`", action.help or "")
         for action in command._actions  # noqa: SLF001 - as manual
         if action.dest not in _OF_ALL
     ]
-    if rows:
-        yield from _table(("Option", "Meaning"), rows)
 
 
 def _words(action: Any) -> str:
     value = str(action.metavar or "|".join(map(str, action.choices or ())))
+    if not action.option_strings:
+        return f"[{value}]" if action.nargs == "?" else value
     return " ".join([", ".join(action.option_strings), value if action.nargs != 0 else ""]).strip()
 
 

@@ -65,8 +65,8 @@ def test_an_entry_tells_who_did_what_to_the_config(
         "1000\nMESSAGE=forged",
         "ca3d163bab05",
     ]
-    assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (
-        ROOT / "docs/reference.md"
+    assert f"`journalctl -o cat MESSAGE_ID={fields['MESSAGE_ID']}`" in (
+        ROOT / "docs/operators.md"
     ).read_text(encoding="utf-8")
     assert fields["MESSAGE"].endswith(
         ": 1 of 2 CIDRs as a whole: 172.16.8.0/22: by ib0; installed config: none -> ca3d163bab05"
