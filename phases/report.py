@@ -122,22 +122,30 @@ class Report(NoTruth):
         cause = self.error
         if isinstance(cause, TaskFailedError):
             cause = cause.cause if cause.names == (self.name,) else None
-        reasons = "; ".join(self.reasons) if cause is None else describe(cause)
-        return reasons.partition("\n")[0]
+        # The first line may be the heading of a list.
+        failure = "" if cause is None else describe(cause).partition("\n")[0].removesuffix(":")
+        return "; ".join(filter(None, [failure, *self.reasons]))
 
     def find(self, path: str) -> Report:
-        """Return the report of the step with this path, or of a part of it from this report on.
+        """Return the report of the one step with this name, or with this path or end of a path.
 
         >>> from phases import Serial, run, task
         >>> answer = task("answer")(lambda ctx: ctx.result(42))
-        >>> run(Serial(answer, name="demo")).find("demo/answer").result
-        42
+        >>> report = run(Serial(answer, name="demo"))
+        >>> report.find("demo/answer").result, report.find("answer").result
+        (42, 42)
         """
-        reports = {report.path: report for report in self.walk()}
-        for known in (path, "/".join((*self.names, path))):
-            if known in reports:
-                return reports[known]
-        raise KeyError(f"{path!r} is not the path of a step: {', '.join(reports)}")
+        reports = list(self.walk())
+        whole = {path, "/".join((*self.names, path))}
+        found = [report for report in reports if report.path in whole]
+        found = found or [report for report in reports if report.is_named(path)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise KeyError(
+                f"several steps are named {path!r}: {', '.join(each.path for each in found)}"
+            )
+        raise KeyError(f"{path!r} names no step: {', '.join(each.path for each in reports)}")
 
     @property
     def path(self) -> str:

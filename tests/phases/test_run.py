@@ -101,6 +101,7 @@ def test_degraded() -> None:
     def leave_two(ctx: Context) -> None:
         ctx.degrade("ib0 has no carrier")
         ctx.degrade("ib1 has no carrier")
+        ctx.degrade("ib0 has no carrier")
         ctx.result("mine")
 
     report = run(task("a")(leave_two))
@@ -158,8 +159,15 @@ def test_a_result_is_found_by_the_path_of_its_step() -> None:
     reports = [run(pipeline) for _ in range(3)]
     assert [r.find("all/prove").result for r in reports] == [1, 2, None]
     assert [r.result_of(int) for r in reports] == [1, 2, None]
-    with pytest.raises(KeyError, match="'prove' is not the path of a step: all/prove, all"):
-        reports[0].find("prove")
+    assert reports[0].find("prove") is reports[0].children[0]
+    with pytest.raises(KeyError, match="'rove' names no step: all/prove, all"):
+        reports[0].find("rove")
+    twice = run(Serial(prove, Serial(prove, name="inner"), name="all"))
+    assert twice.find("all/prove") is twice.children[0]
+    with pytest.raises(
+        KeyError, match="several steps are named 'prove': all/prove, all/inner/prove"
+    ):
+        twice.find("prove")
     Context().result(3)
 
 
