@@ -10,8 +10,9 @@ from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 from importlinter.api import read_configuration
-from support.documents import ROOT, blocks, links
+from support.documents import ROOT, blocks, links, paths_in
 from support.needs import needs
 
 
@@ -170,13 +171,25 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
     assert [link for link in links(document) if not (folder / link).exists()] == []
 
 
-def test_the_readmes_links_are_absolute() -> None:
-    """A package index shows it without the repository; each name in brackets has its address."""
+def test_the_readmes_links_are_relative() -> None:
+    """A clone shows its own files. Each name in brackets has its address."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"\]\((?!https://|#)[^)]*\)", text) == []
+    assert "https://github.com/hostrouting/hostrouting" not in text
     named = set(re.findall(r"(?<!`)\[([\w./-]+\.md)\](?!:)", text))
     assert named
-    assert named <= set(re.findall(r"^\[(.*)\]: https://", text, flags=re.MULTILINE))
+    assert named <= set(re.findall(r"^\[(.*)\]: ", text, flags=re.MULTILINE))
+
+
+def test_a_package_index_gets_absolute_links() -> None:
+    """It shows the README without the repository: pages lead to it, pictures to their files."""
+    readme = SdistBuilder(str(ROOT)).metadata.core.readme
+    assert paths_in(readme) == []
+    home = "https://github.com/hostrouting/hostrouting/blob/main/"
+    pages = re.findall(re.escape(home) + r"([^\s)#]+)", readme)
+    assert [page for page in pages if not (ROOT / page).exists()] == []
+    assert {"docs/agents.md", "docs/operators.md", "CHANGELOG.md"} <= set(pages)
+    raw = "https://raw.githubusercontent.com/hostrouting/hostrouting/main/"
+    assert re.findall(re.escape(raw) + r"(\S+)", readme) == ["docs/problem.svg"]
 
 
 def test_the_oldest_versions_are_those_of_the_package() -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-#: The place of a document on the web, for pages that a package index shows, too.
-WEB = "https://github.com/hostrouting/hostrouting/blob/main/"
-
-
 def links(document: str) -> list[str]:
     """Return the paths in the repository that a document links to, from its own folder."""
-    text = (ROOT / document).read_text(encoding="utf-8")
+    return paths_in((ROOT / document).read_text(encoding="utf-8"))
+
+
+def paths_in(text: str) -> list[str]:
+    """Return the relative paths that a Markdown text links to, without anchors."""
     return [
         *re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text),
-        *re.findall(rf"^\[[^]]+\]: {re.escape(WEB)}(\S+)$", text, flags=re.MULTILINE),
+        *re.findall(r"^\[[^]]+\]: ([^\s#:]+)(?:#\S*)?$", text, flags=re.MULTILINE),
     ]
 
 
