@@ -1,4 +1,4 @@
-"""docs/problem.svg and docs/rooms.svg, from the demo's own node and from the layers of the imports.
+"""docs/problem.svg and docs/rooms.svg, from the demo's own node and from the rooms' imports.
 
 python release/pictures.py        writes both
 """
@@ -10,6 +10,7 @@ import re
 import sys
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting import Configure, explain_routing
@@ -24,13 +25,28 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 #: Narrow, so that a phone shows the text at nearly its own size.
 _WIDTH: Final = 400
+#: A character of the font.
+_CHARACTER: Final = 7.8
+#: The rooms from the command down to what all use, each with the columns that it takes, of four.
+_ROWS: Final = (
+    {"cli": 1, "fleet": 1, "node": 2},
+    {"watch": 1, "static_routes": 1, "route_overlap": 1, "azure": 1},
+    {"boot": 2, "testing": 2},
+    {"config": 2, "host": 1, "fib": 1},
+    {"net": 1, "exceptions": 1, "base": 1, "phases": 1},
+)
+_LEFT: Final = 12
+_COLUMN: Final = 176
+_GAP: Final = 24
 _STYLE: Final = """\
 <style>
 text { font: 13px ui-monospace, monospace; fill: #1f2328 }
 .title { font-weight: bold }
 .wrong { fill: #cf222e } .right { fill: #1a7f37 } .fabric { fill: #6e7781 }
-.box { fill: none; stroke: #8c959f }
+.paper { fill: #ffffff } .box { fill: #f6f8fa; stroke: #8c959f }
+.arrow { fill: none; stroke: #57606a; stroke-width: 2 }
 @media (prefers-color-scheme: dark) {
+.paper { fill: #0d1117 } .box { fill: #161b22 } .arrow { stroke: #9198a1 }
 text { fill: #e6edf3 } text.wrong { fill: #ff7b72 } text.right { fill: #3fb950 }
 }
 text.inside { fill: #ffffff }
@@ -39,11 +55,13 @@ text.inside { fill: #ffffff }
 _RANGES: Final = ("172.16.0.0/21", "172.16.8.0/22", "172.16.12.0/22")
 
 
-def _svg(title: str, height: int, lines: Iterable[str]) -> str:
+def _svg(title: str, height: int, lines: Iterable[str], *, width: int = _WIDTH) -> str:
     # With a size of its own it is not stretched to the width of a page.
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
-    return "\n".join([head, f"<title>{title}</title>", _STYLE, *lines, "</svg>\n"])
+    # A page may be dark where the system is not: the text needs a ground of its own.
+    paper = f'<rect width="{width}" height="{height}" rx="6" class="paper"/>'
+    return "\n".join([head, f"<title>{title}</title>", _STYLE, paper, *lines, "</svg>\n"])
 
 
 def _text(left: float, top: float, text: str, kind: str = "") -> str:
@@ -88,25 +106,72 @@ def _bar(top: int, host: FakeHost) -> Iterator[str]:
 
 
 def rooms() -> str:
-    """Return the picture of the rooms: each imports only those below it."""
-    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    [layers] = re.findall(r"^layers = (\[.*?^\])", settings, re.MULTILINE | re.DOTALL)
-    lines = [_text(8, 20, "Each room imports only those below it.", "title")]
-    top = 32
-    for layer in ast.literal_eval(layers):
-        paths = [name.replace(".", "/") for name in layer.split(" | ")]
-        packages = [path for path in paths if (ROOT / path / "__init__.py").exists()]
-        for number, path in enumerate(packages):
-            module = ast.parse((ROOT / path / "__init__.py").read_text(encoding="utf-8"))
-            width = (_WIDTH - 16) // len(packages)
-            left = 8 + number * width
-            lines += [
-                f'<rect x="{left}" y="{top}" width="{width - 4}" height="40" class="box"/>',
-                _text(left + 8, top + 17, f"{path.removeprefix('hostrouting/')}/", "title"),
-                _text(left + 8, top + 33, re.split("[.;:,]", f"{ast.get_docstring(module)}")[0]),
-            ]
-        top += 46 * bool(packages)
-    return _svg("The rooms of hostrouting", top + 2, lines)
+    """Return the picture of the rooms: each uses those below it, and some their neighbour."""
+    used = uses()
+    title = (
+        "A room uses the rooms of all rows below it, and where there is an arrow, its neighbour."
+    )
+    lines = [_text(_LEFT, 24, title, "title")]
+    top = 40
+    for row in _ROWS:
+        left, before = _LEFT, ""
+        height = 32 + 18 * max(len(_words(room, columns)) for room, columns in row.items())
+        for room, columns in row.items():
+            lines += _box(left, top, height, room, columns)
+            if before in used[room]:
+                lines.append(_arrow(left, left - _GAP, top + height // 2))
+            elif room in used.get(before, ()):
+                lines.append(_arrow(left - _GAP, left, top + height // 2))
+            left, before = left + _width(columns) + _GAP, room
+        top += height + 16
+    return _svg("The rooms of hostrouting", top, lines, width=_LEFT + _width(4) + _LEFT)
+
+
+def _width(columns: int) -> int:
+    return columns * _COLUMN + (columns - 1) * _GAP
+
+
+def _box(left: int, top: int, height: int, room: str, columns: int) -> Iterator[str]:
+    """Yield a room with its name and the first words of its docstring."""
+    is_package = _sources(room)[0].name == "__init__.py"
+    size = f'width="{_width(columns)}" height="{height}"'
+    yield f'<rect x="{left}" y="{top}" {size} rx="4" class="box"/>'
+    yield _text(left + 8, top + 20, f"{room}/" if is_package else f"{room}.py", "title")
+    for line, text in enumerate(_words(room, columns)):
+        yield _text(left + 8, top + 40 + 18 * line, text)
+
+
+def _words(room: str, columns: int) -> list[str]:
+    """Return the first words of a room's docstring, in lines."""
+    module = ast.parse(_sources(room)[0].read_text(encoding="utf-8"))
+    words = re.split("[.;:,]", f"{ast.get_docstring(module)}")[0].replace("`", "")
+    return wrap(words, int((_width(columns) - 16) / _CHARACTER))
+
+
+def _arrow(tail: int, head: int, top: int) -> str:
+    back = 6 if head < tail else -6
+    path = f"M{tail} {top}H{head}M{head + back} {top - 5}L{head} {top}L{head + back} {top + 5}"
+    return f'<path d="{path}" class="arrow"/>'
+
+
+def uses() -> dict[str, set[str]]:
+    """Return the rooms that each room imports."""
+    found: dict[str, set[str]] = {}
+    for room in (room for row in _ROWS for room in row):
+        trees = (ast.parse(path.read_text(encoding="utf-8")) for path in _sources(room))
+        imports = (each for tree in trees for each in ast.walk(tree))
+        names = (each.module or "" for each in imports if isinstance(each, ast.ImportFrom))
+        rooms = {name.removeprefix("hostrouting.").partition(".")[0] for name in names}
+        found[room] = {other for row in _ROWS for other in row if other in rooms - {room}}
+    return found
+
+
+def _sources(room: str) -> list[Path]:
+    """Return the files of a room, that with its docstring first."""
+    path = ROOT / room if room == "phases" else ROOT / "hostrouting" / room
+    return (
+        [path / "__init__.py", *path.rglob("*.py")] if path.is_dir() else [path.with_suffix(".py")]
+    )
 
 
 #: By the name of the file.
