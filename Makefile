@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick unprivileged test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference api matrix matrix-table \
+.PHONY: demo test quick unprivileged test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference api docs matrix matrix-table \
 	bench fuzz mutants soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
@@ -126,6 +126,10 @@ reference: $(VENV)/ready
 api: $(VENV)/ready
 	$(BIN)/python release/api.py
 
+# The site, in build/site, and its tests: `nox -s docs`. A session has an environment of its own, from a lock; it needs Python 3.11.
+docs: $(VENV)/ready
+	$(BIN)/nox --session docs
+
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
 # is not in the usual environment: it installs Node.js.
 public-types: wheel
@@ -215,4 +219,4 @@ $(VENV)/ready: requirements.lock pyproject.toml .ci/venv
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-* .tools dist build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* .nox .tools dist build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -179,7 +179,8 @@ def _member(statement: ast.stmt, indent: str) -> Iterator[str]:
         returns = f" -> {ast.unparse(statement.returns)}" if statement.returns else ""
         yield f"{indent}{word} {statement.name}({ast.unparse(statement.args)}){returns}"
         if statement.name == "__init__":
-            yield from _attributes(statement, indent)
+            for attribute, kind in attributes(statement).items():
+                yield f"{indent}self.{attribute}: {kind}" if kind else f"{indent}self.{attribute}"
     elif isinstance(statement, ast.AnnAssign):
         name, kind = ast.unparse(statement.target), ast.unparse(statement.annotation)
         yield f"{indent}{name}: {kind}{_value(statement.value)}"
@@ -187,19 +188,17 @@ def _member(statement: ast.stmt, indent: str) -> Iterator[str]:
         yield f"{indent}{', '.join(_names(statement))}{_value(statement.value)}"
 
 
-def _attributes(init: Function, indent: str) -> Iterator[str]:
-    """Yield the public attributes that a constructor sets."""
+def attributes(init: Function) -> dict[str, str]:
+    """Return the public attributes that a constructor sets, each with its type or an empty text."""
     kinds: dict[str, str] = {}
     for statement in ast.walk(init):
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
             continue
-        kind = (
-            f": {ast.unparse(statement.annotation)}" if isinstance(statement, ast.AnnAssign) else ""
-        )
+        kind = ast.unparse(statement.annotation) if isinstance(statement, ast.AnnAssign) else ""
         for name in _names(statement):
             if name.startswith("self.") and not name.startswith("self._"):
-                kinds.setdefault(name, kind)
-    yield from (f"{indent}{name}{kind}" for name, kind in kinds.items())
+                kinds.setdefault(name.removeprefix("self."), kind)
+    return kinds
 
 
 def _value(value: ast.expr | None) -> str:

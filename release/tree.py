@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _INTERPRETER = "/usr/bin/python3 -I"
 #: The documents in the folder of the project; all further ones are below docs/.
 _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+#: What only the site needs, below docs/.
+_OF_THE_SITE = ("api/", "changelog.md", "conf.py", "contributing.md", "index.md", "security.md")
 #: The suffixes of files below docs/ and examples/; Dockerfile lacks one.
 _SUFFIXES = {".json", ".md", ".py", ".sh", ".svg", ".yaml", ".yml"}
 
@@ -67,7 +69,8 @@ def pages(folder: Path) -> None:
         hidden = any(part.startswith(".") for part in name.parts)
         # An editor's copies and the like are not published.
         is_document = path.suffix in _SUFFIXES or path.name == "Dockerfile"
-        if is_document and not hidden and path.is_file():
+        is_of_the_site = name.as_posix().startswith(tuple(f"docs/{each}" for each in _OF_THE_SITE))
+        if is_document and not is_of_the_site and not hidden and path.is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / name)
 

@@ -47,6 +47,8 @@ settings.register_profile("fresh", parent=settings.get_profile("default"), max_e
 # `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked
 # `other_kernel` need.
 settings.register_profile("kernel", parent=settings.get_profile("fresh"))
+# `nox -s docs`: the tests of the site that it has built.
+settings.register_profile("site", parent=settings.get_profile("fresh"))
 # `make quick` and `make unprivileged`: without the tests that need a kernel.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))
 # `make soak`: a random seed.
@@ -66,11 +68,12 @@ settings.load_profile(PROFILE)
 #: The marks of the tests that a run leaves out. A file or a test that is named runs, unless it is
 #: for another run.
 _LEFT_OUT = {
-    "check": {"soak", "other_kernel"},
-    "again": {"soak", "other_kernel"},
-    "soak": {"other_kernel"},
-    "kernel": {"soak"},
-}.get(PROFILE, {"slow", "soak", "other_kernel"})
+    "check": {"soak", "other_kernel", "site"},
+    "again": {"soak", "other_kernel", "site"},
+    "soak": {"other_kernel", "site"},
+    "kernel": {"soak", "site"},
+    "site": {"soak", "other_kernel"},
+}.get(PROFILE, {"slow", "soak", "other_kernel", "site"})
 
 
 @pytest.fixture(scope="session")

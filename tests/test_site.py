@@ -1,0 +1,158 @@
+"""The site that `nox -s docs` has built: each public name has an anchor, and no link is dead."""
+
+import re
+import zlib
+from functools import cache
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from support.documents import ROOT
+
+pytestmark = pytest.mark.site
+SITE = ROOT / "build/site"
+#: The public modules, as tests/public_api.txt lists them.
+MODULES = re.findall(
+    r"^module (\S+)$",
+    (ROOT / "tests/public_api.txt").read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
+)
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and the addresses that it names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.anchors.add(f"{value}")
+            elif name in {"href", "src"}:
+                self.addresses.append(f"{value}")
+
+
+@cache
+def pages() -> dict[Path, Page]:
+    """Return each page by its file."""
+    files = SITE.rglob("*.html")
+    return {file: Page(file.read_text(encoding="utf-8")) for file in files}
+
+
+def anchors() -> dict[str, str]:
+    """Return the address of each Python name in the inventory that the build has written."""
+    _, _, _, _, packed = (SITE / "objects.inv").read_bytes().split(b"\n", 4)
+    lines = (line.split(" ") for line in zlib.decompress(packed).decode().splitlines())
+    return {
+        name: address.replace("$", name)
+        for name, kind, _, address, *_ in lines
+        if kind.startswith("py:")
+    }
+
+
+def test_the_pages_are_there() -> None:
+    """The checks below are about a whole site."""
+    assert len(pages()) > 40
+    assert SITE / "index.html" in pages()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_public_name_has_an_anchor(module: str) -> None:
+    """Who knows a module and a name finds it by the inventory, and in the page."""
+    known = anchors()
+    names = [module, *(f"{module}.{name}" for name in import_module(module).__all__)]
+    assert [name for name in names if name not in known] == []
+    lost = []
+    for name in names:
+        page, _, anchor = known[name].partition("#")
+        if anchor not in pages()[SITE / page].anchors:
+            lost.append(name)
+    assert lost == []
+
+
+def members(module: str) -> dict[str, list[str]]:
+    """Return the methods and fields that tests/public_api.txt lists for each class of a module."""
+    text = (ROOT / "tests/public_api.txt").read_text(encoding="utf-8")
+    part = text.partition(f"\nmodule {module}\n")[2].partition("\nmodule ")[0]
+    classes = re.findall(r"^    class (\w+).*\n((?: {8}.*\n)*)", part, flags=re.MULTILINE)
+    member = re.compile(r"^ {8}(?:(?:async )?def |self\.)?([a-z]\w*)(?=[(:]|$| =)", re.MULTILINE)
+    return {name: member.findall(lines) for name, lines in classes}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_public_member_has_an_anchor(module: str) -> None:
+    """It is described with its class, or with the base that has it first."""
+    known = anchors()
+    lost = []
+    for name, found in members(module).items():
+        bases = {base.__name__ for base in getattr(import_module(module), name).__mro__}
+        for member in found:
+            owners = {each.split(".")[-2] for each in known if each.endswith(f".{member}")}
+            if not owners & bases and not hasattr(Exception, member):
+                lost.append(f"{name}.{member}")
+    assert lost == []
+
+
+def test_the_members_of_a_class_are_read() -> None:
+    """The test above looks for each way in which a class has a member."""
+    assert {"errno", "retryable"} <= set(members("hostrouting")["BackendError"])
+    assert {"do", "plan", "name"} <= set(members("hostrouting")["CheckRouteOverlap"])
+    assert {"routes", "live"} <= set(members("hostrouting")["Host"])
+
+
+def test_no_link_inside_the_site_is_dead() -> None:
+    """Each relative address leads to a file, and each anchor is in its page."""
+    dead = []
+    for file, page in pages().items():
+        for address in page.addresses:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc or not (parts.path or parts.fragment):
+                continue
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            is_there = target.is_file() and (
+                not parts.fragment
+                or target.suffix != ".html"
+                or unquote(parts.fragment) in pages()[target].anchors
+            )
+            if not is_there:
+                dead.append(f"{file.relative_to(SITE)}: {address}")
+    assert dead == []
+
+
+def test_links_to_the_repository_lead_to_files() -> None:
+    """A page names a file that is no page by its address on the web."""
+    home = "https://github.com/hostrouting/hostrouting/blob/main/"
+    named = {
+        urlsplit(address.removeprefix(home)).path
+        for page in pages().values()
+        for address in page.addresses
+        if address.startswith(home)
+    }
+    assert ".github/workflows/release.yml" in named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_each_name_of_another_project_is_used() -> None:
+    """docs/external.txt has what the docstrings name, and nothing else."""
+    used = {address for page in pages().values() for address in page.addresses}
+    text = (ROOT / "docs/external.txt").read_text(encoding="utf-8")
+    unused = []
+    for part in text.split("\n\n"):
+        address, *lines = [line for line in part.splitlines() if not line.startswith("#")]
+        for line in lines:
+            _, name, page = line.split(" ")
+            if address + page.replace("$", name) not in used:
+                unused.append(name)
+    assert unused == []
+
+
+def test_the_pictures_are_shown() -> None:
+    """The first page shows the problem, the page of the design the rooms."""
+    for page, picture in ("index.html", "problem.svg"), ("design.html", "rooms.svg"):
+        assert f"_images/{picture}" in pages()[SITE / page].addresses
