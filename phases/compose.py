@@ -17,6 +17,7 @@ from phases.runner import (
     do_step,
     execute,
     log_line,
+    log_not_undone,
     plan,
     raise_failure,
     step_of,
@@ -62,17 +63,27 @@ class _Group:
         return plan(self, ctx).changes
 
     def undo(self, ctx: Context) -> None:
-        """Undo the subtasks in reverse order; a failure does not stop the rest."""
+        """Undo the subtasks in reverse order; a failure does not stop the rest.
+
+        An interrupt does, and the log names each subtask that is left.
+        """
+        account = account_of(ctx)
+        names = account.report.names_inside if isinstance(account, Step) else ()
+        left = [*self.subtasks]
         failures = []
-        for subtask in reversed(self.subtasks):
+        while left:
             try:
-                undo(subtask, ctx)
+                undo(left.pop(), ctx)
             except TaskFailedError as error:
                 failures.append(error)
             except CONTEXT_OVER:
                 if not failures:
                     raise
                 break
+            except BaseException as interrupt:
+                for subtask in reversed(left):
+                    log_not_undone(subtask, names, ctx, interrupt)
+                raise
         if failures:
             raise TaskFailedError.combine(failures)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from threading import Lock
 
-    from phases.context import Change, Wait, Work
+    from phases.context import Change, Context, Wait, Work
 
 _T = TypeVar("_T")
 #: The status of a task in a report; while it runs, `due` and `running`.
@@ -460,17 +460,26 @@ class Step(NamedTuple):
                     self.records.append(record)
         self.notify(self.report, change=change)
 
-    def roll_back(self, undo: Callable[[Record], object]) -> Iterator[tuple[Record, object]]:
+    def roll_back(
+        self, undo: Callable[[Record], object], ctx: Context
+    ) -> Iterator[tuple[Record, object]]:
         """Call `undo` for each record, newest first; yield it with the result or the error.
 
-        `undo` returns False if the change stays; it stays in the report, too.
+        `undo` returns False if the change stays; it stays in the report, too. An interrupt is the
+        result of one record, and is raised after the last. A second one, or one after `ctx` was
+        cancelled, is raised at once: `records` has what is left, the interrupted one included.
         """
+        interrupt: BaseException | None = None
         while self.records:
             record = self.records[-1]
             try:
                 result = undo(record)
             except Exception as error:  # noqa: BLE001 - after any failure the next one is tried
                 result = error
+            except BaseException as error:
+                if interrupt is not None or ctx.cancelled:
+                    raise
+                result = interrupt = error
             else:
                 # The undo of a task reverses everything inside.
                 reports = [record.report] if record.changes else record.report.walk()
@@ -489,6 +498,8 @@ class Step(NamedTuple):
             # Not always the last one: a thread may have added a record meanwhile.
             self.records.remove(record)
             yield record, result
+        if interrupt is not None:
+            raise interrupt
 
     def notify(self, report: Report, **others: Any) -> None:
         """Call the observers with an event of a task; `others` replace parts of it."""

@@ -295,7 +295,10 @@ def run(
         only: Names or paths of the tasks to do, with all inside; all other tasks are left out.
         undo_on_failure: If the run does not complete, reverse its records, newest first: also
             the records of the task that failed. A completed task that recorded no inverse is undone
-            by its `undo`. After an interrupt this happens before the interrupt is raised.
+            by its `undo`. After an interrupt this happens before the interrupt is raised, which has
+            the report in its attribute `report`. An interrupt of the undo ends one inverse, and is
+            raised after the others; a second one ends the undo at once, and the log and the report
+            name each task that is not undone.
         handle_signals: SIGINT and SIGTERM cancel the run (main thread only). An undo goes on; a
             second signal has its usual effect.
         logger: The logger of this run; the default is that of `ctx`, or `phases`.
@@ -325,12 +328,11 @@ def run(
         step = outer.enter_run(step)
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
-            do_step(step, ctx)
-        except BaseException as error:
-            if undo_on_failure:
-                _undo_run(step, ctx.shielded())
-            if not isinstance(error, PhaseError):
-                raise
+            _do_run(step, ctx, undo_on_failure=undo_on_failure)
+        except BaseException as interrupt:
+            # The caller has no other way to it.
+            interrupt.report = report  # type: ignore[attr-defined]  # of any type
+            raise
         finally:
             if outer is not None:
                 outer.leave_run(step)
@@ -379,21 +381,53 @@ def _running_step(ctx: Context) -> Step | None:
     return account if isinstance(account, Step) and not account.report.is_over else None
 
 
+def _do_run(step: Step, ctx: Context, *, undo_on_failure: bool) -> None:
+    """Execute the task of a run; its failure is in the report, and an interrupt is raised."""
+    try:
+        do_step(step, ctx)
+    except BaseException as error:
+        if undo_on_failure:
+            _undo_run(step, ctx)
+        if not isinstance(error, PhaseError):
+            raise
+
+
 def _undo_run(outermost: Step, ctx: Context) -> None:
     whole = outermost.report
     failures = []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
 
     def reverse(record: Record) -> bool:
-        _undo(Report(record.report.task, record.report.names), record.undo, ctx)
+        # Each inverse has a context of its own, which an interrupt cancels.
+        _undo(Report(record.report.task, record.report.names), record.undo, ctx.shielded())
         return record.undo is not None
 
-    for (report, *_), result in outermost.roll_back(reverse):
-        if isinstance(result, TaskFailedError):
-            report.status = "failed"
-            report.error = result
-            outermost.notify(report)
-            failures.append(result.under(*report.names[len(whole.names) :]))
+    def fail(report: Report, error: BaseException) -> None:
+        if not isinstance(error, TaskFailedError):
+            error = TaskFailedError((report.name,), error)
+        report.status = "failed"
+        report.error = error
+        outermost.notify(report)
+        failures.append(error.under(*report.names[len(whole.names) :]))
+
+    try:
+        for (report, *_), result in outermost.roll_back(reverse, ctx):
+            if isinstance(result, BaseException):
+                fail(report, result)
+    except BaseException as interrupt:
+        for report, _, changes in reversed(outermost.records or ()):
+            log_not_undone(report.task, report.names, ctx, interrupt, changes)
+            fail(report, interrupt)
+        raise
+    finally:
+        _settle(outermost, failures, failed_before)
+
+
+def _settle(
+    outermost: Step, failures: Sequence[TaskFailedError], failed_before: Collection[Report]
+) -> None:
+    """Give groups the status of their subtasks, and the run the failures of its undo."""
+    whole = outermost.report
     # Completed groups get the status of their subtasks; failures that they tolerated do not count.
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
@@ -406,6 +440,22 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
                 outermost.notify(report)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
+
+
+def log_not_undone(
+    task: Task,
+    names: tuple[str, ...],
+    ctx: Context,
+    interrupt: BaseException,
+    changes: Sequence[Change] = (),
+) -> None:
+    """Log a task that an interrupted undo leaves, with its newest change."""
+    word = "not undone"
+    if changes:
+        word += f": {changes[-1]}"
+    if changes[1:]:
+        word += f", and {len(changes) - 1} before it,"
+    log_line(logger_of(ctx).error, word, Report(task, names), "failed", interrupt)
 
 
 @contextmanager

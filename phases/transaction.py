@@ -56,10 +56,12 @@ class Transaction:
 
         Yield each record with the result or the error of its inverse; False if it has none. An
         inverse gets half of the time that is left, so that the next ones have time if it hangs.
+        An interrupt ends one inverse, and is raised after the last; a second one, or one after
+        `ctx` was cancelled, is raised at once, and `changes` has what stays.
         """
         own = self.ctx.unrecorded().shielded().child(timeout)
 
         def reverse(record: Record) -> object:
             return record.undo is not None and record.undo(own.child((own.remaining() or 0) / 2))
 
-        return self._step.roll_back(reverse)
+        return self._step.roll_back(reverse, self.ctx)

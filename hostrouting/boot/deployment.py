@@ -10,6 +10,7 @@ from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
 from hostrouting.exceptions import HostFileError
 from phases import Context, TaskFailedError, Transaction
+from phases.exceptions import describe
 
 if TYPE_CHECKING:
     import logging
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
+    from phases import Change
 
     _Work: TypeAlias = Callable[[Context], object]
 
@@ -271,15 +273,13 @@ class Deployment:
         try:
             for record, result in self.transaction.rollback(timeout=SECONDS_TO_UNDO):
                 results.append(result)
-                if isinstance(result, Exception):
-                    text = f"{record.changes[-1]}, and the changes with it: {result}"
+                if isinstance(result, BaseException):
+                    text = f"{record.changes[-1]}, and the changes with it: {describe(result)}"
                     is_whole = isinstance(result, UnfinishedUndoError)
                     self._logger.error("not undone: %s", result if is_whole else text)
         except BaseException:
-            # The newest may be undone, in part or as a whole.
             if changes := self.transaction.changes:
-                text = "the undo was ended; up to %d changes stay, the newest may be: %s"
-                self._logger.error(text, len(changes), changes[-1])  # noqa: TRY400
+                self._name_left(changes)
             raise
         if any(isinstance(result, Exception) for result in results):
             return
@@ -292,3 +292,12 @@ class Deployment:
         if False not in results:
             with suppress(HostFileError):
                 self._boot.finish()
+
+    def _name_left(self, changes: Sequence[Change]) -> None:
+        """Log each change that an interrupted undo has left."""
+        # The newest may be undone, in part or as a whole.
+        *others, newest = changes
+        text = "the undo was ended; up to %d changes stay, the newest may be: %s"
+        self._logger.error(text, len(changes), newest)
+        for change in reversed(others):
+            self._logger.error("not undone: %s", change)

@@ -96,16 +96,6 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
     assert left == [4]
 
 
-def test_an_interrupt_ends_a_rollback() -> None:
-    """It passes unchanged, and the changes that stay can be named."""
-    transaction = Transaction(Context())
-    for change in FIRST, SECOND:
-        transaction.ctx.record(change, undo=lambda _: _raise(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        list(transaction.rollback(timeout=15))
-    assert transaction.changes == (FIRST, SECOND)
-
-
 def test_an_inverse_records_nothing() -> None:
     """A rollback is no step of the run: what it does is in no report, and is not rolled back in
     turn.

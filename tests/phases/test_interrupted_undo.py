@@ -1,0 +1,204 @@
+"""An interrupt while changes are undone: no inverse is lost, and the report comes back."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from support.tasks import FailingTask, RecordingTask
+
+from phases import (
+    Change,
+    Context,
+    Report,
+    Serial,
+    Task,
+    TaskFailedError,
+    Transaction,
+    run,
+    task,
+    undo,
+)
+
+FIRST, SECOND, THIRD, FOURTH = (Change("+", name) for name in ("a", "b", "c", "d"))
+FAIL = FailingTask("fail", OSError("x"))
+
+
+def recording(name: str, change: Change, inverse: Callable[[Context], object]) -> Task:
+    """Return a task that records one change."""
+    return task(name)(lambda ctx: ctx.record(change, undo=inverse))
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def report_of(work: Task) -> Report:
+    """Return the report of a run that raises KeyboardInterrupt."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(work, undo_on_failure=True)
+    report = caught.value.report  # type: ignore[attr-defined]  # an interrupt is of no type of ours
+    assert isinstance(report, Report)
+    return report
+
+
+def test_an_interrupt_loses_no_inverse() -> None:
+    """It ends one inverse; the others are called, and then it is raised, with the report."""
+    undone: list[str] = []
+    report = report_of(
+        Serial(
+            recording("one", FIRST, lambda ctx: [ctx.check(), undone.append("one")]),
+            recording("two", SECOND, interrupted),
+            RecordingTask("three", undone),
+            FAIL,
+            name="all",
+        )
+    )
+    assert undone[-2:] == ["undo three", "one"]
+    assert [step.status for step in report.children] == ["undone", "failed", "undone", "failed"]
+    assert report.changes == (SECOND,)
+    assert str(report.error) == "all/fail: x; all/two: KeyboardInterrupt"
+
+
+def test_a_second_interrupt_names_each_inverse_that_is_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It ends the undo at once: the log has a line for each task, and the report an error."""
+    undone: list[str] = []
+
+    def inverse(_: Context) -> None:
+        undone.append("one")
+
+    @task("one")
+    def one(ctx: Context) -> None:
+        for change in SECOND, FIRST:
+            ctx.record(change, undo=inverse)
+
+    report = report_of(
+        Serial(
+            one,
+            RecordingTask("two", undone),
+            recording("three", THIRD, interrupted),
+            recording("four", FOURTH, interrupted),
+            FAIL,
+            name="all",
+        )
+    )
+    assert undone == ["do two"]
+    assert report.changes == (SECOND, FIRST, THIRD, FOURTH)
+    assert [step.status for step in report.children] == ["failed"] * 5
+    assert str(report.error) == (
+        "all/fail: x; all/four: KeyboardInterrupt; all/three: KeyboardInterrupt; "
+        "all/two: KeyboardInterrupt; all/one: KeyboardInterrupt"
+    )
+    lines = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert lines[-3:] == [
+        "not undone: + c task=all/three error='KeyboardInterrupt'",
+        "not undone task=all/two error='KeyboardInterrupt'",
+        "not undone: + a, and 1 before it, task=all/one error='KeyboardInterrupt'",
+    ]
+
+
+@pytest.mark.parametrize("first", ["an interrupt", "a signal"])
+def test_an_interrupt_after_another_ends_the_undo(first: str) -> None:
+    """If an interrupt or a signal began the undo, the next interrupt is the second one."""
+    undone: list[str] = []
+
+    @task("stop")
+    def stop(ctx: Context) -> None:
+        if first == "an interrupt":
+            raise KeyboardInterrupt
+        ctx.cancel_by_signal("SIGTERM")
+        ctx.check()
+
+    report = report_of(
+        Serial(
+            recording("one", FIRST, lambda _: undone.append("one")),
+            recording("two", SECOND, interrupted),
+            stop,
+        )
+    )
+    assert undone == []
+    assert report.changes == (FIRST, SECOND)
+
+
+def test_an_interrupt_before_the_undo_has_the_report() -> None:
+    """Its report shows what was undone."""
+    report = report_of(
+        Serial(recording("one", FIRST, lambda _: None), FailingTask("stop", KeyboardInterrupt()))
+    )
+    assert [step.status for step in report.children] == ["undone", "cancelled"]
+
+
+def test_a_run_inside_leaves_its_inverses_to_the_run_around_it() -> None:
+    """A second interrupt ends the undo of the run inside; that around it calls what is left."""
+    undone: list[str] = []
+    inner = Serial(
+        recording("one", FIRST, lambda _: undone.append("one")),
+        recording("two", SECOND, interrupted),
+        FailingTask("stop", KeyboardInterrupt()),
+        name="inner",
+    )
+    report = report_of(task("outer")(lambda ctx: run(inner, ctx, undo_on_failure=True)))
+    assert report.name == "outer"
+    assert undone == []
+    assert report.changes == (FIRST, SECOND)
+
+
+def test_a_rollback_goes_on_after_an_interrupt() -> None:
+    """Its result is the interrupt, which is raised once all inverses were called."""
+    transaction = Transaction(Context())
+    transaction.ctx.record(FIRST, undo=lambda ctx: ctx.check())
+    transaction.ctx.record(SECOND, undo=interrupted)
+    seen = []
+
+    def roll_back() -> None:
+        for record, result in transaction.rollback(timeout=15):
+            seen.append((record.changes, type(result).__name__))
+
+    with pytest.raises(KeyboardInterrupt):
+        roll_back()
+    assert seen == [([SECOND], "KeyboardInterrupt"), ([FIRST], "NoneType")]
+    assert transaction.changes == ()
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_second_interrupt_ends_a_rollback(*, is_cancelled: bool) -> None:
+    """The changes that stay can be named."""
+    ctx = Context()
+    transaction = Transaction(ctx)
+    for change in FIRST, SECOND, THIRD:
+        transaction.ctx.record(change, undo=lambda _: interrupted())
+    if is_cancelled:
+        ctx.cancel("SIGTERM")
+    with pytest.raises(KeyboardInterrupt):
+        list(transaction.rollback(timeout=15))
+    assert transaction.changes == ((FIRST, SECOND, THIRD) if is_cancelled else (FIRST, SECOND))
+
+
+def test_the_undo_of_a_group_names_the_tasks_that_it_leaves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An interrupt ends an `undo` that a program calls; each task that is left has a line."""
+    journal: list[str] = []
+    inner = Serial(RecordingTask("two", journal), task("three", undo=interrupted)(interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        undo(Serial(RecordingTask("one", journal), inner, name="all"))
+    assert journal == []
+    lines = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert lines == [
+        "not undone task=all/two error='KeyboardInterrupt'",
+        "not undone task=all/one error='KeyboardInterrupt'",
+    ]
+
+
+def test_a_task_error_is_still_a_failure() -> None:
+    """An inverse that fails after the interrupt is in the report, too."""
+
+    def refuse(_: Context) -> None:
+        raise OSError("stuck")
+
+    report = report_of(
+        Serial(recording("one", FIRST, refuse), recording("two", SECOND, interrupted), FAIL)
+    )
+    assert isinstance(report.error, TaskFailedError)
+    assert [str(each) for each in report.error.failures] == ["x", "", "stuck"]
