@@ -459,22 +459,33 @@ def log_not_undone(
 
 
 @contextmanager
-def cancel_on_signals(ctx: Context) -> Iterator[Context]:
-    """Let SIGINT and SIGTERM cancel `ctx`, the value of the `with`.
+def cancel_on_signals(
+    ctx: Context,
+    *,
+    signals: Collection[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    second: Callable[[int, FrameType | None], object] | None = None,
+) -> Iterator[Context]:
+    """Let signals cancel `ctx`, the value of the `with`.
 
-    A second signal has its usual effect. A signal ends a block of `Context.interruptible` at once.
-    This does nothing outside the main thread.
+    A second signal has its usual effect, or is handled by `second`, for example
+    `signal.default_int_handler`. A signal ends a block of `Context.interruptible` at once. This
+    does nothing outside the main thread.
     """
+    is_over = False
 
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
     def cancel(number: int, _frame: FrameType | None) -> None:
-        restore()
+        if second is None or is_over:
+            restore()
+        else:
+            for each in before:
+                signal.signal(each, second)
         ctx.cancel_by_signal(signal.Signals(number).name)
 
-    numbers = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()
+    numbers = signals if current_thread() is main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     try:
@@ -482,4 +493,6 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
             signal.signal(number, cancel)
         yield ctx
     finally:
+        # A signal within `restore` must not install `second` again.
+        is_over = True
         restore()

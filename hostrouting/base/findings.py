@@ -21,6 +21,10 @@ REFUSED = "refused"
 LEFT = "left"
 #: It waits for a lease.
 AWAITED = "awaited"
+#: A unit does not run, and is started.
+STARTED = "started"
+#: It runs with an earlier config, and is started anew.
+RESTARTED = "restarted"
 #: It ends the proof of addresses that the installed config expects.
 UNPROVEN = "unproven"
 #: The state where an apply would make a change, by its action.

@@ -10,7 +10,6 @@ from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
 from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
 from hostrouting.exceptions import HostFileError
 from phases import Context, TaskFailedError, Transaction
-from phases.exceptions import describe
 
 if TYPE_CHECKING:
     import logging
@@ -274,9 +273,7 @@ class Deployment:
             for record, result in self.transaction.rollback(timeout=SECONDS_TO_UNDO):
                 results.append(result)
                 if isinstance(result, BaseException):
-                    text = f"{record.changes[-1]}, and the changes with it: {describe(result)}"
-                    is_whole = isinstance(result, UnfinishedUndoError)
-                    self._logger.error("not undone: %s", result if is_whole else text)
+                    self._log_failed_undo(record.changes[-1], result)
         except BaseException:
             if changes := self.transaction.changes:
                 self._name_left(changes)
@@ -292,6 +289,17 @@ class Deployment:
         if False not in results:
             with suppress(HostFileError):
                 self._boot.finish()
+
+    def _log_failed_undo(self, newest: Change, error: BaseException) -> None:
+        text = f"{newest}, and the changes with it"
+        if isinstance(error, UnfinishedUndoError):
+            self._logger.error("not undone: %s", error)
+        elif isinstance(error, Exception):
+            self._logger.error("not undone: %s: %s", text, error)
+        else:
+            # That inverse may have done its work.
+            line = "the undo was interrupted, and went on; what stays may be: %s"
+            self._logger.error(line, text)
 
     def _name_left(self, changes: Sequence[Change]) -> None:
         """Log each change that an interrupted undo has left."""

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.base.commands import BAD, FINE
+from hostrouting.base.commands import BAD, FINE, status_of_signal
+from hostrouting.base.findings import RESTARTED, STARTED
 from hostrouting.boot import Boot
-from hostrouting.cli.shared import DEFAULT_TIMEOUT, context, print_answer, status_after
+from hostrouting.cli.shared import DEFAULT_TIMEOUT, print_answer, refuse, status_after
 from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
 from hostrouting.node.status import verdict_now
 from hostrouting.route_overlap import OverlapReport
-from phases import run
+from phases import CancelledError, Context, cancel_on_signals, run
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NOT_KEPT = "nothing is kept at the next boot; to remove the routes, run: hostrouting reset"
+#: The kinds of changes of units that run now.
+_STARTS: Final = (RELEASED, STARTED, RESTARTED)
 _logger = logging.getLogger("hostrouting")
 
 
@@ -36,12 +41,48 @@ def run_task(
     host: Host,
     installs: HostRoutingConfig | None = None,
 ) -> int:
-    """Run the task, print its recorded changes, and return the exit status."""
-    report = _report_of(task, arguments)
-    with context(_SECONDS_TO_LOOK) as ctx:
-        applied = getattr(task, "applied", None) if report.ok else None
-        verdict, node = verdict_now(ctx, host, installs if report.ok else None, applied)
-        held = [] if report.ok else Boot(host).held(ctx)
+    """Run the task, print its recorded changes, and return the exit status.
+
+    The first signal cancels the run, which is undone; the second ends that at once.
+    """
+    # One context for the run and for the look after it: at no moment a first signal counts as the
+    # second, or ends the process without a line on what stays.
+    with _cancelled_by_signals() as ctx:
+        try:
+            report = run(task, ctx, timeout=arguments.timeout or DEFAULT_TIMEOUT, logger=_logger)
+            return _answer(arguments, report, ctx, host, installs if report.ok else None)
+        except KeyboardInterrupt as interrupt:
+            if ctx.reason is None:
+                raise
+            return _stop(arguments, ctx.reason, getattr(interrupt, "report", None))
+
+
+@contextmanager
+def _cancelled_by_signals() -> Iterator[Context]:
+    """Return a context that signals cancel, and let a run outlive its terminal."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+    second = signal.default_int_handler
+    usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with cancel_on_signals(Context(), signals=numbers, second=second) as ctx:
+            yield ctx
+    finally:
+        signal.signal(signal.SIGHUP, usual)
+
+
+def _answer(
+    arguments: Namespace,
+    report: Report,
+    ctx: Context,
+    host: Host,
+    installs: HostRoutingConfig | None,
+) -> int:
+    """Look at the node after a run, print the answer, and return the exit status."""
+    # After a signal ended the run, another one may still end the look.
+    look = (ctx.shielded() if ctx.cancelled else ctx).child(_SECONDS_TO_LOOK)
+    applied = getattr(report.task, "applied", None) if report.ok else None
+    verdict, node = verdict_now(look, host, installs, applied)
+    held = [] if report.ok else _held(look, host)
     if arguments.live:
         verdict = _verdict_of_live(report)
     # A program is missing, or another one has changed a route since the proof.
@@ -62,33 +103,47 @@ def run_task(
     if report.error:
         _logger.error("%s", report.error)
         end_log(failed=True)
-    print_answer(arguments, answer, [*map(str, report.changes), verdict])
+    print_answer(arguments, answer, [*lines_of(report), verdict])
+    # A run that was complete before the signal, and its look, are not ended by it.
+    if ctx.reason is not None and (report.error or look.cancelled):
+        return status_of_signal(ctx.reason)
     if report.error:
         return status_after(report.error)
     return BAD if is_wrong else FINE
 
 
-def _report_of(task: Configure | Reset, arguments: Namespace) -> Report:
-    """Run the task, and return its report; handle signals meanwhile."""
-    # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its
-    # terminal.
-    usual = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGTERM, signal.SIGQUIT)
-    }
-    usual[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def _held(ctx: Context, host: Host) -> list[str]:
+    """Return the units that are held, as far as they are known."""
     try:
-        return run(
-            task, timeout=arguments.timeout or DEFAULT_TIMEOUT, handle_signals=True, logger=_logger
-        )
-    except KeyboardInterrupt:
-        arguments.verdict = "a second signal ended the run, or its undo"
-        stays = "what was changed until then stays; see: hostrouting status"
-        _logger.warning("%s; %s", arguments.verdict, stays)
-        raise
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
+        return Boot(host).held(ctx)
+    except CancelledError:
+        return []
+
+
+def _stop(arguments: Namespace, reason: str, report: Report | None) -> int:
+    """Print what a run has done that a second signal ended; return the exit status."""
+    arguments.verdict = "a second signal ended the run, or its undo"
+    stays = "what was changed until then stays; see: hostrouting status"
+    if report is not None and not arguments.json:
+        print_answer(arguments, {}, lines_of(report))
+    return refuse(arguments, f"{arguments.verdict}; {stays}", status_of_signal(reason))
+
+
+def lines_of(report: Report) -> list[str]:
+    """Return the changes of a run as lines; if it failed, those that stay apart from the rest."""
+    if report.ok:
+        return [*map(str, report.changes)]
+    started = [change for change in report.changes if change.kind in _STARTS]
+    groups = {
+        "these changes stay": [change for change in report.changes if change not in started],
+        "these were undone": [change for each in report.walk() for change in each.undone],
+        "these have started": started,
+    }
+    lines = []
+    for heading, changes in groups.items():
+        if changes:
+            lines += [f"{heading}:", *(f"  {change}" for change in changes)]
+    return lines
 
 
 def _first_proof(report: Report) -> dict[str, Any] | None:

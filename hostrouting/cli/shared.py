@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
 from hostrouting.boot import require_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
@@ -101,8 +101,7 @@ def status_after(error: BaseException) -> int:
     reason = getattr(error, "reason", "")
     failures = getattr(error, "failures", (error,))
     if reason in signal.Signals.__members__:
-        # As of a process that the signal ended.
-        return 128 + signal.Signals[reason]
+        return status_of_signal(reason)
     if any(isinstance(failure, InvalidConfigError) for failure in failures):
         return USAGE
     return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
-from hostrouting.base.findings import LEFT, STATES, NodeFinding, hindered
+from hostrouting.base.findings import LEFT, RESTARTED, STARTED, STATES, NodeFinding, hindered
 from hostrouting.boot import (
     UNIT_DIRECTORY,
     BootFile,
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 #: The unit of the mode `service`.
 _SERVICE: Final = WatchConfig.units[1]
-#: The detail of the change that runs the unit, and of one that runs it anew.
-_STARTED = "started"
-_RESTARTED = "restarted"
 _COMMAND = "hostrouting"
 _IDLE = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, "
@@ -205,7 +202,7 @@ class ConfigureWatch(SectionTask):
             self._finding(ctx, change)
             for change in self.plan(ctx)
             # A unit is restarted because of its files, which have a finding.
-            if change.kind != _RESTARTED and any(name in change.subject for name in own)
+            if change.kind != RESTARTED and any(name in change.subject for name in own)
         ]
         section = self._config.watch
         sweep = self._config.stale_cni
@@ -224,7 +221,7 @@ class ConfigureWatch(SectionTask):
         # A change with a detail cannot be made, also by an apply.
         reason = self._obstacle() or change.detail
         helps = not change.detail
-        if change.kind == _STARTED:
+        if change.kind == STARTED:
             result = self._host.services.state(ctx, change.subject).result
             reason, helps = "does not run", True
             if result != "success":
@@ -261,5 +258,5 @@ class ConfigureWatch(SectionTask):
         runs = state.is_running or is_starting
         if not self._host.is_live or (runs and not is_outdated):
             return []
-        kind = _RESTARTED if runs else _STARTED
+        kind = RESTARTED if runs else STARTED
         return [Change("~", unit, kind, kind)]

@@ -384,7 +384,7 @@ def test_a_second_signal_is_named_in_the_journal(
 
 
 @pytest.mark.parametrize(
-    ("by", "status", "routes"), [(signal.SIGHUP, 0, 2), (signal.SIGQUIT, 130, 1)]
+    ("by", "status", "routes"), [(signal.SIGHUP, 0, 2), (signal.SIGQUIT, 131, 1)]
 )
 def test_a_terminal_ends(host: FakeHost, by: signal.Signals, status: int, routes: int) -> None:
     """An apply outlives its terminal, and SIGQUIT undoes it; afterwards both have their handlers of

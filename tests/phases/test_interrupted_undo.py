@@ -44,9 +44,14 @@ def report_of(work: Task) -> Report:
 def test_an_interrupt_loses_no_inverse() -> None:
     """It ends one inverse; the others are called, and then it is raised, with the report."""
     undone: list[str] = []
+
+    def inverse(ctx: Context) -> None:
+        ctx.check()
+        undone.append("one")
+
     report = report_of(
         Serial(
-            recording("one", FIRST, lambda ctx: [ctx.check(), undone.append("one")]),
+            recording("one", FIRST, inverse),
             recording("two", SECOND, interrupted),
             RecordingTask("three", undone),
             FAIL,

@@ -447,6 +447,24 @@ def test_second_signal_is_not_ours() -> None:
     assert program.stdout == "SIGINT\nKeyboardInterrupt\n"
 
 
+def test_a_second_signal_has_a_handler() -> None:
+    """The first of any of the signals cancels, also one that ends a process by default; the second
+    one, of any of them, calls the handler. Afterwards the handlers of before are back.
+    """
+    program = _program("""
+        numbers = signal.SIGQUIT, signal.SIGTERM
+        second = signal.default_int_handler
+        try:
+            with cancel_on_signals(Context(), signals=numbers, second=second) as ctx:
+                os.kill(os.getpid(), signal.SIGTERM)
+                print(ctx.reason)
+                os.kill(os.getpid(), signal.SIGQUIT)
+        except KeyboardInterrupt:
+            print("KeyboardInterrupt", *(signal.getsignal(each).name for each in numbers))
+        """)
+    assert program.stdout == "SIGTERM\nKeyboardInterrupt SIG_DFL SIG_DFL\n"
+
+
 def test_interrupt_while_a_parallel_waits() -> None:
     """Ctrl-C without handle_signals cancels the threads, waits for them, undoes, and is a
     KeyboardInterrupt.

@@ -89,7 +89,7 @@ def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("by", "end"), [(signal.SIGHUP, (0, "the new")), (signal.SIGQUIT, (130, "the earlier"))]
+    ("by", "end"), [(signal.SIGHUP, (0, "the new")), (signal.SIGQUIT, (131, "the earlier"))]
 )
 def test_a_terminal_ends(tmp_path: Path, by: signal.Signals, end: tuple[int, str]) -> None:
     """A run whose terminal is closed after its routes have changed goes on; SIGQUIT undoes it as

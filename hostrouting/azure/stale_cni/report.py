@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
-from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, Answer
+from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, Answer, status_of_signal
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run
@@ -147,7 +147,8 @@ def run_sweep(
         logger = logging.getLogger("hostrouting")
         report = sweep_node(ctx, config, host, dry_run=options.dry_run, logger=logger)
     if report.error:
-        status = FAILED
+        # The signal is the reason of whatever failed then, such as the restoring of an object.
+        status = FAILED if ctx.reason is None else status_of_signal(ctx.reason)
     elif not report.ok:
         status = BAD
     else:

@@ -1,8 +1,10 @@
 """`hostrouting sweep`: its reports for people and programs, and its exit status."""
 
 import json
+import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -21,8 +23,9 @@ from hostrouting import (
     check_node,
 )
 from hostrouting.azure.stale_cni.journal import from_json
-from hostrouting.azure.stale_cni.report import SweepReport, sweep_node
+from hostrouting.azure.stale_cni.report import SweepReport, run_sweep, sweep_node
 from hostrouting.boot import NOT_INSTALLED
+from hostrouting.host import EbtablesRule
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
@@ -193,6 +196,27 @@ def test_a_sweep_that_was_undone_has_no_record() -> None:
         None,
         False,
     )
+
+
+def test_a_signal_has_its_own_status() -> None:
+    """SIGTERM while rules go, and one cannot be restored then: the answer names what is lost, and
+    the exit status is 143.
+    """
+    host = made_host()
+    delete = host.ebtables.delete
+
+    def signalled(ctx: Context, rules: Sequence[EbtablesRule]) -> None:
+        delete(ctx, rules)
+        # The rollback reads, and then restores.
+        host.ebtables.fail_at(2)
+        signal.raise_signal(signal.SIGTERM)
+        ctx.check()
+
+    host.ebtables.delete = signalled  # type: ignore[method-assign]
+    options = Namespace(timeout=None, dry_run=False, verbose=False, exit_code=False)
+    answer = run_sweep(host, options, lambda: config_of(confirmations=1))
+    assert answer.status == 143
+    assert "THE ROLLBACK IS INCOMPLETE" in str(answer.error)
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])

@@ -1,0 +1,219 @@
+"""Signals of `apply` and `reset`: the exit status, and what a run that ends says of its changes."""
+
+import json
+import signal
+import sys
+from tempfile import TemporaryFile
+from unittest.mock import patch
+
+import pytest
+from support.command_line import OTHER_COMMAND
+from support.in_process import Result, run_here
+from support.intent_nodes import node as node_in_memory
+from support.kernel import connect
+
+from hostrouting import BackendError, Host, UnitError
+from hostrouting.cli import changing
+from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.node.status import verdict_now
+from hostrouting.testing import FakeHost
+from phases import Context, Report, run
+
+pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="they run within this process")
+
+FIRST = {"destination": "172.16.8.0/22"}
+BOTH = [FIRST, {"destination": "172.16.16.0/24"}]
+STAYS = (
+    "hostrouting: a second signal ended the run, or its undo; what was changed until then stays; "
+    "see: hostrouting status\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    host = node_in_memory()
+    monkeypatch.setattr(Host, "live", lambda: host)
+    return host
+
+
+def apply(*routes: object, words: tuple[str, ...] = (), **sections: object) -> Result:
+    """Apply a config with these routes."""
+    config = {"gates": [], "staticRoutes": {"enabled": True, "routes": routes}, **sections}
+    with TemporaryFile("w+") as stdin, patch.object(sys, "stdin", stdin):
+        json.dump({"hostRouting": config}, stdin)
+        stdin.seek(0)
+        return run_here("apply", *words, "-")
+
+
+def own_routes(host: FakeHost) -> int:
+    return sum(route.protocol == OUR_PROTOCOL for route in host.routes.routes())
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+@pytest.mark.parametrize("command", ["apply", "reset"])
+def test_a_signal_before_the_run(
+    command: str, by: signal.Signals, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the first one, whenever it comes: the status is its own, and nothing is changed."""
+    apply(FIRST)
+
+    def signalled(*arguments: object, **options: object) -> Report:
+        signal.raise_signal(by)
+        return run(*arguments, **options)  # type: ignore[arg-type]  # as it is called
+
+    monkeypatch.setattr(changing, "run", signalled)
+    ended = apply(*BOTH) if command == "apply" else run_here("reset")
+    assert (ended.returncode, own_routes(host)) == (128 + by, 1)
+    assert ended.stderr == f"hostrouting: cancelled: {by.name}\n"
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_a_signal_after_the_run(
+    by: signal.Signals, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends nothing any more: the answer is whole, and so is the status."""
+
+    def signalled(*arguments: object, **options: object) -> Report:
+        report = run(*arguments, **options)  # type: ignore[arg-type]  # as it is called
+        signal.raise_signal(by)
+        return report
+
+    monkeypatch.setattr(changing, "run", signalled)
+    ended = apply(FIRST)
+    assert (ended.returncode, own_routes(host), ended.stderr) == (0, 1, "")
+    assert ended.stdout.splitlines()[-1].startswith("right: ")
+
+
+def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the look after the run: the changes are printed, and the status is its own."""
+
+    def signalled(ctx: Context, *arguments: object) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        return verdict_now(ctx, *arguments)  # type: ignore[arg-type]  # as it is called
+
+    monkeypatch.setattr(changing, "verdict_now", signalled)
+    ended = apply(FIRST)
+    assert (ended.returncode, own_routes(host), ended.stderr) == (143, 1, "")
+    assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGINT, signal.SIGTERM),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGTERM, signal.SIGQUIT),
+        (signal.SIGQUIT, signal.SIGQUIT),
+    ],
+)
+def test_two_signals(first: signal.Signals, second: signal.Signals, host: FakeHost) -> None:
+    """The second ends the undo: the status is that of the first, and each change that stays has a
+    line.
+    """
+    apply(FIRST)
+    before = [signal.getsignal(each) for each in (first, second)]
+
+    def interrupt() -> None:
+        signal.raise_signal(first)
+        host.routes.steps.plan(1, lambda: signal.raise_signal(second))
+
+    host.routes.steps.plan(1, interrupt)
+    ended = apply(*BOTH)
+    assert ended.returncode == 128 + first
+    assert ended.stderr.splitlines(keepends=True)[-1] == STAYS
+    assert ended.stdout == (
+        "these changes stay:\n  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
+    )
+    assert [signal.getsignal(each) for each in (first, second)] == before
+
+
+def test_two_signals_as_json(host: FakeHost) -> None:
+    """The answer is one document."""
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    host.routes.steps.plan(1, interrupt)
+    ended = apply(FIRST, words=("--json",))
+    assert (ended.returncode, json.loads(ended.stdout)["ok"]) == (143, False)
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_a_signal_undoes_the_run(by: signal.Signals, host: FakeHost) -> None:
+    """The answer shows what was undone, and nothing that stays."""
+    apply(FIRST)
+    host.routes.steps.plan(1, lambda: signal.raise_signal(by))
+    ended = apply(*BOTH)
+    assert (ended.returncode, own_routes(host)) == (128 + by, 1)
+    assert ended.stdout.splitlines()[:-1] == [
+        "these were undone:",
+        "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
+    ]
+
+
+# --- a failed apply
+
+
+def without_files(answer: Result) -> list[str]:
+    """Return the lines of an answer, but for the files below /etc."""
+    return [line for line in answer.stdout.splitlines() if not line.startswith("  + /etc/")]
+
+
+def test_what_stays_is_apart_from_what_has_started(host: FakeHost) -> None:
+    """Golden lines of a first apply that fails its proof, and has started the watch."""
+    connect(host.routes, ib0="172.16.1.4/16")
+    host.files.write("/usr/bin/hostrouting", b"#!/bin/sh\n", mode=0o755)
+    failed = apply(
+        FIRST,
+        watch={"enabled": True, "mode": "service"},
+        routeOverlap={"expectedCidrs": ["172.16.32.0/24"], "mode": "STRICT"},
+    )
+    assert failed.returncode == 1
+    assert without_files(failed) == [
+        "these changes stay:",
+        "  + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
+        "  + /run/aks-flex-node/route-overlap.detected",
+        "these have started:",
+        "  ~ hostrouting-watch.service (started)",
+        (
+            "wrong: 172.16.32.0/24: overlap 172.16.32.0-172.16.32.255 by ib0 (172.16.0.0/16 dev ib0 "
+            "proto kernel scope link src 172.16.1.4), no gate is held; "
+            "run: hostrouting check --fix | hostrouting apply -"
+        ),
+    ]
+
+
+def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
+    """Golden lines of an apply over an installed config that fails after its routes: it is undone;
+    a route whose inverse fails stays.
+    """
+    apply(FIRST)
+    host.services.fail_at(3, UnitError("systemd is busy"))
+    undone = apply(*BOTH)
+    assert (undone.returncode, undone.stdout) == (
+        3,
+        (
+            "these were undone:\n"
+            "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
+            "right: 1 of 1 routes are in force, no CIDR is expected, no gate is held\n"
+        ),
+    )
+
+    def fail() -> None:
+        host.routes.steps.fail(1, BackendError("busy"))
+        raise UnitError("systemd is busy")
+
+    host.services.operations.plan(3, fail)
+    stays = apply(*BOTH)
+    assert (stays.returncode, stays.stdout) == (
+        3,
+        (
+            "these changes stay:\n"
+            "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
+            "wrong: 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142: has protocol 142, but is not in "
+            "this config and 1 more, no gate is held; "
+            "run: hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
+        ),
+    )
