@@ -130,8 +130,8 @@ class CleanStaleCNI(NodeTask):
     def undo(self, ctx: Context) -> None:
         """Restore the objects that were swept since the machine was started, if they are absent.
 
-        A record stays if any of its objects could not be restored; one of an earlier boot is
-        removed.
+        A record stays if any of its objects could not be restored, which is an error once all else
+        is done; one of an earlier boot is removed.
         """
         if not self._host.is_live:
             return
@@ -148,12 +148,16 @@ class CleanStaleCNI(NodeTask):
                 self._logger.info(line, record.path, record.time, extra={"backup": record.path})
                 self._sweeps.remove(record)
                 held.record(_removal(record))
-            for record in recorded.damaged:
-                aside = set_aside(self._host.files, record.path)
-                self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
+            problems = [
+                f"{record.damage}; {set_aside(self._host.files, record.path)}"
+                for record in recorded.damaged
+            ]
             for record in recorded.current:
-                self._restore(held, record)
+                if lost := self._restore(held, record):
+                    problems += [*lost, self._stays(record, len(lost))]
             self._sweeps.clean_up()
+        if problems:
+            raise StaleCNIError("\n  ".join(["not all that was swept is restored:", *problems]))
 
     def plan_undo(self, ctx: Context) -> list[Change]:
         """Return the records of earlier boots to remove, and the objects to restore."""
@@ -356,16 +360,17 @@ class CleanStaleCNI(NodeTask):
 
     def _undo_sweep(self, record: Record, ctx: Context) -> None:
         with self._host.lock.hold(ctx) as held:
-            if self._host.files.exists(record.path):
-                self._restore(held, record)
-            else:
+            if not self._host.files.exists(record.path):
                 self._logger.warning("another run has restored the objects of %s", record.path)
+            # The inverse of a sweep leaves alone what other programs have changed since.
+            elif lost := self._restore(held, record):
+                for line in [*lost, self._stays(record, len(lost))]:
+                    self._logger.warning("%s", line)
 
-    def _restore(self, ctx: Context, record: Record) -> None:
+    def _restore(self, ctx: Context, record: Record) -> list[str]:
+        """Restore what is absent; return a line for each object that cannot be restored."""
         ctx.check()
         _, missing, lost = compare(record.objects, self._snapshot(ctx))
-        for leftover, reason in lost.items():
-            self._logger.warning("%s is not restored: %s", leftover, reason)
         for sort in reversed(by_sort(ctx, self._host, missing)):
             restored: Sequence[Restorable] = ()
             try:
@@ -379,11 +384,15 @@ class CleanStaleCNI(NodeTask):
                     ctx.record(_addition(leftover))
         if missing or not lost:
             self._logger.info("objects restored: %d, of %s", len(missing), record.path)
-        if lost:
-            line = "the record %s stays, since %d of its objects cannot be restored; %s tries again"
-            self._logger.warning(line, record.path, len(lost), self._reset)
-        else:
+        if not lost:
             self._sweeps.remove(record)
+        return [f"{leftover} is not restored: {reason}" for leftover, reason in lost.items()]
+
+    def _stays(self, record: Record, lost: int) -> str:
+        return (
+            f"the record {record.path} stays, since {lost} of its objects cannot be restored; "
+            f"{self._reset} tries again, or delete it: a restart needs none of them"
+        )
 
     def _snapshot(self, ctx: Context) -> Snapshot:
         return observe(ctx, self._host)[0]

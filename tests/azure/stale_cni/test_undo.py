@@ -3,6 +3,8 @@
 import logging
 
 import pytest
+from support.command_line import OTHER_COMMAND
+from support.in_process import run_here
 from support.stale_cni_sweeps import (
     DEAD,
     DEAD_MAC,
@@ -19,9 +21,9 @@ from support.stale_cni_sweeps import (
 )
 from support.stale_cni_worlds import NODE_RULES, config_of, context, dnat, whole_state
 
-from hostrouting import BackendError, HostRoutingConfig
+from hostrouting import BackendError, Host, HostRoutingConfig
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
-from phases import Change
+from phases import Change, Context, Serial, run, task
 
 #: The stale objects in the order in which undo restores them.
 RESTORED = [*STALE[6:], *STALE[4:6], *STALE[:4]]
@@ -69,28 +71,70 @@ def test_an_object_in_two_records_is_restored_once() -> None:
     assert host.ebtables.lines().count(dnat(DEAD, DEAD_MAC)) == 1
 
 
-def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
-    """A live pod has got the address: its neighbour and its route stay, and objects that are not
-    restored are named.
+def test_undo_leaves_places_that_were_taken() -> None:
+    """A live pod has got the address: its neighbour and its route stay, and the error names the
+    objects that are not restored, and the next step.
     """
     host = made_host()
     sweep_now(host)
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
     host.link_layer.remove_device("azv1")
-    undo_now(host)
-    assert [message for message in caplog.messages if "not restored" in message] == [
-        (
-            f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken meanwhile by "
-            f"'{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'"
-        ),
+    assert refused(lambda: undo_now(host)) == (
+        "not all that was swept is restored:\n"
+        f"  {DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken "
+        f"meanwhile by '{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'\n"
+        "  10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone\n"
+        "  fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone\n"
+        f"  the record {RECORD} stays, since 3 of its objects cannot be restored; "
+        "'hostrouting reset' tries again, or delete it: a restart needs none of them"
+    )
+    assert sorted(host.ebtables.lines()) == sorted([*NODE_RULES, *LINES])
+    assert host.files.tree.exists(RECORD)
+
+
+def test_the_inverse_of_a_sweep_leaves_places_that_were_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Within a run that is undone it is no failure: the log has a line for each object."""
+    host = made_host()
+
+    @task("fail")
+    def fail(_: Context) -> None:
+        host.link_layer.remove_device("azv1")
+        raise OSError("a later task")
+
+    report = run(Serial(sweep(host), fail), context(), undo_on_failure=True)
+    assert str(report.error) == "fail: a later task"
+    assert [line for line in caplog.messages if "restored" in line] == [
         "10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone",
         "fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone",
+        (
+            f"the record {RECORD} stays, since 2 of its objects cannot be restored; "
+            "'hostrouting reset' tries again, or delete it: a restart needs none of them"
+        ),
     ]
-    assert sorted(host.ebtables.lines()) == sorted([*NODE_RULES, *LINES])
-    assert caplog.messages[-1] == (
-        f"the record {RECORD} stays, since 3 of its objects cannot be restored; 'hostrouting reset' tries again"
+
+
+@pytest.mark.skipif(bool(OTHER_COMMAND), reason="it runs within this process")
+def test_a_reset_that_cannot_restore_a_sweep_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It exits 3, names the object and the next step, and has restored all else."""
+    host = made_host()
+    sweep_now(host)
+    host.link_layer.remove_device("azv1")
+    monkeypatch.setattr(Host, "live", lambda: host)
+    reset = run_here("reset")
+    assert reset.returncode == 3
+    assert reset.stderr == (
+        "hostrouting: reset/restore-stale-cni: not all that was swept is restored:\n"
+        "  10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone\n"
+        "  fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone\n"
+        f"  the record {RECORD} stays, since 2 of its objects cannot be restored; "
+        "'hostrouting reset' tries again, or delete it: a restart needs none of them\n"
     )
-    assert host.files.tree.exists(RECORD)
+    assert reset.stdout.splitlines()[:-1] == [
+        "these changes stay:",
+        *(f"  + {text} (restored)" for text in RESTORED[2:]),
+    ]
 
 
 def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> None:
@@ -99,6 +143,7 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
     before = whole_state(host)
     sweep_now(host)
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
+    # A task that fails has its changes in the report, too.
     changes = done_by(sweep(host).undo)
     assert changes == [
         Change("+", text, "restored") for text in RESTORED if not text.startswith(f"{DEAD} ")
@@ -112,7 +157,7 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
 
 
 def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
-    """All valid records are restored; the file is named and set aside. A plan shows the objects and
+    """All valid records are restored; the error names the file, which is set aside. A plan shows the objects and
     changes nothing.
     """
     host = made_host()
@@ -122,16 +167,15 @@ def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFi
     host.files.tree.write(bad, b"{", mode=0o600)
     assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
     assert caplog.messages[-1].startswith(f"{bad} is damaged: ")
-    caplog.clear()
-    undo_now(host)
-    [text] = [message for message in caplog.messages if message.startswith(f"{bad} is damaged: ")]
+    text = refused(lambda: undo_now(host))
+    assert text.startswith(f"not all that was swept is restored:\n  {bad} is damaged: ")
     assert text.endswith(f"then delete it; it was set aside as {bad}.damaged-1")
     assert host.files.tree.names(FOLDER) == ["sweep-x-5.json.damaged-1"]
     host.files.tree.remove(f"{bad}.damaged-1")
     assert whole_state(host) == before
 
 
-def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_name_the_command_that_finds_the_record() -> None:
     """The config names the folder of the records, so the command needs it unless the folder is the
     usual one.
     """
@@ -139,8 +183,8 @@ def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptu
     config = config_of(backup_dir="/srv/records")
     sweep_now(host, config)
     host.link_layer.remove_device("azv1")
-    undo_now(host, config)
-    assert caplog.messages[-1].endswith("a reset with this config tries again")
+    text = refused(lambda: undo_now(host, config))
+    assert "; a reset with this config tries again, or delete it: " in text
 
 
 @pytest.mark.parametrize("fail", ["ebtables", "link_layer"])
