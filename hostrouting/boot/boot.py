@@ -36,6 +36,7 @@ from hostrouting.boot.layout import (
     RETRY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
+    STARTING_LINKS,
     UNFINISHED,
     UNIT_DIRECTORY,
     BootUnit,
@@ -454,7 +455,8 @@ class Boot:
         if not self.is_installed:
             for path in GATE_RUN_FILES:
                 self._files.remove(path)
-            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
+            # As `systemctl disable` does after the last link.
+            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY, *STARTING_LINKS):
                 self._files.remove_directory_if_empty(folder)
 
     def _reload(self, ctx: Context) -> None:

@@ -79,6 +79,10 @@ FURTHER_FOLDERS: Final = frozenset(
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
 #: The folder with a link to every unit that READY_UNIT starts without a gate waiting for it.
 READY_WANTS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.wants"
+#: The folders of the links by which a boot starts units, those of hostrouting among others.
+STARTING_LINKS: Final = tuple(
+    f"{UNIT_DIRECTORY}/{target}.target.wants" for target in ("multi-user", "timers")
+)
 #: A gate's drop-in; every file of this name is owned by hostrouting.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: Exists while systemd may not have read all changes; a killed run leaves it for the next one. It

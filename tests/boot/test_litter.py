@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
+from support.intent_nodes import PROBES, ROUTES, in_time, node
 from support.needs import needs
 
-from hostrouting import Host
+from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.boot import Boot
+from hostrouting.boot.layout import READY_WANTS, STARTING_LINKS
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -89,6 +91,37 @@ def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
     reset(host)
     assert (host.files.tree.names("/etc"), host.files.tree.names("/run")) == (["systemd"], [])
     assert host.files.tree.names("/etc/systemd/system") == []
+
+
+def test_a_folder_of_links_goes_with_the_last_one() -> None:
+    """A run that was killed before its link, or after its removal, has left the folder empty; one
+    with a link of another program stays.
+    """
+    host = FakeHost()
+    host.files.tree.make_directory("/etc/systemd/system/timers.target.wants")
+    theirs = "/etc/systemd/system/multi-user.target.wants/theirs.service"
+    host.files.link(theirs, "/lib/systemd/system/theirs.service")
+    Boot(host, gates=[]).install(Context(timeout=60), stand_in(STATIC))
+    assert host.files.exists("/etc/systemd/system/timers.target.wants")
+    reset(host)
+    assert host.files.tree.names("/etc/systemd/system") == ["multi-user.target.wants"]
+    assert host.files.exists(theirs)
+
+
+@pytest.mark.parametrize("mode", ["timer", "service"])
+def test_the_folders_of_links_are_known(mode: str) -> None:
+    """A boot starts every unit of hostrouting by a link in one of the folders that a reset looks
+    at.
+    """
+    host = node()
+    host.files.write("/usr/bin/hostrouting", b"#!/bin/sh\n", mode=0o755)
+    section = {**ROUTES, **PROBES, "watch": {"enabled": True, "mode": mode}}
+    Configure(HostRoutingConfig.from_mapping({"gates": [], **section}), host=host).do(in_time())
+    unit_files = "/etc/systemd/system"
+    folders = {f"{unit_files}/{name}" for name in host.files.names(unit_files)}
+    linked = {folder for folder in folders if folder.endswith(".wants")}
+    assert "/etc/systemd/system/multi-user.target.wants" in linked
+    assert linked - {READY_WANTS} <= {*STARTING_LINKS}
 
 
 MOUNTED = """
