@@ -25,6 +25,7 @@ An error of another library or of the operating system is never raised as it is:
 
 from __future__ import annotations
 
+from errno import EAGAIN, EBUSY, EINTR, ENETDOWN, ENOBUFS, ENOMEM
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
     from hostrouting.net.links import Neighbour, NeighbourChange
     from hostrouting.net.routes import RouteChange
+
+#: The errors of a moment: without memory, busy, interrupted, down.
+PASSING = frozenset({EAGAIN, EBUSY, EINTR, ENETDOWN, ENOBUFS, ENOMEM})
 
 _Change = TypeVar("_Change", "RouteChange", "NeighbourChange")
 
@@ -153,12 +157,15 @@ class BackendError(HostRoutingError):
 
     EBADMSG does not come from the kernel: its answer could not be read; the message names the
     question. `retryable` is True if the next lease, address, carrier or device may remove the
-    cause.
+    cause, and where nothing was changed for ENOMEM, ENOBUFS, EBUSY, EAGAIN, EINTR and ENETDOWN.
     """
+
+    #: True if a lease, an address or a carrier may come by itself: only for these a task waits.
+    may_heal: bool = False
 
     def __init__(self, message: str, *, errno: int | None = None, retryable: bool = False) -> None:
         self.errno = errno
-        self.retryable: bool = retryable or self.retryable
+        self.retryable: bool = retryable or errno in PASSING or self.retryable
         super().__init__(message)
 
 
@@ -259,6 +266,7 @@ class RouteRejectedError(BackendError):
             f"{len(refusals)} route {changes} refused",
             errno=refusals[0].errno if refusals else None,
         )
+        self.retryable = rolled_back and _are_passing(refusals)
 
     @property
     def parts(self) -> tuple[TextPart, ...]:
@@ -283,6 +291,7 @@ class NeighbourRejectedError(BackendError):
         self.refusals = refusals
         self.made = made
         super().__init__(_lines_of(self.parts), errno=refusals[0].errno)
+        self.retryable = not made and _are_passing(refusals)
 
     @property
     def parts(self) -> tuple[TextPart, ...]:
@@ -365,6 +374,10 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(error, HostRoutingError):
         return "; ".join(part.sentence for part in error.parts)
     return "; ".join(describe(error).splitlines())
+
+
+def _are_passing(refusals: Sequence[Refusal[Any]]) -> bool:
+    return bool(refusals) and all(refusal.errno in PASSING for refusal in refusals)
 
 
 def _lines_of(parts: Iterable[TextPart], indent: str = "  ") -> str:

@@ -1,4 +1,5 @@
 import copy
+import errno
 import inspect
 import pickle
 from collections.abc import Callable
@@ -126,6 +127,31 @@ def test_every_error_says_if_a_retry_can_help() -> None:
     )
     assert [error.retryable for error in retried] == [True] * 4
     assert [error.retryable for error in final] == [False] * 5
+
+
+PASSING = ("ENOMEM", "ENOBUFS", "EBUSY", "EAGAIN", "EINTR", "ENETDOWN")
+
+
+@pytest.mark.parametrize("name", [*PASSING, "EINVAL"])
+def test_an_error_of_a_moment_can_be_tried_again(name: str) -> None:
+    """It can where nothing was changed; and by itself it is nothing to wait for."""
+    number = getattr(errno, name)
+    passing = Refusal(ADDITION, number, name)
+    lasting = Refusal(ADDITION, errno.EINVAL, "EINVAL")
+    neighbour = Refusal(NeighbourChange("remove", POD), number, name)
+    errors = [
+        BackendError("x", errno=number),
+        RouteRejectedError([passing], rolled_back=True),
+        NeighbourRejectedError([neighbour]),
+    ]
+    assert [error.retryable for error in errors] == [name in PASSING] * 3
+    assert not any(error.may_heal for error in errors)
+    changed = [
+        RouteRejectedError([passing], rolled_back=False),
+        RouteRejectedError([passing, lasting], rolled_back=True),
+        NeighbourRejectedError([neighbour], [POD]),
+    ]
+    assert [error.retryable for error in changed] == [False] * 3
 
 
 def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:

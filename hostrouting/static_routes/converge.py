@@ -198,7 +198,7 @@ def repair(
             refused = _refused(error, desired)
             if not refused:
                 raise
-            may_heal = may_heal or error.retryable
+            may_heal = may_heal or error.may_heal or isinstance(error, LinkNotFoundError)
         else:
             devices = {route.dev for route in routes}
             devices.update(route.dev for route in wanted.values())

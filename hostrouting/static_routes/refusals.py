@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.exceptions import LinkNotFoundError
+from hostrouting.exceptions import PASSING, LinkNotFoundError
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
@@ -40,10 +40,14 @@ def explain(
     # With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
     # config: the kernel's error number is the same for both.
     devices = {link.name: link for link in links}
-    error.retryable = error.rolled_back and all(
-        refusal.errno in _MAY_END and _waits(refusal.change.after, devices)
+    healing = [
+        refusal
         for refusal in error.refusals
-    )
+        if refusal.errno in _MAY_END and _waits(refusal.change.after, devices)
+    ]
+    others = [refusal for refusal in error.refusals if refusal not in healing]
+    error.may_heal = error.rolled_back and not others
+    error.retryable = error.rolled_back and all(other.errno in PASSING for other in others)
     lost = {} if error.retryable else without_gateway(outcome.changes, observed)
     reasons = all_in_the_way(outcome)
     explained = []

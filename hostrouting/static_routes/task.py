@@ -215,9 +215,9 @@ class ConfigureStaticRoutes(PairTask):
                     self._refuse_incomplete(resolution, seconds)
                 self._converge(ctx, resolution.routes, observed)
             except BackendError as error:
-                # A device may appear later, but not one with a misspelt name: report it at once.
-                is_final = not error.retryable or isinstance(error, LinkNotFoundError)
-                if is_final or ctx.clock.monotonic() >= until:
+                # A device may appear later, but not one with a misspelt name: that is reported at
+                # once, and so is a kernel without memory, though the caller may try again.
+                if not error.may_heal or ctx.clock.monotonic() >= until:
                     raise
                 if not is_logged:
                     if isinstance(error, RouteRejectedError):
@@ -246,9 +246,11 @@ class ConfigureStaticRoutes(PairTask):
         givers = " and ".join(
             GIVERS[family] for family in sorted({route.family for route in routes})
         )
-        raise BackendError(
+        incomplete = BackendError(
             f"static routes cannot be completed: {resolution.reasons}, not even after "
             f"{round(seconds, 1):g} s. No route was changed. Give the node one (see {givers}), or "
             f"give 'dev' and 'gateway' of: {', '.join(map(str, routes))}",
             retryable=True,
         )
+        incomplete.may_heal = True
+        raise incomplete

@@ -1,10 +1,12 @@
 """ConfigureStaticRoutes on a fake machine: waiting for DHCP and for devices, and every way to fail."""
 
+import errno
 import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from support.kernel import connect
@@ -24,7 +26,7 @@ from hostrouting import (
 )
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Context, TaskFailedError, execute, plan
+from phases import CancelledError, Context, TaskFailedError, execute, plan, run, with_retry
 from phases.testing import ManualClock
 
 
@@ -167,6 +169,27 @@ class TestRefusals:
         error = self.refused(host, ctx, refused, retryable=True)
         assert isinstance(error, RouteRejectedError)
         assert ctx.clock.monotonic() == 60
+
+    @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
+    def test_a_kernel_without_memory(self, host: FakeHost, ctx: Context, number: int) -> None:
+        """The run fails at once, and the caller may try again: `with_retry` does."""
+        host.routes.fail_at(1, number=number)
+        with pytest.raises(RouteRejectedError) as raised:
+            configure(host, ctx)
+        assert (raised.value.retryable, raised.value.may_heal) == (True, False)
+        assert ctx.clock.monotonic() == 0
+        host.routes.fail_at(1, number=number)
+        again = with_retry(ConfigureStaticRoutes(CONFIG, host=host), attempts=2, backoff=3)
+        assert (run(again, ctx).ok, ctx.clock.monotonic()) == (True, 3)
+        assert ours(host) == WANTED
+
+    def test_a_reading_without_memory(self, host: FakeHost, ctx: Context) -> None:
+        """It fails at once, too, and can be tried again."""
+        error = BackendError("reading routes: out of memory", errno=errno.ENOMEM)
+        host.routes.routes = Mock(side_effect=error)  # type: ignore[method-assign]
+        with pytest.raises(BackendError) as raised:
+            configure(host, ctx)
+        assert (raised.value.retryable, ctx.clock.monotonic()) == (True, 0)
 
     def test_a_mistake_beside_a_device_that_is_not_ready(
         self, host: FakeHost, ctx: Context
