@@ -1,5 +1,8 @@
 """Hypothesis strategies for configs: they draw valid values only, and any valid value can come up.
 
+An example shrinks to defaults and usual values in seconds: these come first, no draw is rejected,
+and every strategy is made once.
+
     configs()                     a HostRoutingConfig
     ├── static_routes_configs()       of static_routes()
     ├── route_overlap_configs()
@@ -19,7 +22,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -38,7 +42,7 @@ from hostrouting.config import (
     WatchConfig,
     rules,
 )
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, check_device_name
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import ATTRIBUTES
 
 if TYPE_CHECKING:
@@ -63,75 +67,90 @@ __all__ = [
     "watch_configs",
 ]
 
+T = TypeVar("T")
+
 _ASCII_NAME = "abcxyzABZ0189_.-"
+#: By the family, what an example shrinks to.
+_USUAL_NETWORKS = {
+    IPV4: ("172.16.8.0/22", "172.16.0.0/16", "10.0.0.0/8", "172.16.8.9/32"),
+    IPV6: ("fd00:9::/32", "fd00:9:5::/48", "2000::/3", "fd00:9::9/128"),
+}
+_USUAL_ADDRESSES = {IPV4: ("10.224.0.1", "172.16.0.9"), IPV6: ("fd00:1::1", "fe80::1")}
 
 
 def addresses(*families: int) -> SearchStrategy[str]:
     """Addresses of these families, or of both if none is named, as text."""
-    return _prefixes(families).map(lambda prefix: str(Address(*prefix[:2])))
+    return _of_each(
+        families, lambda family: st.sampled_from(_USUAL_ADDRESSES[family]) | _addresses(family)
+    )
 
 
 def cidrs(*families: int, min_length: int = 0) -> SearchStrategy[str]:
     """Networks of these families, or of both if none is named, without host bits, as text."""
-    return _prefixes(families, min_length).map(lambda prefix: str(prefix.masked))
+
+    def of(family: int) -> SearchStrategy[str]:
+        usual = [Prefix.parse(text) for text in _USUAL_NETWORKS[family]]
+        long = [str(prefix) for prefix in usual if prefix.length >= min_length]
+        return st.sampled_from(long) | _networks(family, min_length)
+
+    return _of_each(families, of)
 
 
 def destinations(*families: int) -> SearchStrategy[str]:
     """Networks that a static route may lead to."""
-    return (
-        _unicast(families)
-        .map(lambda prefix: str(prefix.masked))
-        .filter(_accepts(rules.destination))
-    )
+
+    def of(family: int) -> SearchStrategy[str]:
+        odd = _networks(family, 1, first_byte=1)
+        return _usual_or(_USUAL_NETWORKS[family], odd, rules.destination)
+
+    return _of_each(families, of)
 
 
 def gateways(*families: int) -> SearchStrategy[str]:
     """Addresses that a router may have."""
-    link_local = st.just("fe80::1") if IPV6 in (families or (IPV6,)) else st.nothing()
-    return (
-        _unicast(families)
-        .map(lambda prefix: str(Address(*prefix[:2])))
-        .filter(_accepts(rules.gateway))
-        | link_local
-    )
+
+    def of(family: int) -> SearchStrategy[str]:
+        return _usual_or(_USUAL_ADDRESSES[family], _addresses(family, first_byte=1), rules.gateway)
+
+    return _of_each(families, of)
 
 
 def device_names() -> SearchStrategy[str]:
     """Names of devices that both the kernel and the config accept; a few are not ASCII."""
-    usual = st.sampled_from(["eth0", "ib0", "ib7", "bond0.100", "azure0"])
-    return usual | st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15).filter(
-        _accepts(check_device_name)
-    )
+    usual = ("eth0", "ib0", "ib7", "bond0.100", "azure0")
+    odd = st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15)
+    return _usual_or(usual, odd, rules.device)
 
 
 def device_patterns() -> SearchStrategy[str]:
     """Shell-style patterns for `allowedDevs`."""
-    usual = st.sampled_from(["mesh*", "ib?", "veth[0-9]", "wg[!ab]*"])
-    return usual | st.text(_ASCII_NAME + "*?[]!", min_size=1, max_size=64).filter(
-        _accepts(rules.device_pattern)
-    )
+    usual = ("mesh*", "ib?", "veth[0-9]", "wg[!ab]*")
+    odd = st.text(_ASCII_NAME + "*?[]!", min_size=1, max_size=64)
+    return _usual_or(usual, odd, rules.device_pattern)
 
 
 def gate_names() -> SearchStrategy[str]:
     """Names of service units, templates and instances that may be gates."""
-    usual = st.sampled_from([*DEFAULT_GATES, "kubelet.service", "systemd-nspawn@kube.service"])
-    odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(
-        lambda prefix: f"{prefix}.service"
-    )
-    return usual | odd.filter(_accepts(rules.gate(OWN_UNITS)))
+    usual = ("kubelet.service", "systemd-nspawn@.service", "systemd-nspawn@kube.service")
+    odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map("{}.service".format)
+    return _usual_or(usual, odd, rules.gate(OWN_UNITS))
 
 
 def static_routes(*families: int) -> SearchStrategy[StaticRoute]:
     """Routes with and without a gateway, a device, a metric and the like."""
-    return destinations(*families).flatmap(
-        lambda destination: st.builds(
+
+    def of(family: int) -> SearchStrategy[StaticRoute]:
+        # An IPv4 route may have an IPv6 gateway.
+        routers = gateways(*(families if family == IPV4 else (IPV6,)))
+        return st.builds(
             StaticRoute,
-            destination=st.just(destination),
-            gateway=st.none() | gateways(*([IPV6] if ":" in destination else families)),
+            destination=destinations(family),
+            gateway=st.none() | routers,
             dev=st.none() | device_names(),
             **{each.name: _numbers(each.numbers) for each in ATTRIBUTES},
         )
-    )
+
+    return _of_each(families, of)
 
 
 def _numbers(allowed: range) -> SearchStrategy[int]:
@@ -142,13 +161,13 @@ def _numbers(allowed: range) -> SearchStrategy[int]:
 
 def static_routes_configs(*families: int) -> SearchStrategy[StaticRoutesConfig]:
     """Sections with routes that do not contradict each other."""
-    routes = st.lists(
-        static_routes(*families),
-        max_size=5,
-        unique_by=lambda route: (route.destination, route.metric),
-    )
-    enabled = st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes.map(tuple))
-    return enabled | st.just(StaticRoutesConfig())
+    routes = st.lists(static_routes(*families), max_size=5).map(_without_clashes)
+    enabled = st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes)
+    return st.just(StaticRoutesConfig()) | enabled
+
+
+def _without_clashes(routes: list[StaticRoute]) -> tuple[StaticRoute, ...]:
+    return tuple({(route.destination, route.metric): route for route in routes}.values())
 
 
 def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
@@ -156,31 +175,46 @@ def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
     presets = [
         name for name in PRESETS if IPV6 in (families or (IPV6,)) or not name.endswith("-ipv6")
     ]
-    return st.builds(
+    sections = partial(
+        st.builds,
         RouteOverlapConfig,
-        expected_cidrs=_tuples(
-            (destinations(*families) | cidrs(*families)).filter(_accepts(rules.expected_cidr))
-        ),
+        expected_cidrs=_tuples(_of_each(families, _expected_cidrs)),
         expected=_tuples(st.sampled_from(presets)),
-        mode=st.sampled_from(OverlapMode),
         allowed_devs=_tuples(device_patterns()),
         expected_devs=_tuples(
-            (device_names() | cidrs(IPV4)).filter(_accepts(rules.expected_device))
+            _usual_or(("eth0",), device_names() | cidrs(IPV4), rules.expected_device)
         ),
-        fabric=st.sampled_from(["auto", "off"]) | _tuples(cidrs(IPV4)),
     )
+    fabrics = st.sampled_from(["auto", "off"]), _tuples(cidrs(IPV4))
+    full = [
+        sections(mode=st.just(mode), fabric=fabric) for mode in OverlapMode for fabric in fabrics
+    ]
+    return st.one_of(st.just(RouteOverlapConfig()), *full)
 
 
-def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
-    """Sections of `probeSnat`."""
-    return st.builds(
+def _expected_cidrs(family: int) -> SearchStrategy[str]:
+    odd = destinations(family) | _networks(family)
+    return _usual_or(_USUAL_NETWORKS[family], odd, rules.expected_cidr)
+
+
+def probe_snat_configs(*, image: bool = False) -> SearchStrategy[ProbeSNATConfig]:
+    """Sections of `probeSnat`; with `image` one that is enabled names its device."""
+    sections = partial(
+        st.builds,
         ProbeSNATConfig,
-        enabled=st.booleans(),
-        dev=st.none() | device_names(),
-        source=st.ip_addresses(network="fe80::/10").map(str),
-        address=st.ip_addresses(network="2000::/3").map(str),
         detect=st.sampled_from(["imds", "address", "always"]),
+        required=st.booleans(),
+        **_default_or(
+            ProbeSNATConfig(),
+            source=st.ip_addresses(network="fe80::/10").map(str),
+            address=st.ip_addresses(network="2000::/3").map(str),
+        ),
     )
+    named = device_names()
+    optional = st.none() | named
+    disabled = sections(enabled=st.just(False), dev=optional)
+    enabled = sections(enabled=st.just(True), dev=named if image else optional)
+    return st.just(ProbeSNATConfig()) | disabled | enabled
 
 
 def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
@@ -189,12 +223,15 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
         StaleCNIConfig,
         enabled=st.booleans(),
         pod_cidrs=st.lists(cidrs(min_length=1), min_size=1, max_size=3).map(tuple),
-        bridge=device_names(),
-        confirmations=st.integers(1, 10),
-        backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
         force=st.builds(StaleCNIForce, conflist=st.booleans(), lock=st.booleans()),
         required=st.booleans(),
         sweep=st.sampled_from(["report", "clean"]),
+        **_default_or(
+            StaleCNIConfig(),
+            bridge=device_names(),
+            confirmations=st.integers(1, 10),
+            backup_dir=st.text("abc/-_ é", max_size=20).map("/{}".format),
+        ),
     )
 
 
@@ -203,56 +240,81 @@ def watch_configs() -> SearchStrategy[WatchConfig]:
     sections = partial(
         st.builds,
         WatchConfig,
-        mode=st.sampled_from(["timer", "service"]),
-        interval=st.integers(1, 86_400) | st.floats(1, 86_400),
-        readings=st.integers(1, 10),
+        **_default_or(
+            WatchConfig(),
+            interval=st.integers(1, 86_400) | st.floats(1, 86_400),
+            readings=st.integers(1, 10),
+        ),
     )
-    keeping = sections(enabled=st.just(True), keep_foreign_routes=st.just(True))
-    return sections(enabled=st.booleans()) | keeping
+    disabled = sections(enabled=st.just(False), mode=st.sampled_from(["timer", "service"]))
+    timer, service = (
+        sections(enabled=st.just(True), mode=st.just(mode), keep_foreign_routes=st.booleans())
+        for mode in ("timer", "service")
+    )
+    return st.just(WatchConfig()) | disabled | timer | service
 
 
-def configs(*families: int) -> SearchStrategy[HostRoutingConfig]:
-    """Whole configs, from empty to full; routes and proofs are of these families."""
+def configs(*families: int, image: bool = False) -> SearchStrategy[HostRoutingConfig]:
+    """Whole configs, from empty to full; routes and proofs are of these families.
+
+    With `image` they are those that an apply to an image (`Host.offline`) accepts.
+    """
+    gates = st.lists(gate_names(), max_size=3).map(dict.fromkeys).map(tuple)
     return st.builds(
         HostRoutingConfig,
         static_routes=static_routes_configs(*families),
         route_overlap=route_overlap_configs(*families),
-        probe_snat=probe_snat_configs(),
+        probe_snat=probe_snat_configs(image=image),
         stale_cni=stale_cni_configs(),
         watch=watch_configs(),
-        gates=st.just(DEFAULT_GATES) | st.lists(gate_names(), max_size=3, unique=True).map(tuple),
+        gates=st.just(DEFAULT_GATES) | gates,
         after=_tuples(st.sampled_from(["fabric.service", "sys-class-net-ib0.device"])),
     )
 
 
-def _prefixes(
-    families: tuple[int, ...], min_length: int = 0, *, first_byte: int = 0
-) -> SearchStrategy[Prefix]:
-    return st.sampled_from(families or (IPV4, IPV6)).flatmap(
-        lambda family: st.builds(
-            Prefix,
-            st.just(family),
-            st.integers(first_byte << address_bits(family) - 8, (1 << address_bits(family)) - 1),
-            st.integers(min_length, address_bits(family)),
-        )
-    )
+def _of_each(
+    families: tuple[int, ...], of: Callable[[int], SearchStrategy[T]]
+) -> SearchStrategy[T]:
+    return st.one_of([*map(of, families or (IPV4, IPV6))])
 
 
-def _unicast(families: tuple[int, ...]) -> SearchStrategy[Prefix]:
+def _addresses(family: int, first_byte: int = 0) -> SearchStrategy[str]:
+    numbers = _address_numbers(family, first_byte)
+    return st.builds(Address, st.just(family), numbers).map(str)
+
+
+def _networks(family: int, min_length: int = 0, *, first_byte: int = 0) -> SearchStrategy[str]:
+    numbers = _address_numbers(family, first_byte)
+    lengths = st.integers(min_length, address_bits(family))
+    prefixes = st.builds(Prefix, st.just(family), numbers, lengths)
+    return prefixes.map(attrgetter("masked")).map(str)
+
+
+def _address_numbers(family: int, first_byte: int) -> SearchStrategy[int]:
     # Hypothesis prefers small numbers, and neither 0.0.0.0/8 nor ::/80 is a place for a host.
-    return _prefixes(families, 1, first_byte=1)
+    bits = address_bits(family)
+    return st.integers(first_byte << bits - 8, (1 << bits) - 1)
+
+
+def _usual_or(
+    usual: tuple[str, ...], odd: SearchStrategy[str], rule: Callable[[str], object]
+) -> SearchStrategy[str]:
+    """Draw a usual value, or an odd one; one that the rule refuses becomes the first usual one."""
+
+    def accepted(value: str) -> str:
+        try:
+            rule(value)
+        except ValueError:
+            return usual[0]
+        return value
+
+    return st.sampled_from(usual) | odd.map(accepted)
+
+
+def _default_or(section: object, **odd: SearchStrategy[Any]) -> dict[str, SearchStrategy[Any]]:
+    """Draw each field as the section of defaults has it, or another value."""
+    return {name: st.just(getattr(section, name)) | values for name, values in odd.items()}
 
 
 def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:
     return st.lists(members, max_size=3).map(tuple)
-
-
-def _accepts(rule: Callable[[str], object]) -> Callable[[str], bool]:
-    def accepts(value: str) -> bool:
-        try:
-            rule(value)
-        except ValueError:
-            return False
-        return True
-
-    return accepts

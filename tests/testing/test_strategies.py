@@ -1,0 +1,88 @@
+"""What configs at random shrink to, and what an image accepts of them."""
+
+from collections.abc import Callable
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, find, given, settings
+from support.examples import FEW
+
+from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting.testing.strategies import configs
+from phases import run
+
+#: By what a config has, the config that is left of it.
+SIMPLEST: dict[str, tuple[Callable[[HostRoutingConfig], object], dict[str, Any]]] = {
+    "anything": (bool, {}),
+    "a route with a gateway": (
+        lambda config: any(route.gateway for route in config.static_routes.routes),
+        {
+            "staticRoutes": {
+                "enabled": True,
+                "routes": [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1"}],
+            }
+        },
+    ),
+    "two routes": (
+        lambda config: len(config.static_routes.routes) == 2,
+        {
+            "staticRoutes": {
+                "enabled": True,
+                "routes": [
+                    {"destination": "172.16.8.0/22"},
+                    {"destination": "172.16.8.0/22", "metric": 1},
+                ],
+            }
+        },
+    ),
+    "an expected CIDR of IPv6": (
+        lambda config: any(":" in cidr for cidr in config.route_overlap.expected_cidrs),
+        {"routeOverlap": {"expectedCidrs": ["fd00:9::/32"]}},
+    ),
+    "a sweep": (
+        lambda config: config.stale_cni.enabled,
+        {"staleCni": {"enabled": True, "podCidrs": ["172.16.8.0/22"]}},
+    ),
+    "a watch": (lambda config: config.watch.enabled, {"watch": {"enabled": True}}),
+    "no gate": (lambda config: not config.gates, {"gates": []}),
+}
+
+
+@pytest.mark.parametrize(("wanted", "simplest"), SIMPLEST.values(), ids=SIMPLEST)
+def test_a_failing_config_shrinks_to_what_fails(
+    wanted: Callable[[HostRoutingConfig], object], simplest: dict[str, Any]
+) -> None:
+    """Everything else is left out, and values are usual ones; it takes at most 400 configs."""
+    drawn = 0
+
+    def is_wanted(config: HostRoutingConfig) -> bool:
+        nonlocal drawn
+        drawn += 1
+        return bool(wanted(config))
+
+    only = settings(phases=[Phase.generate, Phase.shrink], max_examples=1000, database=None)
+    found = find(configs(), is_wanted, settings=only, random=Random(0))
+    assert found.to_mapping() == simplest
+    assert drawn <= 400
+
+
+@pytest.mark.slow
+@settings(max_examples=FEW)
+@given(configs(image=True))
+def test_an_image_accepts_its_configs(config: HostRoutingConfig) -> None:
+    """An apply to an empty folder succeeds: none needs what only a live node can look up."""
+    with TemporaryDirectory() as folder:
+        report = run(Configure(config, host=Host.offline(folder)))
+    assert report.error is None
+
+
+def test_a_config_at_random_may_need_a_live_node() -> None:
+    """Without `image` the device of probes may be absent."""
+    once = settings(phases=[Phase.generate], max_examples=1000, database=None)
+    find(
+        configs(),
+        lambda config: config.probe_snat.enabled and not config.probe_snat.dev,
+        settings=once,
+    )
