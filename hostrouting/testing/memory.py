@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,9 +31,10 @@ from hostrouting.testing.kernel import (
 )
 from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.node import Node
+from hostrouting.testing.route_texts import route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.netlink.refusals import Failures
     from hostrouting.net.rules import Rule
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
 class MemoryBackend(Node):
     """A `RouteBackend` without a kernel; tests arrange its links, addresses, routes and rules.
 
-    >>> node = MemoryBackend()
-    >>> node.add_link("eth0")
-    >>> node.add_address("eth0", "10.224.0.4/16")
-    >>> node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    `links` are names with their addresses, and `routes` are foreign routes as `ip route` shows
+    them. More can be added, and everything removed, later.
+
+    >>> node = MemoryBackend(
+    ...     links={"eth0": ["10.224.0.4/16"]}, routes=["default via 10.224.0.1 dev eth0"]
+    ... )
     >>> for route in node.routes():
     ...     if route.table == 254:
     ...         print(route)
@@ -65,7 +69,11 @@ class MemoryBackend(Node):
 
     families: tuple[int, ...] = (IPV4, IPV6)
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, links: Mapping[str, Iterable[str]] | None = None, routes: Iterable[str] = ()
+    ) -> None:
+        links = {} if links is None else links
+        _check_given(links, routes)
         self.events: MemoryEvents = MemoryEvents()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         #: The steps of batches, including rollbacks.
@@ -79,6 +87,15 @@ class MemoryBackend(Node):
         self._change(
             "lo", Device("lo", next(self._indexes), up=True, loopback=True, addresses=addresses)
         )
+        for name, owned in links.items():
+            self.add_link(name)
+            for address in owned:
+                self.add_address(name, address)
+        for text in routes:
+            wanted = route(text)
+            if wanted.dev is not None:
+                self._device(wanted.dev)
+            self.insert_route(wanted, verb="append")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -267,8 +284,9 @@ class MemoryBackend(Node):
         try:
             return self.fib.devices[name]
         except KeyError:
+            step = "give it in links, or add it by add_link"
             raise LinkNotFoundError(
-                f"no such device: {name}", dev=name, errno=errno.ENODEV
+                f"no such device: {name}; {step}", dev=name, errno=errno.ENODEV
             ) from None
 
 
@@ -283,6 +301,20 @@ class _OneByOne(Transport):
 
     def present(self) -> list[ObservedRoute]:
         return [*self.node.routes(), *self.node.routes(IPV6)]
+
+
+def _check_given(links: object, routes: object) -> None:
+    """Raise TypeError for arguments of another type; a text would be read as its letters."""
+    if not isinstance(links, Mapping):
+        raise TypeError(f"links must map names to addresses (got {links!r}); give {{'eth0': []}}")
+    for name, addresses in links.items():
+        if isinstance(addresses, str):
+            raise TypeError(
+                f"links[{name!r}] must be a list of addresses (got {addresses!r}); "
+                f"give [{addresses!r}]"
+            )
+    if isinstance(routes, str):
+        raise TypeError(f"routes must be a list of texts (got {routes!r}); give [{routes!r}]")
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:

@@ -8,7 +8,8 @@ from hostrouting.fib import Fib
 from hostrouting.host import IPV6, Address, RouteChange, Rule
 from hostrouting.net.addresses import Prefix
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from hostrouting.host import (
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 
 ETH0, IB0 = Device("eth0", 2, up=True), Device("ib0", 3, up=True, group=5)
 SOMEWHERE = Address.parse("2001:db8::1").number

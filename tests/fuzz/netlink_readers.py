@@ -14,7 +14,7 @@ from hostrouting.host import IPV6, Neighbour, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 
 _NEIGHBOUR = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
 _IPV6_ROUTE = route("fd00:77::/64 dev e0 metric 1024")

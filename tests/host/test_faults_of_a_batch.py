@@ -12,7 +12,8 @@ from support.kernel import connect
 from hostrouting import HostRoutingError, PermissionDeniedError, RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, find, route
+from hostrouting.testing.contracts.routes import arrange, find
+from hostrouting.testing.route_texts import route
 
 #: Those of the kernel for a change of routes: of privilege, of memory, of what other programs did
 #: meanwhile, and of what it does not take.

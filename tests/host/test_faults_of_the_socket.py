@@ -16,7 +16,8 @@ from hostrouting import BackendError, RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.host.netlink import NetlinkBackend, conversation
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts.routes import arrange, find, route
+from hostrouting.testing.contracts.routes import arrange, find
+from hostrouting.testing.route_texts import route
 
 pytestmark = needs_kernel
 

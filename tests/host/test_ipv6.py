@@ -34,7 +34,8 @@ from hostrouting.host.netlink.route_codec import pack_route, parse_ipv6_routes
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import DEVICELESS_KINDS, KINDS
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts.routes import find, in_order, route, shown
+from hostrouting.testing.contracts.routes import find, in_order, shown
+from hostrouting.testing.route_texts import route
 from phases import Context
 
 #: Its gateway is on no link, so its addition is refused.

@@ -13,7 +13,7 @@ from hostrouting import BackendError, RouteRejectedError
 from hostrouting.host import IPV6, OUR_PROTOCOL, NextHop, ObservedRoute, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 
 HISTORIES = 25
 STEPS = 20

@@ -11,7 +11,8 @@ from hostrouting import PermissionDeniedError, RouteRejectedError
 from hostrouting.host import RouteChange
 from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, find, route, shown
+from hostrouting.testing.contracts.routes import arrange, find, shown
+from hostrouting.testing.route_texts import route
 
 NINE = route("9.0.0.0/8 dev eth0 proto 142")
 EIGHT = route("8.0.0.0/8 dev eth0 proto 142")

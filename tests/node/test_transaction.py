@@ -42,7 +42,8 @@ from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.look import prove_now
 from hostrouting.static_routes.forecast import Forecaster
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 from phases import (
     CancelledError,
     Context,

@@ -21,7 +21,7 @@ from hostrouting.fib.rules import Policy
 from hostrouting.host import Rule
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 
 pytestmark = needs_kernel
 

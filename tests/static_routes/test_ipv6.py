@@ -34,7 +34,8 @@ from hostrouting.node.status import verdict_now
 from hostrouting.static_routes.converge import repair
 from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, Node
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 from phases import Context, run
 from phases.run_context import within
 

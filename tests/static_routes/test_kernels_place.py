@@ -16,7 +16,7 @@ from hostrouting.host import Address, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 from phases import Context
 from phases.run_context import within
 

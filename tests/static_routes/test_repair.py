@@ -13,7 +13,7 @@ from hostrouting.host import OUR_PROTOCOL
 from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.static_routes.observed import read
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 from phases import Context
 from phases.run_context import within
 

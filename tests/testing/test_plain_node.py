@@ -9,7 +9,8 @@ from hostrouting import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host import IPV4
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import MULTIPATH, arrange, in_order, place, route
+from hostrouting.testing.contracts.routes import MULTIPATH, arrange, in_order, place
+from hostrouting.testing.route_texts import route
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ from hostrouting.host import (
 )
 from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 from phases import Context
 from phases.testing import ManualClock
 

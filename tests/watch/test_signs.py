@@ -14,7 +14,8 @@ from support.patience import wait_until
 from hostrouting import HostRoutingConfig, InvalidConfigError, Watch
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.testing import FakeHost, MemorySupervisor
-from hostrouting.testing.contracts.routes import arrange, route
+from hostrouting.testing.contracts.routes import arrange
+from hostrouting.testing.route_texts import route
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
 from phases import CancelledError, Context, cancel_on_signals

@@ -23,7 +23,7 @@ from hostrouting.host import (
 )
 from hostrouting.net.routes import resting
 from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 from phases import Context
 
 #: What hides the way to the gateway 10.224.0.1, and what shows it again; both are words for `ip`.

@@ -34,7 +34,7 @@ from hostrouting import (
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.host import OUR_PROTOCOL, Address, NextHop, Route, RouteChange
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from hostrouting.testing.contracts.routes import route
+from hostrouting.testing.route_texts import route
 from phases import Context, execute
 
 FOREIGN = route("172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp")

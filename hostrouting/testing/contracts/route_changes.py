@@ -22,9 +22,9 @@ from hostrouting.testing.contracts.routes import (
     find,
     in_order,
     place,
-    route,
     shown,
 )
+from hostrouting.testing.route_texts import route
 
 if TYPE_CHECKING:
     from hostrouting.host import RouteBackend

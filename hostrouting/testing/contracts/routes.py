@@ -30,10 +30,7 @@ from hostrouting.net.addresses import (
 from hostrouting.net.routes import (
     FLAG_LINKDOWN,
     KERNEL_PROTOCOL,
-    KINDS,
     LOCAL_TABLE,
-    PROTOCOL_NAMES,
-    TABLE_NAMES,
     NextHop,
     ObservedRoute,
     Route,
@@ -41,35 +38,11 @@ from hostrouting.net.routes import (
     resting,
 )
 from hostrouting.net.rules import FIRST_RULES, Range, Rule
+from hostrouting.testing.route_texts import route
 
 if TYPE_CHECKING:
     from hostrouting.host import Lookup, RouteBackend
     from hostrouting.testing.node import Node
-
-_PROTOCOLS = {name: number for number, name in PROTOCOL_NAMES.items()}
-_TABLES = {name: number for number, name in TABLE_NAMES.items()}
-
-
-def route(text: str, **fields: Any) -> Route:
-    """Read a route as `str` and `ip route` write it, with further fields; its scope is usual."""
-    words = text.split()
-    kind = words.pop(0) if words[0] in KINDS else "unicast"
-    given = dict(zip(words[1::2], words[2::2], strict=True))
-    default, bits = ("::/0", 128) if ":" in text else ("0.0.0.0/0", 32)
-    destination = default if words[0] == "default" else words[0]
-    protocol = given.get("proto", "boot")
-    table = given.get("table", "main")
-    return Route.parse(
-        destination if "/" in destination else f"{destination}/{bits}",
-        gateway=given.get("via"),
-        dev=given.get("dev"),
-        metric=int(given.get("metric", 0)),
-        table=_TABLES.get(table) or int(table),
-        protocol=_PROTOCOLS.get(protocol) or int(protocol),
-        kind=kind,
-        source=given.get("src"),
-        **fields,
-    )
 
 
 def as_read(text: str) -> ObservedRoute:

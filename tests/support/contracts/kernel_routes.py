@@ -30,9 +30,9 @@ from hostrouting.testing.contracts.routes import (
     in_order,
     look_up,
     place,
-    route,
     shown,
 )
+from hostrouting.testing.route_texts import route
 
 #: A route of a table that only rules reach.
 BY_RULE = "default dev ib0 table 88 scope link"

@@ -19,7 +19,8 @@ from hostrouting.host import (
     RuleEvent,
 )
 from hostrouting.testing import KernelNode, Node
-from hostrouting.testing.contracts.routes import arrange, find, in_order, place, route
+from hostrouting.testing.contracts.routes import arrange, find, in_order, place
+from hostrouting.testing.route_texts import route
 from phases import Context
 
 #: By four gateways on the network of eth0.

@@ -1,0 +1,134 @@
+"""A machine in memory in one expression, and the texts of its routes."""
+
+from typing import Any
+
+import pytest
+
+from hostrouting import Configure, HostRoutingConfig, LinkNotFoundError
+from hostrouting.exceptions import BackendError
+from hostrouting.host import IPV6, Address, Route
+from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing.route_texts import route
+from phases import run
+
+DEFAULT = "default via 10.224.0.1 dev eth0"
+
+
+def test_a_node_is_given_in_one_expression() -> None:
+    """Its links, addresses and routes are those that the handles would make."""
+    given = MemoryBackend(
+        links={"eth0": ["10.224.0.4/16", "fd00:1::4/64"], "ib0": []},
+        routes=[DEFAULT, "default via fd00:1::1 dev eth0", "unreachable 9.0.0.0/8 metric 7"],
+    )
+    made = MemoryBackend()
+    made.add_link("eth0")
+    made.add_address("eth0", "10.224.0.4/16")
+    made.add_address("eth0", "fd00:1::4/64")
+    made.add_link("ib0")
+    made.add_route("default", gateway="10.224.0.1", dev="eth0")
+    made.add_route("::/0", gateway="fd00:1::1", dev="eth0")
+    made.add_route("9.0.0.0/8", kind="unreachable", metric=7)
+    assert given.links() == made.links()
+    assert given.routes() == made.routes()
+    assert given.routes(IPV6) == made.routes(IPV6)
+
+
+def test_routes_of_one_place_keep_their_order() -> None:
+    """The first one decides."""
+    routes = ["9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp", "9.0.0.0/8 via 10.224.0.8 dev eth0"]
+    node = MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=routes)
+    assert [str(each) for each in node.routes() if each.network == 9 << 24] == routes
+
+
+def test_a_fake_machine_takes_it() -> None:
+    """An agent's test arranges its machine by one statement."""
+    host = FakeHost(MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=[DEFAULT]))
+    config = HostRoutingConfig.from_mapping(
+        {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+    )
+    report = run(Configure(config, host=host))
+    added = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+    assert added in [str(change) for change in report.changes]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (
+            {"links": ["eth0"]},
+            TypeError,
+            "links must map names to addresses (got ['eth0']); give {'eth0': []}",
+        ),
+        (
+            {"links": {"eth0": "10.0.0.4/8"}},
+            TypeError,
+            "links['eth0'] must be a list of addresses (got '10.0.0.4/8'); give ['10.0.0.4/8']",
+        ),
+        (
+            {"routes": DEFAULT},
+            TypeError,
+            f"routes must be a list of texts (got '{DEFAULT}'); give ['{DEFAULT}']",
+        ),
+        (
+            {"routes": [9]},
+            TypeError,
+            f"a route is text such as '{DEFAULT}' (got 9); insert_route takes a Route",
+        ),
+        (
+            {"routes": [DEFAULT]},
+            LinkNotFoundError,
+            "no such device: eth0; give it in links, or add it by add_link",
+        ),
+        (
+            {"links": {"eth0": []}, "routes": [DEFAULT]},
+            BackendError,
+            f"route {DEFAULT}: Nexthop has invalid gateway (Network is unreachable)",
+        ),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused(
+    given: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """The error has the argument, its value and the correct form, or the kernel's words."""
+    with pytest.raises(error) as caught:
+        MemoryBackend(**given)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it lacks a destination"),
+        ("blackhole", "it lacks a destination"),
+        (
+            "default 10.224.0.1",
+            "'10.224.0.1' is not one of via, dev, src, proto, table, scope, metric",
+        ),
+        ("default via", "'via' lacks its value"),
+        ("default dev eth0 metric low", "'low' is not a metric"),
+        ("default dev eth0 proto upstream", "'upstream' is not a proto"),
+        ("10.0.0.1/8 dev eth0", "10.0.0.1/8 has host bits, the network is 10.0.0.0/8"),
+        ("9.0.0.0/8 via 10.224.0.1", "9.0.0.0/8 lacks the dev of the unicast route; name it"),
+    ],
+)
+def test_a_text_that_is_no_route_is_refused(text: str, problem: str) -> None:
+    """The error has the text, what is wrong in it, and a correct one."""
+    with pytest.raises(ValueError, match="cannot read the route") as caught:
+        route(text)
+    step = f"write it as '{DEFAULT}'; insert_route takes any other route"
+    assert str(caught.value) == f"cannot read the route {text!r}: {problem}; {step}"
+
+
+def test_a_text_is_what_ip_shows() -> None:
+    """A name or a number of a protocol and table, a router of IPv6, and the metric of IPv6."""
+    texts = [
+        "9.0.0.0/8 via inet6 fe80::1 dev eth0 table 99 proto 77 metric 3",
+        "9.9.9.9 dev eth0 proto static scope link src 10.224.0.4",
+        "prohibit fd00:9::/32 metric 1024",
+    ]
+    assert [str(route(text)) for text in texts] == texts
+    assert route(texts[0]).gateway == Address.parse("fe80::1")
+    assert route("default dev eth0 table local scope global") == Route.parse(
+        "0.0.0.0/0", dev="eth0", table=255, protocol=3, scope=0
+    )
+    assert route("default via fd00:1::1 dev eth0").metric == 1024
