@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, TypeVar
+
+import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
@@ -38,10 +41,27 @@ def unknown(question: str) -> UnknownDecisionError:
     )
 
 
+@attrs.define
+class _Fault:
+    """What happens before an operation: the number of those until then, and their name."""
+
+    left: int
+    of: str | None
+    happens: Callable[[], object]
+
+    def is_next(self, call: tuple[str, ...]) -> bool:
+        """Count an operation; return True if it is the one."""
+        if self.of is None or call[:1] == (self.of,):
+            self.left -= 1
+        return not self.left
+
+
 class Operations:
     """The operations of a fake, in order, and the faults planned for them.
 
-    >>> operations = Operations()
+    `names` are their names, as far as they have any.
+
+    >>> operations = Operations("read", "remove")
     >>> operations.fail(2, OSError("unplugged"))
     >>> operations.record("read", "/etc/hosts")
     >>> operations.record("remove", "/etc/hosts")
@@ -49,32 +69,42 @@ class Operations:
     OSError: unplugged
     >>> operations.calls
     [('read', '/etc/hosts'), ('remove', '/etc/hosts')]
+    >>> operations.fail(1, OSError("unplugged"), of="raed")
+    Traceback (most recent call last):
+    ValueError: of must be read or remove (got 'raed')
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
         #: Every operation so far with its arguments, including failed operations.
         self.calls: list[tuple[str, ...]] = []
-        self._planned: dict[int, Callable[[], object]] = {}
+        self._names = names
+        self._planned: list[_Fault] = []
 
-    def plan(self, number: int, fault: Callable[[], object]) -> None:
-        """Call `fault`, which may raise, before the `number`-th operation from now (1: next)."""
+    def plan(self, number: int, fault: Callable[[], object], *, of: str | None = None) -> None:
+        """Call `fault`, which may raise, before the `number`-th operation from now (1: next).
+
+        With `of` only operations of this name count.
+        """
         if number < 1:
             raise ValueError(f"the next operation is number 1, not {number}")
-        self._planned[len(self.calls) + number] = fault
+        if of is not None and of not in self._names:
+            raise ValueError(f"of must be {' or '.join(self._names) or None} (got {of!r})")
+        self._planned.append(_Fault(number, of, fault))
 
-    def fail(self, number: int, error: BaseException) -> None:
-        """Let the `number`-th operation from now raise `error` and do nothing."""
+    def fail(self, number: int, error: BaseException, *, of: str | None = None) -> None:
+        """Let the `number`-th operation from now, see `plan`, raise `error` and do nothing."""
 
         def fault() -> None:
             raise error
 
-        self.plan(number, fault)
+        self.plan(number, fault, of=of)
 
     def record(self, *call: str) -> None:
         """Record an operation, and run its planned fault."""
         self.calls.append(call)
-        if fault := self._planned.pop(len(self.calls), None):
-            fault()
+        for fault in [planned for planned in self._planned if planned.is_next(call)]:
+            self._planned.remove(fault)
+            fault.happens()
 
     def each(self, change: Callable[[T], None], changes: Iterable[T]) -> dict[int, Failure]:
         """Make the changes, each an operation; return the refusals by their number."""
@@ -91,15 +121,39 @@ class Operations:
 class Faulty:
     """A fake that records its operations, and fails those that a test chooses."""
 
-    def __init__(self, fault: BaseException) -> None:
-        self.operations: Operations = Operations()
+    def __init__(self, fault: BaseException, *ports: type) -> None:
+        self.operations: Operations = Operations(*_methods(ports))
         self._fault = fault
 
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1: the next) fail, by default as described."""
-        self.operations.fail(number, error or self._fault)
+    def fail_at(
+        self, number: int, error: BaseException | None = None, *, of: str | None = None
+    ) -> None:
+        """Let the `number`-th operation from now (1: the next) fail, by default as described.
+
+        An operation is a call of a method of the port, to read or to change. With `of`, the name of
+        a method, the calls of this one count.
+        """
+        self.operations.fail(number, error or self._fault, of=of)
 
     def _begin(self, ctx: Context, *call: str) -> None:
         """Begin an operation that its context may end."""
         ctx.check()
         self.operations.record(*call)
+
+
+class FaultyBatches(Faulty):
+    """A fake that makes changes in batches, each change a step that a test may refuse."""
+
+    def __init__(self, fault: BaseException, *ports: type) -> None:
+        super().__init__(fault, *ports)
+        #: The changes of batches, one by one, including rollbacks.
+        self.steps: Operations = Operations()
+
+    def refuse_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
+        """Refuse the `step`-th change from now (1: the next), by this errno."""
+        self.steps.fail(step, Refused(number, "injected fault"))
+
+
+def _methods(ports: Iterable[type]) -> list[str]:
+    names = {(port, name) for port in ports for name in dir(port) if not name.startswith("_")}
+    return sorted({name for port, name in names if callable(getattr(port, name))})

@@ -19,6 +19,7 @@ from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Host, RouteBackend
 from hostrouting.host.files.lock import ProgramLock, WaitingLock, take_at_once
 from hostrouting.host.offline import Signs, offline_routes
+from hostrouting.host.ports import InstanceMetadata, RunLock
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_files import MemoryFiles
@@ -52,7 +53,9 @@ class MemoryMetadata(Faulty):
     """
 
     def __init__(self) -> None:
-        super().__init__(BackendError("the instance metadata service gave no answer"))
+        super().__init__(
+            BackendError("the instance metadata service gave no answer"), InstanceMetadata
+        )
         #: The answer; any JSON value.
         self.document: Any = [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
         #: The error to raise instead of every answer.
@@ -96,7 +99,7 @@ class MemoryLock(Faulty, WaitingLock):
     shown = "the lock in memory"
 
     def __init__(self) -> None:
-        super().__init__(HostFileError("cannot open the lock: Read-only file system"))
+        super().__init__(HostFileError("cannot open the lock: Read-only file system"), RunLock)
         self.resource: object = object()
         #: The process id of another run that has the lock; None if there is none.
         self.holder: int | None = None

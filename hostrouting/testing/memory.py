@@ -15,11 +15,12 @@ from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.commit import AnyRoute, Steps, Transport, commit_routes
+from hostrouting.host.ports import RouteBackend
 from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import SCOPE_HOST, Lookup, ObservedRoute, RouteChange, place
-from hostrouting.testing.faults import Operations, Refused, unknown
+from hostrouting.testing.faults import FaultyBatches, Refused, unknown
 from hostrouting.testing.kernel import (
     own_routes,
     same_subnet,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
 
-class MemoryBackend(Node):
+class MemoryBackend(FaultyBatches, Node):
     """A `RouteBackend` without a kernel; tests arrange its links, addresses, routes and rules.
 
     `links` are names with their addresses, and `routes` are foreign routes as `ip route` shows
@@ -62,9 +63,10 @@ class MemoryBackend(Node):
     primary address, for IPv6 routes by gateways in one place, and so on. Test these on a
     `KernelNode`. Nexthop objects and anycast addresses are not modelled.
 
-    `fail_at` makes a change fail, and `steps.plan` runs another program within a batch. `fib` is
-    the present node. `events` announces the changes of the handles, but not the routes that
-    come and go with a device or an address, of which the kernel announces some.
+    By default, `fail_at` reports that the kernel's buffers are full. `refuse_at` refuses a change
+    of a batch, and `steps.plan` runs another program before one. `fib` is the present node.
+    `events` announces the changes of the handles, but not the routes that come and go with a
+    device or an address, of which the kernel announces some.
     """
 
     families: tuple[int, ...] = (IPV4, IPV6)
@@ -74,10 +76,9 @@ class MemoryBackend(Node):
     ) -> None:
         links = {} if links is None else links
         _check_given(links, routes)
+        super().__init__(Refused(errno.ENOBUFS).of("rtnetlink"), RouteBackend)
         self.events: MemoryEvents = MemoryEvents()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
-        #: The steps of batches, including rollbacks.
-        self.steps: Operations = Operations()
         self._indexes = count(1)
         self._unplugged: set[str] = set()
         addresses = tuple(
@@ -102,18 +103,22 @@ class MemoryBackend(Node):
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
+        self.operations.record("links")
         return self.fib.links()
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
+        self.operations.record("routes")
         return self.fib.routes(family)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
+        self.operations.record("routes_of")
         return self.fib.routes_of(protocol, family)
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
+        self.operations.record("rules")
         return self.fib.rules(family)
 
     def lookup(
@@ -125,15 +130,13 @@ class MemoryBackend(Node):
         family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
+        self.operations.record("lookup")
         return self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
+        self.operations.record("apply")
         commit_routes(_OneByOne(self), changes, devices=self.fib.devices, verify=verify)
-
-    def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
-        """Refuse the `step`-th change from now (1: next), including rollbacks."""
-        self.steps.fail(step, Refused(number, "injected fault"))
 
     def add_link(
         self,
@@ -300,7 +303,7 @@ class _OneByOne(Transport):
         return self.node.steps.each(lambda step: self.node.take(*step[:2]), steps)
 
     def present(self) -> list[ObservedRoute]:
-        return [*self.node.routes(), *self.node.routes(IPV6)]
+        return [*self.node.fib.routes(), *self.node.fib.routes(IPV6)]
 
 
 def _check_given(links: object, routes: object) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.host.ports import Listener, NetworkEvents
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.testing.faults import Faulty
 
@@ -36,7 +37,11 @@ class MemoryEvents(Faulty):
     """
 
     def __init__(self) -> None:
-        super().__init__(BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM))
+        super().__init__(
+            BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM),
+            NetworkEvents,
+            Listener,
+        )
         #: A listener that gets more events than this before it takes them loses them all.
         self.most: int = 100_000
         #: The listeners whose `with` block has not ended.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MOST_LINKS, exposure, path_parts
+from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty
 
 
@@ -269,7 +270,7 @@ class MemoryFiles(Faulty, MemoryTree):
     """
 
     def __init__(self) -> None:
-        super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
+        super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"), FileStore)
         self.tree: MemoryTree = MemoryTree()
         # Both share the entries.
         vars(self).update(vars(self.tree))

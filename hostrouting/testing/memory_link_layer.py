@@ -14,8 +14,9 @@ from hostrouting.host.netlink.neighbours import (
     refuse_impossible,
 )
 from hostrouting.host.netlink.probes import pack_address
+from hostrouting.host.ports import LinkLayer
 from hostrouting.net.links import Neighbour, Station, neighbour_order
-from hostrouting.testing.faults import Faulty, Operations, Refused
+from hostrouting.testing.faults import FaultyBatches, Refused
 from hostrouting.testing.memory import MemoryBackend
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-class MemoryLinkLayer(Faulty, NeighbourChanges):
+class MemoryLinkLayer(FaultyBatches, NeighbourChanges):
     """The neighbours of a node, and the stations on the links of its devices.
 
     By default, `fail_at` reports missing privilege. A `FakeHost` shares the node of its routes.
@@ -39,7 +40,7 @@ class MemoryLinkLayer(Faulty, NeighbourChanges):
     """
 
     def __init__(self, node: MemoryBackend | None = None) -> None:
-        super().__init__(Refused(errno.EPERM).of("rtnetlink"))
+        super().__init__(Refused(errno.EPERM).of("rtnetlink"), LinkLayer)
         self.node: MemoryBackend = node or MemoryBackend()
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[LinkAddress] = set()
@@ -55,8 +56,6 @@ class MemoryLinkLayer(Faulty, NeighbourChanges):
         #: By bridge and hardware address: an address is at one port only.
         self._stations: dict[tuple[str, str], Station] = {}
         self._table: list[Neighbour] = []
-        #: The changes of neighbours, one by one.
-        self.steps: Operations = Operations()
 
     def add_device(self, name: str, *, addresses: Sequence[str] = (), **options: Any) -> None:
         """Add a device to the node, see `MemoryBackend.add_link` for the options."""
@@ -111,10 +110,6 @@ class MemoryLinkLayer(Faulty, NeighbourChanges):
     def attach(self, dev: str, direction: str, program: str) -> None:
         """Attach a BPF program of that name for the packets `in` or `out`."""
         self.programs[dev] = (*self.programs.get(dev, ()), program)
-
-    def refuse_at(self, step: int) -> None:
-        """Refuse the `step`-th change of a neighbour from now (1 is the next)."""
-        self.steps.fail(step, Refused(errno.ENOBUFS, "injected fault"))
 
     def newest_address(self, dev: str) -> float | None:
         """See `LinkLayer.newest_address`."""

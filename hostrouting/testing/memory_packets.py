@@ -22,6 +22,7 @@ from hostrouting.host.packets.ebtables_rules import (
     why_unsafe,
 )
 from hostrouting.host.packets.nft import Listing, check_table_name
+from hostrouting.host.ports import Ebtables, Nftables
 from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class MemoryNftables(Faulty):
         super().__init__(
             BackendError(
                 "nft said (status 1)\nError: Could not process rule: Cannot allocate memory"
-            )
+            ),
+            Nftables,
         )
         #: True if nft is installed.
         self.is_installed = True
@@ -196,7 +198,7 @@ class MemoryEbtables(Faulty):
     """
 
     def __init__(self) -> None:
-        super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"))
+        super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"), Ebtables)
         #: The lines of ebtables-save, by backend and chain.
         self._chains: dict[str, dict[str, list[str]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS

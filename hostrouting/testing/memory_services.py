@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import UnitError
+from hostrouting.host.ports import ServiceManager
 from hostrouting.host.systemd.systemctl import NOBODYS_INSTANCE, journal_advice, unit_error
 from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
 from hostrouting.host.units import UnitState, instance_of, settings, template_of, words
@@ -42,7 +43,7 @@ class MemoryServices(Faulty):
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
-        super().__init__(UnitError("Failed to connect to bus: Connection refused"))
+        super().__init__(UnitError("Failed to connect to bus: Connection refused"), ServiceManager)
         #: Names of units that fail at their start.
         self.failing: set[str] = set()
         #: Names of units that ran, in order.

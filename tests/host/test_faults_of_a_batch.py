@@ -97,7 +97,7 @@ def test_the_routes_are_what_the_error_says(number: int, *, verify: bool) -> Non
             node = node_before()
             before = routes_of(node)
             for step in first, second:
-                node.fail_at(step, number=number)
+                node.refuse_at(step, number=number)
             error = after(node, verify=verify)
             now = routes_of(node)
             where = first, second, str(error)

@@ -32,7 +32,7 @@ def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> Non
     before'.
     """
     for step in 3, 4, 5:
-        node.fail_at(step)
+        node.refuse_at(step)
     removal = RouteChange.remove(find(node, SEVEN))
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), removal, RouteChange.add(EIGHT)])
@@ -51,7 +51,7 @@ def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) ->
     that route.
     """
     metrics = 8, struct.pack("=HHI", 8, 2, 70_000)
-    node.fail_at(3)
+    node.refuse_at(3)
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(attrs.evolve(NINE, extra=(metrics,)))])
     assert caught.value.rolled_back is False
@@ -82,7 +82,7 @@ def test_a_batch_is_verified_by_its_final_state(node: MemoryBackend) -> None:
 
 def test_a_lack_of_privilege_is_known_from_the_additions(node: MemoryBackend) -> None:
     """A batch that ends with removals is refused by the same error."""
-    node.fail_at(1, number=errno.EPERM)
+    node.refuse_at(1, number=errno.EPERM)
     with pytest.raises(PermissionDeniedError):
         node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
 
@@ -92,7 +92,7 @@ def test_a_lack_of_privilege_after_the_first_changes_is_a_refusal(node: MemoryBa
     were added by then, so the error has the refused change, and that the routes are as before.
     """
     before = [str(present) for present in node.routes()]
-    node.fail_at(2, number=errno.EPERM)
+    node.refuse_at(2, number=errno.EPERM)
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
     assert str(caught.value) == (
@@ -106,7 +106,7 @@ def test_a_lack_of_privilege_after_the_first_changes_is_a_refusal(node: MemoryBa
 def test_a_rollback_without_privilege_names_what_was_added(node: MemoryBackend) -> None:
     """If the rollback is not permitted either, the error does not say that nothing was changed."""
     for step in 2, 3:
-        node.fail_at(step, number=errno.EPERM)
+        node.refuse_at(step, number=errno.EPERM)
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), RouteChange.remove(find(node, SEVEN))])
     assert str(caught.value) == (
@@ -126,7 +126,7 @@ def test_the_reason_is_that_of_the_first_refusal(node: MemoryBackend) -> None:
     arrange(node, "fd05::/32 via fd00:1::5 dev eth0 metric 1")
     before = find(node, "fd05::/32 via fd00:1::5 dev eth0 metric 1")
     after = route("fd05::/32 via fd00:1::9 dev eth0 proto 142 metric 1")
-    node.fail_at(1, number=errno.ENOMEM)
+    node.refuse_at(1, number=errno.ENOMEM)
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.replace(before, after)])
     [refusal] = caught.value.refusals

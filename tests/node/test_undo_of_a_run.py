@@ -125,7 +125,7 @@ def test_the_report_lists_the_changes_that_were_made() -> None:
 def test_a_batch_that_was_rolled_back_records_nothing() -> None:
     """The kernel refuses the second route: none stands, and none is in the report."""
     host = node()
-    host.routes.fail_at(2)
+    host.routes.refuse_at(2)
     report = run(
         ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), in_time()
     )

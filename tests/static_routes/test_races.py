@@ -109,7 +109,7 @@ def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -
         node.insert_route(attrs.evolve(theirs(73), network=route.network), verb="prepend")
     before = node.routes()
     # Each is removed and added.
-    node.fail_at(4)
+    node.refuse_at(4)
     with pytest.raises(RouteRejectedError, match="are as before"):
         run(host, OURS, other)
     assert node.routes() == before
@@ -121,7 +121,7 @@ def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host:
     """
     for route in theirs(73), OURS, theirs(74):
         node.insert_route(route, verb="append")
-    node.fail_at(2)
+    node.refuse_at(2)
     with pytest.raises(RouteRejectedError) as raised:
         run(host, OURS)
     assert node.in_place() == shown(theirs(73), theirs(74), OURS)
@@ -135,8 +135,8 @@ def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
     account = Account()
     node.insert_route(OURS)
     node.insert_route(theirs(73), verb="prepend")
-    node.fail_at(2)
-    node.fail_at(3)
+    node.refuse_at(2)
+    node.refuse_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
         converge(within(Context(), account), [OURS], host, logging.getLogger())
     assert raised.value.left_behind == [f"missing: {OURS}"]

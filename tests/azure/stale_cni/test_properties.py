@@ -170,7 +170,7 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
     "reading": lambda host, k: host.ebtables.fail_at(k % 2 + 1),
     "rules": lambda host, _: fail_deletion(host),
     "neighbour": lambda host, k: host.link_layer.refuse_at(k),
-    "route": lambda host, k: host.routes.fail_at(k),
+    "route": lambda host, k: host.routes.refuse_at(k),
 }
 
 

@@ -46,7 +46,7 @@ def test_everything_is_written_down_before_it_goes() -> None:
 
 
 def failing_routes(host: FakeHost) -> None:
-    host.routes.fail_at(1)
+    host.routes.refuse_at(1)
 
 
 def test_a_failure_has_the_error_of_the_kernel() -> None:

@@ -1,0 +1,112 @@
+"""Each call of a fake's port can fail, to read or to change, by one mechanism."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from hostrouting import BackendError, Configure, HostRoutingConfig
+from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.host import IPV6, RouteChange
+from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing.faults import Operations
+from hostrouting.testing.route_texts import route
+from phases import Context, run
+
+BLACKHOLE = RouteChange.add(route("blackhole 9.0.0.0/8"))
+#: By its name, a call of each method of a backend.
+CALLS: dict[str, Callable[[MemoryBackend], object]] = {
+    "links": lambda node: node.links(),
+    "routes": lambda node: node.routes(IPV6),
+    "routes_of": lambda node: node.routes_of(142),
+    "rules": lambda node: node.rules(),
+    "lookup": lambda node: node.lookup([1 << 24]),
+    "apply": lambda node: node.apply([BLACKHOLE]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_call_of_a_backend_can_fail(name: str) -> None:
+    """Calls of other methods do not count, and the next call succeeds."""
+    node = MemoryBackend()
+    node.fail_at(1, of=name)
+    for other, call in CALLS.items():
+        if other != name:
+            call(node)
+    with pytest.raises(BackendError, match="rtnetlink: No buffer space available") as caught:
+        CALLS[name](node)
+    assert caught.value.errno == errno.ENOBUFS
+    node = MemoryBackend()
+    node.fail_at(2, of=name)
+    CALLS[name](node)
+
+
+def test_calls_of_any_method_are_counted_together() -> None:
+    """Without a name the number is that of all calls."""
+    node = MemoryBackend()
+    node.fail_at(3)
+    node.links()
+    node.rules()
+    with pytest.raises(BackendError):
+        node.lookup([])
+    assert node.operations.calls == [("links",), ("rules",), ("lookup",)]
+
+
+def test_a_change_within_a_batch_is_refused_by_its_own_number() -> None:
+    """`fail_at` is for calls, `refuse_at` for the changes in them."""
+    node = MemoryBackend()
+    node.refuse_at(1, number=errno.EPERM)
+    node.links()
+    with pytest.raises(BackendError) as caught:
+        node.apply([BLACKHOLE])
+    assert caught.value.errno == errno.EPERM
+
+
+def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None:
+    """A test names the method, and need not count the calls of others."""
+    host, ctx = FakeHost(), Context()
+    host.files.fail_at(1, of="write")
+    host.services.fail_at(1, of="state")
+    host.nftables.fail_at(1, of="table")
+    assert host.files.read("/etc/hosts") is None
+    with pytest.raises(HostFileError, match="cannot go on: No space left on device"):
+        host.files.write("/etc/hosts", b"", mode=0o644)
+    host.services.daemon_reload(ctx)
+    with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
+        host.services.state(ctx, "a.service")
+    with pytest.raises(BackendError, match="Cannot allocate memory"):
+        host.nftables.table(ctx, "ip6", "probes")
+
+
+def test_an_apply_names_the_read_that_failed() -> None:
+    """A proof that cannot be made fails the run, and the next run succeeds."""
+    host = FakeHost(
+        MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=["default via 10.224.0.1 dev eth0"])
+    )
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
+    host.routes.fail_at(1, of="lookup")
+    report = run(Configure(config, host=host))
+    assert "rtnetlink: No buffer space available" in str(report.error)
+    assert run(Configure(config, host=host)).ok
+
+
+def test_a_method_that_does_not_exist_is_refused() -> None:
+    """The error has the names of those that do."""
+    with pytest.raises(ValueError, match="of must be") as caught:
+        FakeHost().routes.fail_at(1, of="lookups")
+    methods = "apply or links or lookup or routes or routes_of or rules"
+    assert str(caught.value) == f"of must be {methods} (got 'lookups')"
+    with pytest.raises(ValueError, match="the next operation is number 1, not 0"):
+        FakeHost().files.fail_at(0)
+
+
+def test_several_faults_of_one_operation_happen_in_their_order() -> None:
+    """What a test planned first happens first; those that come later are kept."""
+    operations = Operations("read", "write")
+    told: list[str] = []
+    operations.plan(2, lambda: told.append("any"))
+    operations.plan(1, lambda: told.append("read"), of="read")
+    operations.plan(2, lambda: told.append("second read"), of="read")
+    for call in "write", "read", "read":
+        operations.record(call)
+    assert told == ["any", "read", "second read"]
