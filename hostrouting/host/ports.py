@@ -50,10 +50,10 @@ class Routing(Protocol):
         """
 
     def links(self) -> list[Device]:
-        """Return every network device, by interface index, with its addresses and IPv4 neighbours.
+        """Return every network device, by interface index, with all that `Device` has.
 
-        The neighbours are those whose hardware address is known now. The loopback device is among
-        the devices: `backend.links()[0].name` is usually `"lo"`.
+        Addresses are of both families, whatever `families` has. Neighbours are sorted by address.
+        The loopback device is among the devices: `backend.links()[0].name` is usually `"lo"`.
         """
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
@@ -62,7 +62,8 @@ class Routing(Protocol):
         The result is a snapshot. Within a table it is ordered by network, prefix length (longest
         first) and metric, and within a place as the kernel has it: `10.0.0.0/24` precedes
         `10.0.0.0/16`, which precedes `10.1.0.0/16`. The next hops of an IPv6 route are sorted, as
-        text.
+        text. A route by a device without carrier has `FLAG_LINKDOWN`, a next hop by a device that
+        is down is `dead`, and an attribute without a field is in `extra`.
 
         *Kernel*: cached routes are left out. A table that changes during the reading is read again.
         """
@@ -84,12 +85,13 @@ class Routing(Protocol):
     ) -> list[Lookup]:
         """Return which route decides each destination: an answer for each, in the same order.
 
-        The route is the one in the table, with all its next hops. An address of the node itself is
-        decided by a `local` route whose device has the address. `sources` has one entry per
-        destination: the source address that the packet already has, or None. With `resolve` the
-        answer is the path of one packet instead: the next hop that its hash picks, and in `source`
-        the address from which the kernel would send. Where a rule selects by source, two lookups
-        give the final answer::
+        The route is the one in the table, with all its next hops; see `Lookup` for the errno of an
+        address without one. An address of the node itself is decided by a `local` route whose
+        device has the address. `sources` has one entry per destination, or it is a ValueError: the
+        source address that the packet already has, or None. With `resolve` the answer is the path
+        of one packet instead: the next hop that its hash picks (by `lo` to the node itself), and in
+        `source` the address from which the kernel would send. Where a rule selects by source, two
+        lookups give the final answer::
 
             [path] = backend.lookup([destination], resolve=True)
             [final] = backend.lookup([destination], sources=[path.route.source])
@@ -102,8 +104,9 @@ class Routing(Protocol):
 class RouteBackend(Routing, Protocol):
     """The routes of one network namespace.
 
-    Reading needs no privilege. Every method may be called from any thread. Every failure is a
-    `BackendError`, never an error of the library or system call underneath.
+    Reading needs no privilege, and each call reads anew. Every method may be called from any
+    thread. Every failure is a `BackendError`, never an error of the library or system call
+    underneath.
 
     A backend that cannot keep the attribute RTA_METRICS of a route, such as an mtu, declares it by
     the class attribute `keeps_metrics = False`. Then it refuses an addition of such a route as any
@@ -130,10 +133,10 @@ class RouteBackend(Routing, Protocol):
         routes are read again. With `verify` they are read after a success, too, and a change that
         did not last counts as refused.
 
-        *Refusals*: `RouteRejectedError` names each refused change, if the rollback is complete, and
-        in `left_behind` the differences that remain, such as a new position of a route. A device
-        that does not exist is a `LinkNotFoundError` before anything is sent; missing privilege is a
-        `PermissionDeniedError`.
+        *Refusals*: `RouteRejectedError` names each refused change, in their order, if the rollback
+        is complete, and in `left_behind` the differences that remain, each with its route, such as
+        a new position. A device that does not exist is a `LinkNotFoundError` before anything is
+        sent; missing privilege is a `PermissionDeniedError`.
 
         *Kernel*: a deletion cannot express every field, see `is_deleted_by`. So the routes are read
         first, and a removal that would take another route is refused before anything is sent. A

@@ -70,7 +70,7 @@ class Device(NamedTuple):
     #: False without a connection, as for a veth whose peer is down.
     carrier: bool = True
     loopback: bool = False
-    #: The IPv4 neighbours whose hardware address is known now: rarely all.
+    #: The IPv4 neighbours whose hardware address is known now: rarely all, none while down.
     neighbours: tuple[int, ...] = ()
     #: The neighbours of both families from which the kernel got no answer, for now (`FAILED`).
     failed: tuple[Address, ...] = ()

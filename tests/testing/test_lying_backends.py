@@ -12,10 +12,11 @@ from operator import methodcaller
 from threading import Barrier
 from typing import Any
 
+import attrs
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting import BackendError, Refusal, RouteRejectedError
+from hostrouting import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.host import (
     IPV4,
     IPV6,
@@ -351,6 +352,41 @@ class TestOtherWords(RouteBackendContract):
     @pytest.fixture
     def failing(self) -> RouteBackend:
         return NetlinkBackend(netns="hostrouting-absent")
+
+
+class TestOtherErrors(RouteBackendContract):
+    """No promise depends on the words of an error: a backend has its own."""
+
+    @pytest.fixture
+    def node(self) -> MemoryBackend:
+        return MemoryBackend()
+
+    @pytest.fixture
+    def backend(self, node: MemoryBackend) -> Any:
+        return Wrapper(node, {**fails("apply", other_words), **wraps("lookup", in_other_words)})
+
+    @pytest.fixture
+    def failing(self) -> RouteBackend:
+        return NetlinkBackend(netns="hostrouting-absent")
+
+
+def other_words(error: BackendError) -> BackendError:
+    """Return an error with the same fields, and other words for the rest."""
+    if isinstance(error, LinkNotFoundError):
+        return LinkNotFoundError("a device is absent", dev=error.dev)
+    if isinstance(error, RouteRejectedError):
+        refusals = [attrs.evolve(each, reason="it was refused") for each in error.refusals]
+        left = error.left_behind
+        return RouteRejectedError(refusals, rolled_back=error.rolled_back, left_behind=left)
+    return error
+
+
+def in_other_words(call: partial[Any]) -> Any:
+    """Answer as the right backend, or refuse in other words."""
+    try:
+        return call()
+    except ValueError:
+        raise ValueError("the sources do not fit") from None
 
 
 @needs_kernel

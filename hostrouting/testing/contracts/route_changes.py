@@ -226,9 +226,7 @@ class RouteBackendContract(RouteReadingContract):
         if not getattr(backend, "keeps_metrics", True):
             pytest.skip("the backend does not keep metrics")
         changes = [_add(route(ON_LINK, extra=metrics(2, 70_000)))]
-        with pytest.raises(RouteRejectedError, match="not there on reading back"):
-            backend.apply(changes)
-        assert place(backend) == []
+        self._refused(backend, *changes)
         backend.apply(changes, verify=False)
         [limited] = place(backend)
         assert limited.extra != metrics(2, 70_000)
@@ -277,7 +275,6 @@ class RouteBackendContract(RouteReadingContract):
         addition = _add(route("7.0.0.0/8 dev eth0"))
         [refusal] = self._refused(backend, addition, _remove(ABSENT), verify=verify).refusals
         assert (refusal.change, refusal.errno) == (_remove(ABSENT), errno.ESRCH)
-        assert f"the kernel would remove '{find(backend, present[0])}' instead" in refusal.reason
 
     def test_what_another_program_changed_meanwhile_is_not_overwritten(
         self, eth0: Node, backend: RouteBackend
@@ -302,7 +299,7 @@ class RouteBackendContract(RouteReadingContract):
         arrange(eth0, way, named)
         eth0.delete_route(route(way))
         lost = find(backend, named)
-        with pytest.raises(RouteRejectedError, match="ROLLBACK IS INCOMPLETE") as caught:
+        with pytest.raises(RouteRejectedError) as caught:
             backend.apply([_remove(lost), _add(route(OFF_LINK))])
         assert not caught.value.rolled_back
         [difference] = caught.value.left_behind
@@ -316,8 +313,6 @@ class RouteBackendContract(RouteReadingContract):
         with pytest.raises(LinkNotFoundError) as caught:
             backend.apply([_add(route(OWN)), _add(route("8.0.0.0/8 dev eht0"))])
         assert caught.value.dev == "eht0"
-        text = "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
-        assert str(caught.value) == text
         assert backend.routes() == before
 
     def test_one_refusal_undoes_the_whole_batch(self, eth0: Node, backend: RouteBackend) -> None:
@@ -379,6 +374,6 @@ class RouteBackendContract(RouteReadingContract):
     ) -> None:
         """A deletion without a gateway, which fits any gateway of the device, is not sent."""
         arrange(six, IPV6_BOOT, IPV6_ON_LINK)
-        error = self._refused(backend, _remove(find(backend, IPV6_ON_LINK)))
-        taken = find(backend, IPV6_BOOT)
-        assert f"the kernel would remove '{taken}' instead" in str(error)
+        change = _remove(find(backend, IPV6_ON_LINK))
+        [refusal] = self._refused(backend, change).refusals
+        assert (refusal.change, refusal.errno) == (change, errno.ESRCH)

@@ -1,5 +1,8 @@
 """The promises of `RouteBackend` for links, routes, rules and lookups, as tests.
 
+They are those of its docstrings, and of the docstrings of its values: errors are compared by type
+and fields, never by their words.
+
 A text names a route only where a test gives one: what a backend returns is compared by fields. So
 an attribute that routes get one day breaks no backend whose routes lack it.
 """
@@ -509,9 +512,7 @@ class RouteReadingContract:
 
     def test_sources_must_match_destinations(self, node: Node, backend: RouteBackend) -> None:
         """A missing source is an error of the caller."""
-        with pytest.raises(
-            ValueError, match="1 sources for 2 destinations: give one for each, or none"
-        ):
+        with pytest.raises(ValueError):  # noqa: PT011 - the words are the backend's
             backend.lookup([1 << 24, 2 << 24], sources=[None])
 
     def test_lookups_from_many_threads_do_not_mix(self, eth0: Node, backend: RouteBackend) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from hostrouting import RouteRejectedError
+from hostrouting import LinkNotFoundError, RouteRejectedError
 from hostrouting.host import IPV6, Address, NextHop, Route, RouteBackend, RouteChange, Rule
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.testing import Node
 from hostrouting.testing.contracts.route_changes import (
     ABSENT,
     DHCP,
+    IPV6_BOOT,
     IPV6_ON_LINK,
     IPV6_OWN,
     OFF_LINK,
@@ -163,6 +164,35 @@ class KernelRoutesContract(RouteBackendContract):
         )
         backend.apply([RouteChange.add(usual)])
         self._refused(backend, RouteChange.append(large))
+
+    def test_a_refused_removal_names_the_route_that_it_would_take(
+        self, six: Node, backend: RouteBackend
+    ) -> None:
+        """The reason has the route that the kernel would remove instead."""
+        present = f"{ON_LINK} metric 5"
+        arrange(six, present, IPV6_BOOT, IPV6_ON_LINK)
+        for removed, taken in (
+            (ABSENT, present),
+            (find(backend, IPV6_ON_LINK), IPV6_BOOT),
+        ):
+            [refusal] = self._refused(backend, RouteChange.remove(removed)).refusals
+            assert refusal.reason == f"the kernel would remove '{taken}' instead"
+
+    def test_a_missing_device_is_named_with_those_of_the_node(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """A typing error is seen at once."""
+        with pytest.raises(LinkNotFoundError) as caught:
+            backend.apply([RouteChange.add(route("8.0.0.0/8 dev eht0"))])
+        text = "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
+        assert str(caught.value) == text
+
+    def test_a_missing_source_is_counted(self, node: Node, backend: RouteBackend) -> None:
+        """The error has both numbers, and the correct form."""
+        with pytest.raises(ValueError, match="for 2 destinations") as caught:
+            backend.lookup([1 << 24, 2 << 24], sources=[None])
+        text = "1 sources for 2 destinations: give one for each, or none"
+        assert str(caught.value) == text
 
     def test_a_removal_never_takes_a_route_of_its_batch(
         self, eth0: Node, backend: RouteBackend
