@@ -125,6 +125,9 @@ class Faulty:
         self.operations: Operations = Operations(*_methods(ports))
         self._fault = fault
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.operations.calls)} calls>"
+
     def fail_at(
         self, number: int, error: BaseException | None = None, *, of: str | None = None
     ) -> None:

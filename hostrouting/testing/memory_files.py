@@ -39,6 +39,9 @@ class MemoryTree:
         #: Paths of programs that can be run, beside the files.
         self.programs: set[str] = set()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.snapshot())} files and links>"
+
     def make_directory(self, path: str) -> None:
         """Put a folder at `path`, as `mkdir -p` does."""
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")

@@ -40,6 +40,20 @@ def test_routes_of_one_place_keep_their_order() -> None:
     assert [str(each) for each in node.routes() if each.network == 9 << 24] == routes
 
 
+def test_a_fake_has_a_readable_line() -> None:
+    """A failing test shows its fixtures."""
+    host = FakeHost(MemoryBackend(links={"eth0": []}))
+    host.files.write("/etc/hosts", b"", mode=0o644)
+    parts = host.routes, host.files, host.files.tree, host.services, host.lock
+    assert [*map(repr, parts)] == [
+        "MemoryBackend(lo, eth0)",
+        "<MemoryFiles: 1 calls>",
+        "<MemoryTree: 1 files and links>",
+        "<MemoryServices: 0 calls>",
+        "<MemoryLock: 0 calls>",
+    ]
+
+
 def test_a_fake_machine_takes_it() -> None:
     """An agent's test arranges its machine by one statement."""
     host = FakeHost(MemoryBackend(links={"eth0": ["10.224.0.4/16"]}, routes=[DEFAULT]))
