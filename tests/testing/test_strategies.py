@@ -9,8 +9,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from support.examples import FEW
 
-from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.testing.strategies import configs
+from hostrouting import Configure, Host, HostRoutingConfig, ProbeSNATConfig
+from hostrouting.testing.strategies import configs, probe_snat_configs
 from phases import run
 
 #: By what a config has, the config that is left of it.
@@ -76,6 +76,12 @@ def test_an_image_accepts_its_configs(config: HostRoutingConfig) -> None:
     with TemporaryDirectory() as folder:
         report = run(Configure(config, host=Host.offline(folder)))
     assert report.error is None
+
+
+@given(probe_snat_configs(image=True))
+def test_the_device_of_probes_is_named_for_an_image(section: ProbeSNATConfig) -> None:
+    """Only a live node can look it up."""
+    assert section.dev or not section.enabled
 
 
 def test_a_config_at_random_may_need_a_live_node() -> None:
