@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from hostrouting.exceptions import LinkNotFoundError
+from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
@@ -136,7 +136,10 @@ class MemoryBackend(FaultyBatches, Node):
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         self.operations.record("apply")
-        commit_routes(_OneByOne(self), changes, devices=self.fib.devices, verify=verify)
+        try:
+            commit_routes(_OneByOne(self), changes, devices=self.fib.devices, verify=verify)
+        except OSError as error:  # nothing was changed
+            raise BackendError(str(error.strerror), errno=error.errno) from error
 
     def add_link(
         self,
@@ -303,7 +306,10 @@ class _OneByOne(Transport):
         return self.node.steps.each(lambda step: self.node.take(*step[:2]), steps)
 
     def present(self) -> list[ObservedRoute]:
-        return [*self.node.fib.routes(), *self.node.fib.routes(IPV6)]
+        try:
+            return [*self.node.routes(), *self.node.routes(IPV6)]
+        except BackendError as error:
+            raise OSError(error.errno or errno.EIO, str(error)) from error
 
 
 def _check_given(links: object, routes: object) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hostrouting import BackendError, Configure, HostRoutingConfig
+from hostrouting import BackendError, Configure, HostRoutingConfig, RouteRejectedError
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host import IPV6, RouteChange
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -31,7 +31,8 @@ def test_each_call_of_a_backend_can_fail(name: str) -> None:
     node = MemoryBackend()
     node.fail_at(1, of=name)
     for other, call in CALLS.items():
-        if other != name:
+        # An apply reads the routes, too.
+        if other != name and (name, other) != ("routes", "apply"):
             call(node)
     with pytest.raises(BackendError, match="rtnetlink: No buffer space available") as caught:
         CALLS[name](node)
@@ -60,6 +61,26 @@ def test_a_change_within_a_batch_is_refused_by_its_own_number() -> None:
     with pytest.raises(BackendError) as caught:
         node.apply([BLACKHOLE])
     assert caught.value.errno == errno.EPERM
+
+
+def test_a_reading_within_an_apply_can_fail() -> None:
+    """Routes that cannot be read back are removed, and without a first reading nothing is sent."""
+    node = MemoryBackend()
+    before = node.routes()
+    node.fail_at(1, of="routes")
+    with pytest.raises(RouteRejectedError) as refused:
+        node.apply([BLACKHOLE])
+    [refusal] = refused.value.refusals
+    assert refusal.reason == "cannot be read back: rtnetlink: No buffer space available"
+    assert refused.value.rolled_back
+    assert node.routes() == before
+    node.add_route("9.0.0.0/8", kind="blackhole")
+    before = node.routes()
+    node.fail_at(1, of="routes")
+    with pytest.raises(BackendError) as caught:
+        node.apply([RouteChange.remove(each) for each in before if each.kind == "blackhole"])
+    assert str(caught.value) == "rtnetlink: No buffer space available"
+    assert (caught.value.errno, node.routes()) == (errno.ENOBUFS, before)
 
 
 def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None:
