@@ -173,12 +173,12 @@ class TestRefusals:
     @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
     def test_a_kernel_without_memory(self, host: FakeHost, ctx: Context, number: int) -> None:
         """The run fails at once, and the caller may try again: `with_retry` does."""
-        host.routes.fail_at(1, number=number)
+        host.routes.refuse_at(1, number=number)
         with pytest.raises(RouteRejectedError) as raised:
             configure(host, ctx)
         assert (raised.value.retryable, raised.value.may_heal) == (True, False)
         assert ctx.clock.monotonic() == 0
-        host.routes.fail_at(1, number=number)
+        host.routes.refuse_at(1, number=number)
         again = with_retry(ConfigureStaticRoutes(CONFIG, host=host), attempts=2, backoff=3)
         assert (run(again, ctx).ok, ctx.clock.monotonic()) == (True, 3)
         assert ours(host) == WANTED
