@@ -30,6 +30,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
     from hostrouting.azure.stale_cni.task import CleanStaleCNI
+    from hostrouting.base.findings import NodeFinding
+    from hostrouting.boot.layout import BootFile
     from hostrouting.config import (
         HostRoutingConfig,
         OverlapMode,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         InvalidConfigError,
         LinkNotFoundError,
         LockHeldError,
+        NeighbourRejectedError,
         PermissionDeniedError,
         Refusal,
         RouteOverlapError,
@@ -58,22 +61,34 @@ if TYPE_CHECKING:
         StaleCNIError,
         ToolNotFoundError,
         UnitError,
+        UnknownDecisionError,
         UnreadableConfigError,
         WorseRoutingError,
     )
     from hostrouting.host import Host, RouteBackend
-    from hostrouting.node.boot_files import render_files
-    from hostrouting.node.check import check_node
+    from hostrouting.node.boot_files import RenderedFiles, render_files
+    from hostrouting.node.check import NodeReport, check_node
     from hostrouting.node.configure import Configure, Reset
-    from hostrouting.node.status import node_status
+    from hostrouting.node.status import NodeStatus, node_status
     from hostrouting.node.watch import Watch
-    from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
-    from hostrouting.route_overlap.explain import explain_routing
+    from hostrouting.route_overlap import (
+        CheckRouteOverlap,
+        CidrReport,
+        Finding,
+        OverlapReport,
+        SuggestedRoute,
+        prove_egress,
+    )
+    from hostrouting.route_overlap.exits import MovedExit
+    from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain_routing
+    from hostrouting.route_overlap.fabric import Fabric, FabricAddress
     from hostrouting.static_routes import ConfigureStaticRoutes
 
 __all__ = [
     "BackendError",
+    "BootFile",
     "CheckRouteOverlap",
+    "CidrReport",
     "CleanStaleCNI",
     "ConfigError",
     "ConfigMistake",
@@ -81,6 +96,11 @@ __all__ = [
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
     "EventsLostError",
+    "ExplainedPart",
+    "Explanation",
+    "Fabric",
+    "FabricAddress",
+    "Finding",
     "Host",
     "HostFileError",
     "HostRoutingConfig",
@@ -88,11 +108,17 @@ __all__ = [
     "InvalidConfigError",
     "LinkNotFoundError",
     "LockHeldError",
+    "MovedExit",
+    "NeighbourRejectedError",
+    "NodeFinding",
+    "NodeReport",
+    "NodeStatus",
     "OverlapMode",
     "OverlapReport",
     "PermissionDeniedError",
     "ProbeSNATConfig",
     "Refusal",
+    "RenderedFiles",
     "Reset",
     "RouteBackend",
     "RouteOverlapConfig",
@@ -103,8 +129,10 @@ __all__ = [
     "StaleCNIForce",
     "StaticRoute",
     "StaticRoutesConfig",
+    "SuggestedRoute",
     "ToolNotFoundError",
     "UnitError",
+    "UnknownDecisionError",
     "UnreadableConfigError",
     "Watch",
     "WatchConfig",
@@ -121,17 +149,30 @@ __version__ = "0.1.0"
 #: The module of each name; every other error is in hostrouting.exceptions, and the rest in
 #: hostrouting.config.
 _HOMES = {
+    "BootFile": "boot.layout",
     "CheckRouteOverlap": "route_overlap",
+    "CidrReport": "route_overlap",
     "CleanStaleCNI": "azure.stale_cni.task",
     "ConfigMistake": "exceptions",
     "Configure": "node.configure",
     "ConfigureProbeSNAT": "azure.probe_snat.task",
     "ConfigureStaticRoutes": "static_routes",
+    "ExplainedPart": "route_overlap.explain",
+    "Explanation": "route_overlap.explain",
+    "Fabric": "route_overlap.fabric",
+    "FabricAddress": "route_overlap.fabric",
+    "Finding": "route_overlap",
     "Host": "host",
+    "MovedExit": "route_overlap.exits",
+    "NodeFinding": "base.findings",
+    "NodeReport": "node.check",
+    "NodeStatus": "node.status",
     "OverlapReport": "route_overlap",
     "Refusal": "exceptions",
+    "RenderedFiles": "node.boot_files",
     "Reset": "node.configure",
     "RouteBackend": "host",
+    "SuggestedRoute": "route_overlap",
     "Watch": "node.watch",
     "check_node": "node.check",
     "explain_routing": "route_overlap.explain",

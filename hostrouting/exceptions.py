@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.links import Neighbour, NeighbourChange
     from hostrouting.net.routes import RouteChange
+    from hostrouting.route_overlap.report import OverlapReport
 
 #: The errors of a moment: without memory, busy, interrupted, down.
 PASSING = frozenset({EAGAIN, EBUSY, EINTR, ENETDOWN, ENOBUFS, ENOMEM})
@@ -60,6 +61,7 @@ __all__ = [
     "RouteOverlapError",
     "RouteRejectedError",
     "StaleCNIError",
+    "TextPart",
     "ToolNotFoundError",
     "UnitError",
     "UnknownDecisionError",
@@ -309,8 +311,8 @@ class RouteOverlapError(HostRoutingError):
     config. `retryable` is True if only routes or carriers are missing, which may come.
     """
 
-    def __init__(self, report: Any, *, retryable: bool = False) -> None:
-        self.report = report
+    def __init__(self, report: OverlapReport, *, retryable: bool = False) -> None:
+        self.report: OverlapReport = report
         self.retryable: bool = retryable
         super().__init__(str(report))
 
@@ -327,7 +329,9 @@ class WorseRoutingError(RouteOverlapError):
     or an exit that would move; and the `cause` of a range, a `RouteChange` or None.
     """
 
-    def __init__(self, report: Any, reason: str, step: str, worse: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, report: OverlapReport, reason: str, step: str, worse: Sequence[Any] = ()
+    ) -> None:
         super().__init__(report)
         self.reason = reason
         self.step = step

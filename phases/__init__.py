@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from phases.command import CommandResult, run_command
 from phases.compose import Parallel, Serial, task, tolerate, with_retry, with_timeout
-from phases.context import Change, Clock, Context, Wait
+from phases.context import Change, Clock, Context, Wait, Work
 from phases.exceptions import (
     CancelledError,
     CommandFailedError,
@@ -27,7 +27,7 @@ from phases.exceptions import (
     TaskFailedError,
     UnknownTaskError,
 )
-from phases.report import Event, Report, Status
+from phases.report import Event, Record, Report, Status
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
 from phases.task import Group, Plannable, Task, Tolerant, Undoable
 from phases.transaction import Transaction
@@ -46,6 +46,7 @@ __all__ = [
     "PhaseError",
     "Plan",
     "Plannable",
+    "Record",
     "Report",
     "Serial",
     "Status",
@@ -56,6 +57,7 @@ __all__ = [
     "Undoable",
     "UnknownTaskError",
     "Wait",
+    "Work",
     "cancel_on_signals",
     "execute",
     "plan",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from copy import copy
 from math import inf
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, Type
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
 #: The form of `do`, `undo` and an inverse.
-Work: TypeAlias = "Callable[[Context], object]"
+Work: TypeAlias = Callable[["Context"], object]
 _ENDLESS = (inf, inf)
 _T = TypeVar("_T")
 

@@ -8,7 +8,9 @@ The sources are read and not imported, so every Python writes the same text.
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -87,6 +89,50 @@ def described(found: Definition, indent: str) -> Iterator[str]:
             yield from _member(statement, indent)
 
 
+def unlisted() -> Iterator[str]:
+    """Yield each class that a public function or attribute returns and that no module lists.
+
+    It comes with the name of that function: `hostrouting.node.check.NodeReport of check_node`.
+    """
+    found = [definition(module, name) for module in MODULES for name in _exported(module)]
+    listed = {(each.module, each.name) for each in found}
+    for user, returned in chain.from_iterable(map(_returned, found)):
+        is_class = isinstance(returned.statements[0], ast.ClassDef)
+        if is_class and (returned.module, returned.name) not in listed:
+            yield f"{returned.module}.{returned.name} of {user}"
+
+
+def _returned(found: Definition) -> Iterator[tuple[str, Definition]]:
+    """Yield the definitions in the types that a public name returns or has."""
+    for statement in found.statements:
+        members = [(found.module, found.name, statement)]
+        if isinstance(statement, ast.ClassDef):
+            members = [
+                (module, f"{found.name}.{name}", member)
+                for module, base in _bases(found.module, statement)
+                for member in base.body
+                for name in _public(member)
+            ]
+        for module, user, member in members:
+            annotation = _type_of(member)
+            for name in _words(annotation) if annotation else ():
+                with suppress(LookupError, FileNotFoundError):
+                    yield user, definition(module, name)
+
+
+def _type_of(member: ast.stmt) -> ast.expr | None:
+    if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+        return member.returns
+    return member.annotation if isinstance(member, ast.AnnAssign) else None
+
+
+def _words(annotation: ast.expr) -> Iterator[str]:
+    """Yield the names in an annotation."""
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Name):
+            yield node.id
+
+
 def definition(module: str, name: str) -> Definition:
     """Return the definition of a name that a module has, perhaps by an import."""
     statements = [each for each in _statements(module) if name in _names(each)]
@@ -139,7 +185,7 @@ def _class(module: str, cls: ast.ClassDef, indent: str) -> Iterator[str]:
     words = ", ".join(ast.unparse(each) for each in (*cls.bases, *cls.keywords))
     yield f"{indent}class {cls.name}({words})" if words else f"{indent}class {cls.name}"
     seen: set[str] = set()
-    for each in _bases(module, cls):
+    for _, each in _bases(module, cls):
         # The getter and the setter of a property have one name; a base's own one is replaced.
         shown = [member for member in each.body if _public(member) - seen]
         for member in shown:
@@ -156,9 +202,12 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
 
 
-def _bases(module: str, cls: ast.ClassDef) -> Iterator[ast.ClassDef]:
-    """Yield a class, and those of its bases that no public module lists: their members are its."""
-    yield cls
+def _bases(module: str, cls: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Yield a class, and those of its bases that no public module lists: their members are its.
+
+    Each comes with its module.
+    """
+    yield module, cls
     for base in cls.bases:
         name = ast.unparse(base)
         try:

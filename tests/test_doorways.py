@@ -133,13 +133,15 @@ def test_the_public_modules_are_those_of_the_page_on_releases() -> None:
 def test_the_front_door_is_pinned() -> None:
     """A name is added to the package on purpose: here too."""
     assert " ".join(hostrouting.__all__) == (
-        "BackendError CheckRouteOverlap CleanStaleCNI ConfigError ConfigMistake Configure ConfigureProbeSNAT "
-        "ConfigureStaticRoutes EventsLostError Host HostFileError HostRoutingConfig HostRoutingError "
-        "InvalidConfigError LinkNotFoundError LockHeldError OverlapMode OverlapReport PermissionDeniedError "
-        "ProbeSNATConfig Refusal Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
-        "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig ToolNotFoundError "
-        "UnitError UnreadableConfigError Watch WatchConfig WorseRoutingError check_node explain_routing "
-        "node_status prove_egress render_files"
+        "BackendError BootFile CheckRouteOverlap CidrReport CleanStaleCNI ConfigError ConfigMistake "
+        "Configure ConfigureProbeSNAT ConfigureStaticRoutes EventsLostError ExplainedPart Explanation "
+        "Fabric FabricAddress Finding Host HostFileError HostRoutingConfig HostRoutingError "
+        "InvalidConfigError LinkNotFoundError LockHeldError MovedExit NeighbourRejectedError NodeFinding "
+        "NodeReport NodeStatus OverlapMode OverlapReport PermissionDeniedError ProbeSNATConfig Refusal "
+        "RenderedFiles Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
+        "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig SuggestedRoute "
+        "ToolNotFoundError UnitError UnknownDecisionError UnreadableConfigError Watch WatchConfig "
+        "WorseRoutingError check_node explain_routing node_status prove_egress render_files"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -74,7 +74,11 @@ class Fib:
     #: longer prefix in main beats a shorter one in local. None if unknown: a rule may have been
     #: added and removed. (IPv4 only.)
     merged: bool | None = None
-    families: ClassVar[tuple[int, ...]] = (IPV4, IPV6)
+
+    @property
+    def families(self) -> tuple[int, ...]:
+        """See `RouteBackend.families`; pyright takes no `ClassVar` for the property of a port."""
+        return (IPV4, IPV6)
 
     @classmethod
     def of(

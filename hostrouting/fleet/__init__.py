@@ -6,7 +6,7 @@ stream      lines of files in, verdicts and their summary out, in one process or
 metrics     the report of `check` for Prometheus
 """
 
-from hostrouting.fleet.record import NodeRecord, take_record
+from hostrouting.fleet.record import Line, NodeRecord, take_record
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
-__all__ = ["NodeRecord", "NodeVerdict", "prove_record", "take_record"]
+__all__ = ["Line", "NodeRecord", "NodeVerdict", "prove_record", "take_record"]

@@ -27,10 +27,18 @@ import attrs
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.units import UnitState
-from hostrouting.net.addresses import IPV4, IPV6, Address
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, NeighbourChange, Station
-from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route, RouteChange
-from hostrouting.net.rules import Rule
+from hostrouting.net.routes import (
+    OUR_PROTOCOL,
+    Encapsulation,
+    Lookup,
+    NextHop,
+    ObservedRoute,
+    Route,
+    RouteChange,
+)
+from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
@@ -70,6 +78,7 @@ __all__ = [
     "Ebtables",
     "EbtablesReading",
     "EbtablesRule",
+    "Encapsulation",
     "FileStore",
     "Host",
     "InstanceMetadata",
@@ -84,7 +93,9 @@ __all__ = [
     "NexthopEvent",
     "Nftables",
     "ObservedRoute",
+    "Prefix",
     "ProgramTrial",
+    "Range",
     "Route",
     "RouteBackend",
     "RouteChange",

@@ -256,7 +256,15 @@ class Route:
         source: str | None = None,
         **fields: Any,
     ) -> Route:
-        """Make a route of either family from text; `fields` are its other fields by name."""
+        """Make a route of either family from text.
+
+        `destination` is a CIDR without host bits, `gateway` and `source` are addresses; `fields`
+        are the other fields by name, above all `dev`, `metric` and `table`. A value that no route
+        has, and a missing device, is a ValueError.
+
+        >>> print(Route.parse("fd00:1::/64", gateway="fe80::1", dev="eth0", metric=5))
+        fd00:1::/64 via fe80::1 dev eth0 proto 142 metric 5
+        """
         return cls(**_parsed(destination, gateway, source), **fields)
 
     @property

@@ -1,11 +1,13 @@
 """Single answers of the model, which the kernel's contract and the random histories prove, too."""
 
+from inspect import getattr_static
+
 import attrs
 import pytest
 from support.kernel import connect
 
 from hostrouting.fib import Fib
-from hostrouting.host import IPV6, Address, RouteChange, Rule
+from hostrouting.host import IPV4, IPV6, Address, RouteChange, Rule
 from hostrouting.net.addresses import Prefix
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
@@ -72,3 +74,9 @@ def test_an_ipv6_default_route_for_one_source_leaves_the_others_alone(node: Memo
     fib = model(node)
     assert device(fib, "2001:db8::1", "fd00:1::1") == "e0"
     assert device(fib, "2001:db8::1", "fd00:2::1") == "e1"
+
+
+def test_a_model_has_its_families_as_the_port_has_them() -> None:
+    """A property: pyright would not take a ClassVar for it, so no `prove_egress(Fib.of(...), ...)`."""
+    assert isinstance(getattr_static(Fib, "families"), property)
+    assert Fib.of([], []).families == (IPV4, IPV6)

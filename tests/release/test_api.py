@@ -7,14 +7,24 @@ from functools import cache
 
 from support.documents import ROOT
 
+import hostrouting
+import hostrouting.exceptions
+import phases
+import phases.exceptions
+
+
+def printed(program: str) -> str:
+    """Return what a program prints that runs beside `api.py`."""
+    words = [sys.executable, "-c", program]
+    return subprocess.run(
+        words, cwd=ROOT / "release", capture_output=True, text=True, check=True
+    ).stdout
+
 
 @cache
 def made() -> str:
     """Return tests/public_api.txt as it should be."""
-    words = [sys.executable, "-c", "import api; print(api.page(), end='')"]
-    return subprocess.run(
-        words, cwd=ROOT / "release", capture_output=True, text=True, check=True
-    ).stdout
+    return printed("import api; print(api.page(), end='')")
 
 
 def test_the_snapshot_is_up_to_date() -> None:
@@ -46,3 +56,30 @@ def test_a_class_has_the_members_of_its_private_bases() -> None:
     )
     assert lines[0] == f"        def __init__({parameters}) -> None"
     assert lines[1] == "        self.dev"
+
+
+#: What other rooms call: their values change with the plan and with the sweep.
+BETWEEN_ROOMS = {
+    "CleanStaleCNI.findings",
+    "CleanStaleCNI.foresee",
+    "CleanStaleCNI.suspects",
+    "Configure.forecast",
+    "Configure.planning",
+    "ConfigureStaticRoutes.plan_routes",
+    "HostRoutingConfig.sections",
+}
+
+
+def test_every_class_that_a_public_name_returns_is_public() -> None:
+    """A program that names its type need not import from a module that may move."""
+    unlisted = printed("import api; print(*api.unlisted(), sep='\\n')").splitlines()
+    assert [line for line in unlisted if line.split(" of ")[1] not in BETWEEN_ROOMS] == []
+    assert {line.split(" of ")[1] for line in unlisted} == BETWEEN_ROOMS
+
+
+def test_every_error_is_at_the_front_door() -> None:
+    """A page lists them, and a program catches them, by `hostrouting` and by `phases` alone."""
+    assert {name for name in hostrouting.exceptions.__all__ if name.endswith("Error")} <= {
+        *hostrouting.__all__
+    }
+    assert {name for name in vars(phases.exceptions) if name.endswith("Error")} <= {*phases.__all__}
