@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from shlex import quote
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,9 +71,7 @@ def run_command(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        is_missing = isinstance(error, FileNotFoundError)
-        missing = "was not found: is it installed, and on PATH?"
-        reason = missing if is_missing else f"could not be started: {error}"
+        reason = _why_not_started(error, os.fsdecode(argv[0]))
         raise CommandFailedError(argv, None, reason=reason) from error
     outcome: list[tuple[bytes, bytes] | BaseException] = []
 
@@ -110,6 +109,15 @@ def run_command(
     if check and result.status != 0:
         raise CommandFailedError(*result)
     return result
+
+
+def _why_not_started(error: Exception, program: str) -> str:
+    """Return why a program could not be started, and the next step."""
+    if isinstance(error, FileNotFoundError):
+        return "was not found: is it installed, and on PATH?"
+    if isinstance(error, PermissionError):
+        return f"could not be started: {error.strerror}; see: ls -l {quote(program)}"
+    return f"could not be started: {getattr(error, 'strerror', None) or error}"
 
 
 def _require_texts(argv: Sequence[object], env: Mapping[str, Any]) -> None:

@@ -1,8 +1,10 @@
 import copy
 import errno
 import inspect
+import os
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +32,12 @@ from hostrouting import (
     WorseRoutingError,
     prove_egress,
 )
-from hostrouting.exceptions import NeighbourRejectedError, UnknownDecisionError, sentence_of
+from hostrouting.exceptions import (
+    NeighbourRejectedError,
+    UnknownDecisionError,
+    sentence_of,
+    why_refused,
+)
 from hostrouting.host import Neighbour, NeighbourChange, Route, RouteChange
 from hostrouting.testing import MemoryBackend
 from phases import (
@@ -235,3 +242,31 @@ def test_an_error_has_its_parts_for_a_text_and_for_one_line(
 ) -> None:
     """A heading has its list below it, or behind it; no text is taken apart for that."""
     assert (str(error), sentence_of(error)) == (text, sentence)
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (errno.EROFS, "Read-only file system; mount it writable, see: findmnt -T '{}'"),
+        (errno.ENOSPC, "No space left on device; make room, see: df -h '{0}' && df -i '{0}'"),
+        (errno.EACCES, "Permission denied; see: ls -ld '{0}' && lsattr -d '{0}'"),
+        (errno.EPERM, "Operation not permitted; see: ls -ld '{0}' && lsattr -d '{0}'"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("inner", ["", "/absent/inside/a"])
+def test_the_reason_of_a_file_has_a_command_that_can_be_run(
+    number: int, step: str, inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a folder that exists: the path, or the nearest above; the shell reads it as one."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    assert why_refused(number, f"{folder}{inner}") == step.format(folder)
+
+
+def test_a_user_without_rights_is_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That comes before a look at the rights; a path without a folder is in this one."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert why_refused(errno.EACCES, "/etc/a") == "Permission denied; run this as root"
+    assert why_refused(errno.EROFS, "absent").endswith("findmnt -T .")

@@ -8,19 +8,19 @@ changing         the run of `apply` and `reset`
 recorded_nodes   the proof of recorded nodes
 
 stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an
-invalid config; 3 it could not; 4 there is something to change (`plan --exit-code`).
+invalid config; 3 it could not, or an internal error; 4 there is something to change (`plan
+--exit-code`).
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import DIFFERS, FINE, USAGE
 from hostrouting.cli.parser import parser
-from hostrouting.cli.shared import recorded_run, refuse, status_after
+from hostrouting.cli.shared import explained, recorded_run, refuse, status_after
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.output import end_log, log_to_stderr, prepare_streams
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.cli.command import Command
-
-_logger = logging.getLogger("hostrouting")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,11 +61,11 @@ def perform(arguments: Namespace) -> int:
         except KeyboardInterrupt:
             # As of a process that SIGINT ended; that is the usual end of a watch.
             status = refuse(arguments, "interrupted", FINE if command.goes_on else 130)
-        except Exception as error:
-            _logger.debug("where it happened", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - its traceback is logged
+            problem = explained(error)
             # Some mistakes in a config show only on its machine, within a task.
             failures = getattr(error, "failures", (error,))
             mistakes = (failure for failure in failures if isinstance(failure, InvalidConfigError))
-            status = refuse(arguments, next(mistakes, error), status_after(error))
+            status = refuse(arguments, next(mistakes, problem), status_after(error))
     end_log(failed=status not in {FINE, USAGE, DIFFERS})
     return status

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostrouting.base.commands import BAD, FINE, status_of_signal
 from hostrouting.base.findings import RESTARTED, STARTED
 from hostrouting.boot import Boot
-from hostrouting.cli.shared import DEFAULT_TIMEOUT, print_answer, refuse, status_after
+from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, refuse, status_after
 from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
@@ -101,7 +101,7 @@ def _answer(
     }
     answer |= {name: value for name, value in account.items() if value}
     if report.error:
-        _logger.error("%s", report.error)
+        _logger.error("%s", explained(report.error))
         end_log(failed=True)
     print_answer(arguments, answer, [*lines_of(report), verdict])
     # A run that was complete before the signal, and its look, are not ended by it.

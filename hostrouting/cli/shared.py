@@ -15,12 +15,13 @@ import attrs
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
 from hostrouting.boot import require_intent
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
+from hostrouting.exceptions import HostRoutingError, InvalidConfigError, RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
 from hostrouting.node.output import json_line, painted, print_json, print_lines
-from phases import Context, cancel_on_signals
+from phases import Context, PhaseError, cancel_on_signals
+from phases.exceptions import describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 DEFAULT_TIMEOUT: Final = 120.0
+#: All errors that are raised on purpose; without memory nothing works as written.
+_EXPECTED: Final = (HostRoutingError, PhaseError, MemoryError)
+#: Where to report any other.
+_ISSUES: Final = "https://github.com/hostrouting/hostrouting/issues"
 _logger = logging.getLogger("hostrouting")
 
 
@@ -94,6 +99,17 @@ def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Ite
         print_lines([json_line(mapping)]) if arguments.chosen.goes_on else print_json(mapping)
     else:
         print_lines(map(painted, lines))
+
+
+def explained(error: BaseException) -> object:
+    """Return what to print about an error; log its traceback if nobody raised it on purpose."""
+    failures = getattr(error, "failures", (error,))
+    is_internal = not all(isinstance(failure, _EXPECTED) for failure in failures)
+    log = _logger.error if is_internal else _logger.debug
+    log("where it happened", exc_info=error)
+    if is_internal:
+        return f"internal error: {describe(error)}; report it, with the above: {_ISSUES}"
+    return error
 
 
 def status_after(error: BaseException) -> int:

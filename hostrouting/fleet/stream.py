@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, why_refused
 from hostrouting.fleet.record import LONGEST, NodeRecord
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
@@ -55,7 +55,8 @@ def read_lines(names: Iterable[str]) -> Iterator[_Line]:
                         end = file.readline(1 << 16)
                     yield f"{name}:{number}", line
         except OSError as error:
-            raise HostFileError(f"cannot read the records in {name!r}: {error.strerror}") from error
+            why = why_refused(error.errno, name)
+            raise HostFileError(f"cannot read the records in {name!r}: {why}") from error
 
 
 def verdict_on(

@@ -14,7 +14,7 @@ from select import select
 from typing import TYPE_CHECKING, TextIO
 
 from hostrouting.base.commands import Painted, printable
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, why_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,9 +75,12 @@ def print_lines(lines: Iterable[str]) -> None:
         )
         sys.stdout.flush()
     except OSError as error:
+        # The file that stdout leads to.
+        target = os.path.realpath(f"/proc/self/fd/{sys.stdout.fileno()}")
         _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
-            raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
+            why = why_refused(error.errno, target)
+            raise HostFileError(f"cannot write the answer to stdout: {why}") from error
 
 
 def _discard(stream: TextIO) -> None:
@@ -109,7 +112,8 @@ def prepare_streams() -> None:
 def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool, as_json: bool = False) -> None:
     """Write the log to stderr: all if `verbose`, INFO too if the command `talks`, else warnings.
 
-    A command that `is_brief` logs its waits at once, warnings in `end_log`, and nothing else.
+    A command that `is_brief` logs its waits and tracebacks at once, warnings in `end_log`, and
+    nothing else.
     Unless the command talks, the files that it changes and the objects that it removes are left
     out, because the answer on stdout has them. If stderr is the journal, each line has its
     priority. A command that talks `as_json` writes it to stdout, too.
@@ -148,7 +152,7 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = vars(record)
-        if not self.is_brief or "waits" in fields:
+        if not self.is_brief or "waits" in fields or record.exc_info:
             super().emit(record)
         # The verdict has the first step, and the error at the end the failures of tasks.
         elif record.levelno >= logging.WARNING and not (

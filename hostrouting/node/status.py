@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY
-from hostrouting.base.findings import first_of
+from hostrouting.base.findings import NodeFinding, first_of
 from hostrouting.boot import (
     INTENT_PATH,
     NOT_INSTALLED,
@@ -21,12 +21,13 @@ from hostrouting.boot import (
     require_intent,
 )
 from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
-from hostrouting.config import HostRoutingConfig, Sibling
-from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
+from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
+from hostrouting.exceptions import HostRoutingError
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import NodeReport, check_node, look_after_apply
 from hostrouting.node.fix import fixed
+from hostrouting.route_overlap import OverlapReport
 from hostrouting.static_routes.refusals import why_merged
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import NoTruth
@@ -34,7 +35,6 @@ from phases.mistakes import NoTruth
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.base.findings import NodeFinding
     from hostrouting.host import Host
     from phases import Context
 
@@ -59,6 +59,8 @@ class NodeStatus(NoTruth):
     gates: Mapping[str, str]
     #: True if `check --fix` has an answer, for findings that routes could resolve.
     is_fixable: bool = False
+    #: Why no config is in force, and what a run has left; empty where one is.
+    absence: str = ""
 
     def __repr__(self) -> str:
         return f"<NodeStatus: {self.sentence.splitlines()[0]}>"
@@ -66,6 +68,8 @@ class NodeStatus(NoTruth):
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
+        if self.absence:
+            return self.absence
         overlap = self.report.overlap
         causes = [f"{cause.subject} {cause.reason}" for cause in overlap.causes]
         causes += overlap.lines()
@@ -154,12 +158,15 @@ def node_status(
 
     `config` is the installed one, if a run has just put it in force, and `applied` what
     `look_after_apply` returned for it: to read and to compare 10,000 routes again takes 0.2 s.
-    Raises `InvalidConfigError` where nothing is installed.
+    Where nothing is installed, `absence` says so, and the report has it as an error. Raises
+    `InvalidConfigError` for a damaged config.
 
     >>> from hostrouting import Configure, StaticRoute, StaticRoutesConfig
     >>> from phases import Context, run
     >>> from hostrouting.testing import FakeHost
     >>> host = FakeHost()
+    >>> node_status(Context(), host).sentence
+    'no config is installed: there is no /etc/aks-flex-node/hostrouting.json'
     >>> host.routes.add_link("eth0")
     >>> host.routes.add_address("eth0", "10.224.0.4/16")
     >>> route = StaticRoute(destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
@@ -187,7 +194,7 @@ def node_status(
         applied = look_after_apply(ctx, config, host) if applied is None else applied
     else:
         if not host.files.exists(INTENT_PATH):
-            raise InvalidConfigError([ConfigMistake("", _absence(ctx, host))])
+            return _status_without_config(ctx, host)
         config = require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
     findings = report.findings
@@ -233,6 +240,14 @@ def node_status(
     has_remedy = report.overlap.suggested_routes or report.overlap.moved_exits or report.is_worse
     is_fixable = bool(has_remedy) and _is_fixable(ctx, config, host)
     return NodeStatus(report, live if host.is_live else {}, facts, gates, is_fixable)
+
+
+def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
+    absence = _absence(ctx, host)
+    # As of a recorded node without a config.
+    finding = NodeFinding("not-applied", "hostRouting", absence)
+    report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
+    return NodeStatus(report, {}, {"config": NOT_INSTALLED}, {}, absence=absence)
 
 
 def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:

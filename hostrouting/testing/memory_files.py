@@ -7,7 +7,7 @@ import os
 from itertools import count
 from typing import Any, NamedTuple
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, why_refused
 from hostrouting.host.files.rooted import MOST_LINKS, exposure, path_parts
 from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty
@@ -115,7 +115,7 @@ class MemoryTree:
         self._refuse_read_only(verb, place)
         entry = self._entries.get(place)
         if entry is None or entry.content is not None:
-            raise _error(verb, path, errno.ENOENT if entry is None else errno.ENOTDIR)
+            raise self._error(verb, path, errno.ENOENT if entry is None else errno.ENOTDIR)
         self._entries[place] = entry._replace(mode=mode)
 
     def modified(self, path: str) -> float | None:
@@ -143,7 +143,7 @@ class MemoryTree:
         self._refuse_read_only(f"give the name {name!r} to", place)
         new = f"{place.rpartition('/')[0]}/{name}"
         if new in self._entries:
-            raise _error(f"give the name {name!r} to", path, errno.EEXIST)
+            raise self._error(f"give the name {name!r} to", path, errno.EEXIST)
         for old in tuple(self._entries):
             if f"{old}/".startswith(f"{place}/"):
                 self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
@@ -199,12 +199,12 @@ class MemoryTree:
         """Return the file or link at a path, or one without content; refuse a folder."""
         entry = self._entries.get(place)
         if entry is not None and entry.content is None:
-            raise _error(verb, path, errno.EISDIR)
+            raise self._error(verb, path, errno.EISDIR)
         return entry or MemoryFile()
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
         if self._is_read_only(place):
-            raise _error(verb, place, errno.EROFS)
+            raise self._error(verb, place, errno.EROFS)
 
     def _is_read_only(self, place: str) -> bool:
         return any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only)
@@ -243,7 +243,7 @@ class MemoryTree:
             if isinstance(target, str) and (ahead or follow):
                 links += 1
                 if links > MOST_LINKS:
-                    raise _error(verb, path, errno.ELOOP)
+                    raise self._error(verb, path, errno.ELOOP)
                 if target.startswith("/"):
                     done = []
                 ahead += path_parts(target)
@@ -253,6 +253,14 @@ class MemoryTree:
                     passed.append("/" + "/".join(done))
         return "/" + "/".join(done)
 
+    def _error(self, verb: str, path: str, number: int) -> HostFileError:
+        why = why_refused(number, path, is_folder=self._is_folder)
+        return HostFileError(f"cannot {verb} {path}: {why}")
+
+    def _is_folder(self, path: str) -> bool:
+        entry = self._entries.get(path)
+        return entry is not None and entry.content is None
+
     def _make_parents(self, verb: str, path: str) -> str:
         place = self._place(verb, path)
         self._refuse_read_only(verb, place)
@@ -260,7 +268,7 @@ class MemoryTree:
         for depth in range(1, len(names)):
             parent = "/".join(names[:depth]) or "/"
             if self._entries.setdefault(parent, MemoryFile()).content is not None:
-                raise _error(verb, path, errno.ENOTDIR)
+                raise self._error(verb, path, errno.ENOTDIR)
         return place
 
 
@@ -280,7 +288,3 @@ class MemoryFiles(Faulty, MemoryTree):
 
     def _record(self, *call: str) -> None:
         self.operations.record(*call)
-
-
-def _error(verb: str, path: str, number: int) -> HostFileError:
-    return HostFileError(f"cannot {verb} {path}: {os.strerror(number)}")

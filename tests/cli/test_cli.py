@@ -328,7 +328,10 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
         ended = through_shell("> /dev/full", "render", *options, config)
         assert (ended.returncode, ended.stderr) == (
             3,
-            "hostrouting: cannot write the answer to stdout: No space left on device\n",
+            (
+                "hostrouting: cannot write the answer to stdout: No space left on device; "
+                "make room, see: df -h /dev && df -i /dev\n"
+            ),
         )
 
 

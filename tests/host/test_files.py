@@ -137,7 +137,8 @@ class TestAReadOnlyDisk:
         command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
         command += [sys.executable, "-c", program]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return done.stdout.replace(str(tmp_path), "").rstrip()
+        own = done.stdout.replace(f"findmnt -T {tmp_path}", "findmnt -T /")
+        return own.replace(str(tmp_path), "").rstrip()
 
     @pytest.mark.parametrize(("method", "arguments", "said"), READ_ONLY)
     def test_refuses_only_what_would_change_it(
@@ -218,7 +219,10 @@ class TestOddities:
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(HostFileError) as caught:
             files.write("/a", b"new\n", mode=0o644)
-        assert str(caught.value) == f"cannot write {tmp_path}/a: No space left on device"
+        assert str(caught.value) == (
+            f"cannot write {tmp_path}/a: No space left on device; "
+            f"make room, see: df -h {tmp_path} && df -i {tmp_path}"
+        )
         assert entries(tmp_path) == ["a"]
         assert (tmp_path / "a").read_bytes() == b"old\n"
 
@@ -258,7 +262,7 @@ class TestWithoutPrivilege:
             ask(RootedFiles(str(locked)))
         said = str(caught.value)
         assert said.startswith(f"cannot {verb} {locked}/")
-        assert said.endswith(": Permission denied; are you root?")
+        assert said.endswith(": Permission denied; run this as root")
 
 
 @contextmanager

@@ -130,6 +130,16 @@ def lose_the_unit_of_the_gates(host: FakeHost) -> None:
     host.files.remove(READY)
 
 
+def test_a_fresh_node_has_a_status() -> None:
+    """It is no error of the program: the status says that no config is in force."""
+    for host in FakeHost(), FakeHost(is_live=False):
+        status = node_status(in_time(), host)
+        assert status.absence == status.sentence == status.to_mapping()["verdict"]
+        assert status.sentence.startswith("no config is installed: there is no /etc/")
+        assert not status.report.ok
+        assert [finding.kind for finding in status.report.findings] == ["not-applied"]
+
+
 @pytest.mark.parametrize(
     ("damage", "subjects"),
     [

@@ -77,11 +77,13 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
     other = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **other))
-    said = f"cannot write below {folder}"
-    assert str(caught.value.cause).startswith(said)
-    assert str(caught.value.cause).endswith(
-        "Read-only file system; nothing was changed, live or for the next boot"
+    said = re.fullmatch(
+        r"cannot write below (\S+): Read-only file system; mount it writable, see: findmnt -T \1; "
+        r"nothing was changed, live or for the next boot",
+        str(caught.value.cause),
     )
+    assert said is not None
+    assert said[1].startswith(folder)
     assert (ours(host), host.files.tree.snapshot()) == before
     lose_our_routes(host)
     execute(configure(host, **ROUTES))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.cli.command import Command, folder
 from hostrouting.cli.shared import config_of, host_of, print_answer, refuse
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, why_refused
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.node.boot_files import render_files
 
@@ -86,7 +86,8 @@ def _write_files(rendered: RenderedFiles, folder: str) -> list[str]:
     try:
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     except OSError as error:
-        raise HostFileError(f"cannot make the folder {folder}: {error.strerror}") from error
+        why = why_refused(error.errno, folder)
+        raise HostFileError(f"cannot make the folder {folder}: {why}") from error
     target = RootedFiles(folder)
     for file in rendered.files:
         target.write(file.path, file.content, mode=file.mode)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import BAD, FAILED, FINE
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import context, host_of, print_answer
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.node.status import node_status
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ def run(arguments: Namespace) -> int:
     """Print the verdict on the node."""
     with context(arguments.timeout) as ctx:
         status = node_status(ctx, host_of(arguments))
+    if status.absence:
+        raise InvalidConfigError([ConfigMistake("", status.absence)])
     print_answer(arguments, status.to_mapping(), status.lines())
     if "error" in status.report.severities:
         return BAD

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, why_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,13 +117,11 @@ def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        steps = {errno.EISDIR: "; move this folder away", errno.ELOOP: "; remove this link"}
-        advice = steps.get(error.errno or 0, "")
-        if isinstance(error, PermissionError) and os.geteuid() != 0:
-            advice = "; are you root?"
-        raise HostFileError(
-            f"cannot {verb} {shown_path(root, path)}: {error.strerror}{advice}"
-        ) from error
+        shown = shown_path(root, path)
+        why = error.strerror
+        if error.errno is not None and why == os.strerror(error.errno):
+            why = why_refused(error.errno, shown)
+        raise HostFileError(f"cannot {verb} {shown}: {why}") from error
 
 
 def shown_path(root: str, path: str) -> str:

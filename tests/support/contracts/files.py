@@ -10,18 +10,22 @@ from hostrouting.host import FileStore
 
 #: Calls on a disk that is read-only and has the file /a, with the result or the error of each.
 READ_ONLY: list[tuple[str, dict[str, Any], str]] = [
-    ("remove", {"path": "/a"}, "cannot remove /a: Read-only file system"),
+    (
+        "remove",
+        {"path": "/a"},
+        "cannot remove /a: Read-only file system; mount it writable, see: findmnt -T /",
+    ),
     ("remove", {"path": "/absent"}, "False"),
     (
         "rename",
         {"path": "/a", "name": "b"},
-        "cannot give the name 'b' to /a: Read-only file system",
+        "cannot give the name 'b' to /a: Read-only file system; mount it writable, see: findmnt -T /",
     ),
     ("rename", {"path": "/absent", "name": "b"}, "False"),
     (
         "write",
         {"path": "/a", "content": b"x", "mode": 0o644},
-        "cannot write /a: Read-only file system",
+        "cannot write /a: Read-only file system; mount it writable, see: findmnt -T /",
     ),
     ("write", {"path": "/a", "content": b"", "mode": 0o644}, "False"),
     ("remove_directory_if_empty", {"path": "/absent"}, "False"),
