@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from shlex import quote
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from phases.arguments import SECONDS, checked, of
 from phases.context import Context, end_of_work
 from phases.exceptions import CommandFailedError
+from phases.mistakes import CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 class CommandResult(NamedTuple):
@@ -25,6 +28,12 @@ class CommandResult(NamedTuple):
     stderr: str
 
 
+@checked(
+    ctx=CONTEXT,
+    input=of((str, bytes), "a text or bytes", "'...'").or_none,
+    env=of(Mapping, "a mapping of texts", "{'NAME': 'value'}").or_none,
+    grace=SECONDS,
+)
 def run_command(
     ctx: Context,
     argv: Sequence[str],

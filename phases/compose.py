@@ -7,6 +7,7 @@ from contextvars import copy_context
 from random import random
 from typing import TYPE_CHECKING, Any
 
+from phases.arguments import checked
 from phases.context import Change, Context, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_name, require_plain, require_runnable, value_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
+    @checked()
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
         if name is not None:
             require_name(name, f"a {type(self).__name__}")
@@ -114,9 +116,10 @@ class Parallel(_Group):
     'parallel(a, b)'
     """
 
+    @checked()
     def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
         super().__init__(*tasks, name=name)
-        self._grace = not_negative(grace)
+        self._grace = not_negative(grace, "grace")
 
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in threads."""
@@ -215,6 +218,7 @@ def _around(task: Task, **others: object) -> Task:
     return _Made(**{name: getattr(task, name, None) for name in names} | others)
 
 
+@checked()
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
     """Return the task with failures as warnings, which are logged and reported, but not raised.
 
@@ -239,6 +243,7 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     return tolerant
 
 
+@checked()
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     """Return the task with at most `seconds` for its `do`.
 
@@ -263,6 +268,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     return _around(task, do=do)
 
 
+@checked()
 def with_retry(
     task: Task,
     *,
@@ -292,11 +298,11 @@ def with_retry(
     """
     if not isinstance(attempts, int) or attempts < 1:  # type: ignore[redundant-expr]  # not all callers are checked
         raise ValueError(f"attempts must be a whole number of at least 1 (got {attempts!r})")
-    if not isinstance(retry_on, tuple):
+    if not isinstance(retry_on, tuple) or not all(map(_is_error, retry_on)):  # type: ignore[redundant-expr]  # same as attempts
         raise TypeError(f"retry_on must be a tuple of exception classes (got {retry_on!r})")
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:  # type: ignore[redundant-expr]  # same as attempts
         raise ValueError(f"jitter must be at least 0 and at most 1 (got {jitter!r})")
-    first_pause = min(not_negative(backoff), not_negative(max_backoff))
+    first_pause = min(not_negative(backoff, "backoff"), not_negative(max_backoff, "max_backoff"))
 
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
@@ -335,6 +341,10 @@ def with_retry(
     return _around(task, do=do)
 
 
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
 def _rest(ctx: Context, seconds: float, failures: Sequence[TaskFailedError]) -> None:
     """Sleep between two attempts; the end of the context keeps their failures."""
     try:
@@ -344,6 +354,7 @@ def _rest(ctx: Context, seconds: float, failures: Sequence[TaskFailedError]) -> 
         raise
 
 
+@checked()
 def task(
     name: str,
     *,

@@ -17,6 +17,7 @@ from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
+from phases.arguments import FUNCTION, SECONDS, TEXT, Form, checked
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 #: The form of `do`, `undo` and an inverse.
 Work: TypeAlias = Callable[["Context"], object]
 _ENDLESS = (inf, inf)
+_CLOCK = Form(
+    lambda clock: hasattr(clock, "monotonic") and not isinstance(clock, type),
+    "a Clock",
+    "ManualClock()",
+)
 _T = TypeVar("_T")
 
 
@@ -59,6 +65,7 @@ class Change(_Change):
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change must be '+', '-' or '~' (got {action!r})")
+        TEXT.require("subject", subject)
         return tuple.__new__(cls, (action, subject, detail, kind))
 
     def __str__(self) -> str:
@@ -169,6 +176,7 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
+    @checked(clock=_CLOCK.or_none)
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
@@ -270,6 +278,7 @@ class Context:
         if self._account is not None:
             self._account.record(change, undo)
 
+    @checked()
     def result(self, value: object) -> None:
         """Leave a value of the current task in its report, whether it then fails or not.
 
@@ -420,6 +429,7 @@ class Context:
         self.wait(lambda: self.cancelled, until=min(until, self._limit[0]))
         self.check()
 
+    @checked(done=FUNCTION, until=SECONDS.or_none)
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
         """Wait until `done()` returns True; return False if `until` comes first.
 
@@ -450,7 +460,9 @@ class Context:
     def _earlier_limit(self, timeout: float | None) -> tuple[float, float]:
         if timeout is None:
             return self._limit
-        return min(self._limit, (self.clock.monotonic() + not_negative(timeout), timeout))
+        return min(
+            self._limit, (self.clock.monotonic() + not_negative(timeout, "timeout"), timeout)
+        )
 
     def _derive(self, **changes: object) -> Context:
         derived = copy(self)
@@ -469,11 +481,10 @@ def ring(doorbell: Lock) -> None:
         doorbell.release()
 
 
-def not_negative(seconds: float) -> float:
+def not_negative(seconds: float, name: str = "seconds") -> float:
     """Return the duration; raise TypeError or ValueError for anything but 0 or more seconds."""
-    if not isinstance(seconds, int | float):
-        raise TypeError(f"a duration must be a number of seconds (got {seconds!r})")
+    SECONDS.require(name, seconds)
     # Written so that nan is refused too.
     if not seconds >= 0:
-        raise ValueError(f"a duration must be at least 0 seconds (got {seconds})")
+        raise ValueError(f"{name} must be at least 0 seconds (got {seconds})")
     return seconds

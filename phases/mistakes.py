@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Seq
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from phases.arguments import Form, of
 from phases.context import Change, Context, Work
 from phases.run_context import account_of, within
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     import logging
 
 
+CONTEXT = of(Context, "a Context", "Context()")
+#: Also those of other libraries; but not the module, which has the same functions.
+LOGGER = Form(
+    lambda logger: callable(getattr(logger, "info", None)) and not isinstance(logger, type(sys)),
+    "a logging.Logger",
+    "logging.getLogger('...')",
+)
 # Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names
 # for them, but takes longer to import than all of this package.
 _LAZY = 0x20 | 0x80 | 0x200
@@ -93,8 +101,7 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
         raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
-    if logger is not None and not callable(getattr(logger, "info", None)):
-        raise TypeError(f"logger must be a logging.Logger (got {logger!r}): logging.getLogger(...)")
+    LOGGER.or_none.require("logger", logger)
     return within(ctx, account_of(ctx), logger)
 
 

@@ -13,8 +13,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from phases.arguments import LIST, checked
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import call, context_for, require_changes, require_plain
+from phases.mistakes import CONTEXT, call, context_for, require_changes, require_plain
 from phases.report import Event, Record, Report, Step, names_in_path
 from phases.run_context import account_of, has_raised, logger_of, noting, within
 from phases.task import Group, Plannable, Task, Tolerant
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from phases.report import Status
 
 
+@checked()
 def execute(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
     """Do a task: log and time it, and wrap its errors in one TaskFailedError that names it.
 
@@ -71,6 +73,7 @@ def do_step(step: Step, ctx: Context) -> None:
         _perform(step, ctx, step.report.task.do)
 
 
+@checked()
 def undo(task: Task, ctx: Context | None = None, *, logger: Logger | None = None) -> None:
     """Undo a task; the last subtask of a group comes first.
 
@@ -244,6 +247,7 @@ class Plan(NamedTuple):
         return "\n".join([*map(str, self.changes), *unknown])
 
 
+@checked()
 def plan(task: Task, ctx: Context | None = None) -> Plan:
     """Return the forecast of a task and its subtasks; raise TaskFailedError if a plan fails."""
     ctx = context_for(task, ctx)
@@ -267,6 +271,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
     return Plan(tuple(by_task), tuple(unplannable))
 
 
+@checked(skip=LIST, only=LIST)
 def run(
     task: Task,
     ctx: Context | None = None,
@@ -320,8 +325,8 @@ def run(
     if observer is not None:
         require_plain(observer, "the observer")
     report = Report(task, () if outer is None else outer.report.names_inside)
-    left_out = [*_named(report, "skip", skip)]
-    left_out += _others(report, list(_named(report, "only", only)))
+    left_out = [*_named(report, skip)]
+    left_out += _others(report, list(_named(report, only)))
     observers = () if observer is None else (observer,)
     step = Step(report, Lock(), left_out, observers, [] if undo_on_failure else None)
     if outer is not None:
@@ -341,10 +346,8 @@ def run(
     return report
 
 
-def _named(whole: Report, option: str, words: Iterable[str]) -> Iterator[str]:
+def _named(whole: Report, words: Iterable[str]) -> Iterator[str]:
     """Yield names as they are, and whole paths for their ends; refuse those that no task has."""
-    if isinstance(words, str):
-        raise TypeError(f"{option} takes a list of names, not the text {words!r}")
     reports = [report for report in whole.walk() if names_in_path(report.task)]
     unknown = []
     for word in words:
@@ -459,6 +462,7 @@ def log_not_undone(
 
 
 @contextmanager
+@checked(ctx=CONTEXT)
 def cancel_on_signals(
     ctx: Context,
     *,

@@ -6,6 +6,7 @@ from operator import itemgetter
 from threading import Condition, Lock
 from typing import TYPE_CHECKING
 
+from phases.arguments import FUNCTION, SECONDS, checked
 from phases.context import ring
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class ManualClock:
     #: The start of 2026, so that reports of tests are the same every day.
     EPOCH = 1767225600.0
 
+    @checked()
     def __init__(self, *, auto: bool = False) -> None:
         self.auto: bool = auto
         self._now = 0.0
@@ -42,6 +44,7 @@ class ManualClock:
     def __repr__(self) -> str:
         return f"<ManualClock at {self._now:g} s>"
 
+    @checked(seconds=SECONDS, event=FUNCTION)
     def at(self, seconds: float, event: Callable[[], object]) -> None:
         """Call a function as soon as the time is there: in the thread that moves the time.
 
@@ -62,6 +65,7 @@ class ManualClock:
         """The same, since the start of 2026."""
         return self.EPOCH + self._now
 
+    @checked(seconds=SECONDS)
     def advance(self, seconds: float) -> None:
         """Move the time, and wake all waiting threads."""
         until = self._now + seconds

@@ -181,7 +181,7 @@ def _names(statement: ast.stmt) -> list[str]:
 
 
 def _class(module: str, cls: ast.ClassDef, indent: str) -> Iterator[str]:
-    yield from (f"{indent}@{ast.unparse(each)}" for each in cls.decorator_list)
+    yield from _decorators(cls, indent)
     words = ", ".join(ast.unparse(each) for each in (*cls.bases, *cls.keywords))
     yield f"{indent}class {cls.name}({words})" if words else f"{indent}class {cls.name}"
     seen: set[str] = set()
@@ -223,7 +223,7 @@ def _bases(module: str, cls: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]
 def _member(statement: ast.stmt, indent: str) -> Iterator[str]:
     """Yield the lines of a function or a value."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        yield from (f"{indent}@{ast.unparse(each)}" for each in statement.decorator_list)
+        yield from _decorators(statement, indent)
         word = "async def" if isinstance(statement, ast.AsyncFunctionDef) else "def"
         returns = f" -> {ast.unparse(statement.returns)}" if statement.returns else ""
         yield f"{indent}{word} {statement.name}({ast.unparse(statement.args)}){returns}"
@@ -235,6 +235,12 @@ def _member(statement: ast.stmt, indent: str) -> Iterator[str]:
         yield f"{indent}{name}: {kind}{_value(statement.value)}"
     elif isinstance(statement, ast.Assign):
         yield f"{indent}{', '.join(_names(statement))}{_value(statement.value)}"
+
+
+def _decorators(statement: Function | ast.ClassDef, indent: str) -> Iterator[str]:
+    """Yield the lines of the decorators, but for that which only refuses wrong arguments."""
+    words = map(ast.unparse, statement.decorator_list)
+    yield from (f"{indent}@{each}" for each in words if not each.startswith("checked("))
 
 
 def attributes(init: Function) -> dict[str, str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.deployment import WAITING, Waiting
 from hostrouting.boot.intent import ATTRIBUTES, Intent, Part, intent_names
-from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.config import CONFIG, HostRoutingConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.host import Host
+from hostrouting.host import HOST, Host
 from hostrouting.net.addresses import IPV6
+from phases.arguments import checked
+from phases.mistakes import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,23 +26,10 @@ if TYPE_CHECKING:
     from phases import Change, Context
 
 
-_T = TypeVar("_T")
-
-
 class NamedTask:
     """A task with a name; its config is its only positional argument."""
 
     name: str
-    __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
-
-    def __new__(cls: type[_T], *arguments: object, **_options: object) -> _T:
-        """Refuse options by position: most programs give a logger second."""
-        if len(arguments) > 1:
-            name = cls.__name__
-            raise TypeError(
-                f"{name} takes its options by name: {name}(config, logger=..., host=...)"
-            )
-        return object.__new__(cls)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -53,6 +41,7 @@ class NodeTask(NamedTask, ABC):
     #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
     records = True
 
+    @checked(config=CONFIG, host=HOST.or_none, logger=LOGGER.or_none)
     def __init__(
         self,
         config: HostRoutingConfig,
@@ -60,7 +49,7 @@ class NodeTask(NamedTask, ABC):
         host: Host | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self._config = require_config(config)
+        self._config = config
         self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(type(self).__module__)
         is_lacking = self._host.is_live and IPV6 not in self._host.routes.families

@@ -21,7 +21,7 @@ import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn, cast
 
 import attrs
 
@@ -61,6 +61,7 @@ from hostrouting.net.routes import (
     given_numbers,
     place,
 )
+from phases.arguments import of, shown
 
 #: Devices of well-known CNIs and of the sibling agent's overlay, whose routes lie inside expected
 #: CIDRs once the first machine has run. Overlaps by `docker0` and `br-*` are real.
@@ -137,7 +138,7 @@ _REMOVE_ALL = (
 )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class StaticRoute(WireValue):
     """A route that the node must have; an absent gateway or device is looked up at each apply.
 
@@ -151,6 +152,8 @@ class StaticRoute(WireValue):
       destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'
       gateway: '10.224.0.1/8' has a prefix length; give the address alone: 10.224.0.1
     """
+
+    _by_position = ("destination",)
 
     destination: str = setting(
         "The network that the route leads to, without host bits; never the default route.",
@@ -282,6 +285,11 @@ class OverlapMode(str, enum.Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        words = " or ".join(f"'{word}'" for word in cls)
+        raise ValueError(f"mode must be {words} (got {value!r}); write OverlapMode.STRICT")
 
 
 _mode_word = rules.one_of(*map(str, OverlapMode))
@@ -478,7 +486,10 @@ class HostRoutingConfig(LightValue, WireValue):
         `UnreadableConfigError`, and the errors of `from_json`.
         """
         if not isinstance(path, str | int | os.PathLike):
-            raise TypeError(f"path must be the path of a file (got {path!r})")
+            raise TypeError(
+                f"path must be the path of a file (got {shown(path)}); "
+                "write path='/etc/config.json', or path=0 for stdin"
+            )
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)
@@ -498,7 +509,7 @@ class HostRoutingConfig(LightValue, WireValue):
         """Read JSON text, or its bytes in UTF-8; see `from_mapping` for its content."""
         if not isinstance(document, str | bytes | bytearray):
             raise TypeError(
-                f"document must be JSON text (got {document!r}); a mapping is for from_mapping"
+                f"document must be JSON text (got {shown(document)}); a mapping is for from_mapping"
             )
         return cls.from_mapping(read_json(document))
 
@@ -612,18 +623,21 @@ def _agent_list(whole: Mapping[str, Any], gates: Iterable[str]) -> tuple[str, ..
     return units
 
 
+CONFIG: Final = of(
+    HostRoutingConfig, "a HostRoutingConfig", "HostRoutingConfig.from_mapping({...})"
+)
+
+
 def require_config(config: object) -> HostRoutingConfig:
     """Return the config; raise TypeError for any other value.
 
     >>> require_config({"staticRoutes": {}})
     Traceback (most recent call last):
-    TypeError: expected a HostRoutingConfig, not dict; \
-make one: HostRoutingConfig.from_mapping({...})
+    TypeError: config must be a HostRoutingConfig (got {'staticRoutes': {}}); \
+write config=HostRoutingConfig.from_mapping({...})
     """
-    if not isinstance(config, HostRoutingConfig):
-        step = "make one: HostRoutingConfig.from_mapping({...})"
-        raise TypeError(f"expected a HostRoutingConfig, not {type(config).__name__}; {step}")
-    return config
+    CONFIG.require("config", config)
+    return cast("HostRoutingConfig", config)
 
 
 _MOST = 1 << 20

@@ -21,6 +21,7 @@ import attrs
 
 from hostrouting.base.signatures import SignatureOfInit
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from phases.arguments import no_option, no_place
 from phases.exceptions import most_similar
 
 Rule = Callable[[object], Any]
@@ -128,14 +129,20 @@ class WireValue:
 
     #: The path of the outermost value in the document; the value that has another one adds its own.
     _path: ClassVar[str] = ""
+    #: The fields that may be given by position.
+    _by_position: ClassVar[tuple[str, ...]] = ()
     __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
 
-    def __new__(cls: type[V], **given: object) -> V:
-        """Refuse an unknown field, with the name that was probably meant."""
+    def __new__(cls: type[V], *values: object, **given: object) -> V:
+        """Refuse an unknown field, with the name that was probably meant, and one by position."""
         known = _defaults(cls)
         if not given.keys() <= known.keys():
             unknown = min(given.keys() - known.keys())
-            raise TypeError(f"{cls.__name__}: {_unknown_key(unknown, [*known])}")
+            raise no_option(cls.__name__, unknown, given[unknown], known)
+        if len(values) > len(cls._by_position):
+            by_name = (f"{name}=..." for name in known if name not in cls._by_position)
+            extra = values[len(cls._by_position)]
+            raise no_place(cls.__name__, extra, [*cls._by_position, *by_name])
         return object.__new__(cls)
 
     def __attrs_post_init__(self) -> None:

@@ -9,8 +9,9 @@ import attrs
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import NOT_INSTALLED
-from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode
 from hostrouting.fib import UnknownDecisionError
+from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
 from hostrouting.node.check import NodeReport
 from hostrouting.route_overlap import OverlapReport
@@ -18,11 +19,10 @@ from hostrouting.route_overlap.look import announced_fabric, prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
 from phases import Context
+from phases.arguments import checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from hostrouting.fleet.record import NodeRecord
 
 #: Answers that only the node itself has.
 _NOT_ASKED = ("units, gates and boot files", "probes and leftovers", "silent routers")
@@ -58,6 +58,7 @@ class NodeVerdict:
         return f"{self.hostname}: {'; '.join(reasons) or 'right'}"
 
 
+@checked(record=of(NodeRecord, "a NodeRecord", "NodeRecord.parse(line)"), config=CONFIG.or_none)
 def prove_record(
     record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False
 ) -> NodeVerdict:

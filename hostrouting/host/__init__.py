@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 import attrs
 
@@ -39,6 +39,7 @@ from hostrouting.net.routes import (
     RouteChange,
 )
 from hostrouting.net.rules import Range, Rule
+from phases.arguments import checked, of
 
 if TYPE_CHECKING:
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
@@ -121,6 +122,10 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(f"hostrouting.{room}"), name)
 
 
+_FOLDER = of((str, os.PathLike), "the path of a folder", "'/mnt/image'")
+
+
+@checked()
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Host:
     """One machine, or one image from which machines are made.
@@ -175,14 +180,11 @@ class Host:
     @classmethod
     def given_or_live(cls, host: object) -> Host:
         """Return the host of a task, this machine for None; raise TypeError for another type."""
-        if host is not None and not isinstance(host, Host):
-            raise TypeError(
-                f"expected a Host, not {host!r}; pass host=FakeHost(routes) in a test, "
-                "host=Host(routes=..., ...), or nothing"
-            )
-        return host or cls.live()
+        HOST.or_none.require("host", host)
+        return cls.live() if host is None else cast("Host", host)
 
     @classmethod
+    @checked(root=_FOLDER.or_none)
     def offline(cls, root: str | os.PathLike[str]) -> Host:
         """Return the image at `root`, which may be `/`; the kernel and systemd are left alone.
 
@@ -211,3 +213,6 @@ class Host:
             lock=adapters.FileLock(root=root),
             is_live=False,
         )
+
+
+HOST: Final = of(Host, "a Host", "Host.live(), or FakeHost(routes) in a test")

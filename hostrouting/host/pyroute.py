@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
 from hostrouting.host.netlink.conversation import errors_of
+from phases.arguments import Form, checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,7 @@ class Pyroute2Backend(NetlinkBackend):
     'lo'
     """
 
+    @checked(ipr=Form(lambda ipr: hasattr(ipr, "nlm_request_batch"), "an IPRoute", "IPRoute()"))
     def __init__(self, ipr: Any) -> None:
         super().__init__()
         if find_spec("pyroute2") is None:

@@ -20,11 +20,12 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.program import interpreter_finding
-from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.host import Host
+from hostrouting.config import CONFIG, HostRoutingConfig
+from hostrouting.host import HOST, Host
 from hostrouting.node.capabilities import CAPABILITIES
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
+from phases.arguments import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +103,7 @@ class RenderedFiles(NamedTuple):
         return [*(file.path for file in self.files), *self.links]
 
 
+@checked(config=CONFIG, host=HOST.or_none)
 def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> RenderedFiles:
     """Return what `hostrouting render --out` writes; nothing for an empty config.
 
@@ -116,7 +118,6 @@ def render_files(config: HostRoutingConfig, *, host: Host | None = None) -> Rend
     >>> rendered.paths[-1]
     '/etc/systemd/system/multi-user.target.wants/hostrouting-ready.service'
     """
-    require_config(config)
     parts = (capability.parts(config, host) for capability in CAPABILITIES)
     units = units_in(chain.from_iterable(parts))
     if not units:

@@ -26,13 +26,13 @@ from hostrouting.boot import (
 )
 from hostrouting.boot.capability import Inquiry
 from hostrouting.config import (
+    CONFIG,
     HostRoutingConfig,
     OverlapMode,
     RouteOverlapConfig,
-    require_config,
 )
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
-from hostrouting.host import Host
+from hostrouting.host import HOST, Host
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6, is_network
 from hostrouting.net.routes import OUR_PROTOCOL
@@ -41,7 +41,8 @@ from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
-from phases.mistakes import NoTruth
+from phases.arguments import SECONDS, checked
+from phases.mistakes import CONTEXT, NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -162,6 +163,7 @@ class NodeReport(LightValue, NoTruth):
         return [*filter(None, lines)] or ["no findings"]
 
 
+@checked(ctx=CONTEXT, config=CONFIG, host=HOST.or_none, seconds=SECONDS.or_none)
 def check_node(
     ctx: Context,
     config: HostRoutingConfig,
@@ -193,7 +195,6 @@ def check_node(
     >>> report.ok, report.overlap.ok, [finding.kind for finding in report.findings]
     (True, False, ['not-applied'])
     """
-    require_config(config)
     host = Host.given_or_live(host)
     if applied is not None:
         overlap = applied.overlap

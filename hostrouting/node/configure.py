@@ -23,13 +23,13 @@ from hostrouting.boot import (
     exits_under,
     installed_over,
 )
-from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
+from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import (
     ConfigMistake,
     HostRoutingError,
     InvalidConfigError,
 )
-from hostrouting.host import Host
+from hostrouting.host import HOST, Host
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.capabilities import CAPABILITIES, SIBLINGS, sibling_units
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -49,6 +49,8 @@ from phases import (
     tolerate,
     with_timeout,
 )
+from phases.arguments import checked
+from phases.mistakes import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -305,6 +307,7 @@ class Configure(_Pipeline):
     #: aim is reached.
     applied: NodeReport | None = None
 
+    @checked(config=CONFIG, host=HOST.or_none, logger=LOGGER.or_none)
     def __init__(
         self,
         config: HostRoutingConfig,
@@ -313,7 +316,7 @@ class Configure(_Pipeline):
         logger: logging.Logger | None = None,
         force: bool = False,
     ) -> None:
-        super().__init__(require_config(config), host, logger)
+        super().__init__(config, host, logger)
         self._force = force
         self.subtasks = self._arranged()
         if config.void:
@@ -550,6 +553,7 @@ class Reset(_Pipeline):
     name = "reset"
     _committed = "the boot files are removed"
 
+    @checked(config=CONFIG, host=HOST.or_none, logger=LOGGER.or_none)
     def __init__(
         self,
         config: HostRoutingConfig,
@@ -557,7 +561,6 @@ class Reset(_Pipeline):
         host: Host | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        require_config(config)
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         pair = {task.name: task for task in (self._live_routes(), self._live_check())}
         removals: list[Task] = []

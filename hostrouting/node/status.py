@@ -21,21 +21,22 @@ from hostrouting.boot import (
     require_intent,
 )
 from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
-from hostrouting.config import HostRoutingConfig, OverlapMode, Sibling
+from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode, Sibling
 from hostrouting.exceptions import HostRoutingError
+from hostrouting.host import HOST, Host
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import NodeReport, check_node, look_after_apply
 from hostrouting.node.fix import fixed
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.static_routes.refusals import why_merged
+from phases.arguments import checked
 from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
-from phases.mistakes import NoTruth
+from phases.mistakes import CONTEXT, NoTruth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.host import Host
     from phases import Context
 
 
@@ -145,6 +146,7 @@ class NodeStatus(NoTruth):
         return [self.sentence, *lines]
 
 
+@checked(ctx=CONTEXT, host=HOST, config=CONFIG.or_none)
 def node_status(
     ctx: Context,
     host: Host,

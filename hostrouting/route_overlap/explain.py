@@ -18,13 +18,14 @@ from hostrouting.base.commands import Painted, printable
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
-from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings, require_lists
+from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings
 from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
     RoutingSnapshot,
     SourcedLookup,
     is_same,
 )
+from phases.arguments import TEXTS, checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,6 +114,10 @@ class Explanation:
             yield from lines
 
 
+@checked(
+    ranges=TEXTS,
+    overlap=of(RouteOverlapConfig, "a RouteOverlapConfig", "config.route_overlap").or_none,
+)
 def explain_routing(
     node: Host | Routing, ranges: Sequence[str], *, overlap: RouteOverlapConfig | None = None
 ) -> list[Explanation]:
@@ -130,7 +135,6 @@ def explain_routing(
     >>> [(part.by, part.span) for part in explanation.parts][-1]
     ('nowhere', '10.225.0.0 - 10.225.255.255')
     """
-    require_lists(ranges=ranges)
     prefixes = [_as_prefix(text) for text in ranges]
     snapshots = {
         family: RoutingSnapshot(node, family)

@@ -13,6 +13,7 @@ rules select by more than addresses there is a note where they leave by a device
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +44,7 @@ from hostrouting.route_overlap.lasting import deciding_and_warnings
 from hostrouting.route_overlap.parts import DecidedPart, LookedUp, adjacent, looked_up
 from hostrouting.route_overlap.report import Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
+from phases.arguments import LIST, TEXTS, checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -60,6 +62,13 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 
 
+@checked(
+    cidrs=LIST,
+    allowed_devs=TEXTS,
+    expected_devs=TEXTS.or_none,
+    fabric=of(Fabric, "a Fabric", "Fabric()").or_none,
+    pinned=of(Mapping, "a mapping of families to devices", "{IPV4: 'eth0'}").or_none,
+)
 def prove_egress(
     node: Host | Routing,
     cidrs: Sequence[str | IPv4Network | IPv6Network],
@@ -102,11 +111,6 @@ def prove_families(
     pinned: Exits | None,
 ) -> Proofs:
     """Prove the CIDRs of each family; see `prove_egress`."""
-    require_lists(cidrs=cidrs, allowed_devs=allowed_devs, expected_devs=expected_devs)
-    if not isinstance(fabric, Fabric | None):
-        raise TypeError(
-            f"fabric must be a Fabric (got {fabric!r}); check_node reads that of a config"
-        )
     prefixes = [Prefix.parse(str(cidr)).masked for cidr in cidrs]
     proofs: list[FamilyProof] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
@@ -133,13 +137,6 @@ def _announce(node: RoutingSnapshot, fabric: Fabric) -> None:
     may_carry = node.allowed.may_carry
     node.announced = Announced(node.links, node.routes, node.rules, fabric, may_carry)
     node.routes += node.announced.routes
-
-
-def require_lists(**lists: object) -> None:
-    """Raise TypeError for a text in place of a list: each of its letters would count."""
-    for name, given in lists.items():
-        if isinstance(given, str):
-            raise TypeError(f"{name} must be a list (got {given!r}); write [{given!r}]")
 
 
 def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]:

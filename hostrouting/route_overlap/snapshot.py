@@ -27,6 +27,7 @@ from hostrouting.net.routes import (
 )
 from hostrouting.net.rules import OTHER_PROTOCOL, UDP, as_of_protocol, packets_of, protocols_apart
 from hostrouting.route_overlap.fabric import is_present
+from phases.arguments import of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -125,15 +126,16 @@ def _matches(dev: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+_NODE = of(Host, "a Host or a RouteBackend", "Host.live(), or MemoryBackend() in a test")
+
+
 class RoutingSnapshot:
     """The routes and rules of a node, of one family, and the backend for its lookups."""
 
     def __init__(self, node: Host | Routing, family: int = IPV4) -> None:
         backend = node.routes if isinstance(node, Host) else node
-        if not hasattr(backend, "lookup"):
-            raise TypeError(
-                f"expected a Host or a RouteBackend, found {node!r}; on a node, give Host.live()"
-            )
+        if not hasattr(backend, "lookup") or isinstance(backend, type):
+            raise _NODE.refusal("node", node)
         self.backend = backend
         self.family = family
         #: Empty, unless a proof sets them.

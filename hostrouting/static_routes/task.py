@@ -28,6 +28,7 @@ from hostrouting.static_routes.plan import RoutePlan
 from hostrouting.static_routes.refusals import why_merged, with_routes
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 from phases import Change, Context
+from phases.arguments import checked
 
 if TYPE_CHECKING:
     import logging
@@ -60,6 +61,7 @@ class ConfigureStaticRoutes(PairTask):
     _boot_part = staticmethod(boot_part)
     _undo_options: ClassVar[Mapping[str, Any]] = {"force": True}
 
+    @checked()
     def __init__(
         self,
         config: HostRoutingConfig,

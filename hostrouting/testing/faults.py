@@ -11,6 +11,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.host.netlink.refusals import Failure
+from phases.arguments import NUMBER, checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from phases import Context
 
 T = TypeVar("T")
+
+_ERROR = of(BaseException, "an error", "OSError('...')")
 
 
 class Refused(Exception):  # noqa: N818 - the kernel's answer, which the fakes translate
@@ -128,6 +131,7 @@ class Faulty:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.operations.calls)} calls>"
 
+    @checked(number=NUMBER, error=_ERROR.or_none)
     def fail_at(
         self, number: int, error: BaseException | None = None, *, of: str | None = None
     ) -> None:

@@ -8,9 +8,10 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from hostrouting.exceptions import HostFileError, why_refused
-from hostrouting.host.files.rooted import MOST_LINKS, exposure, path_parts
+from hostrouting.host.files.rooted import MODE, MOST_LINKS, exposure, path_parts
 from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty
+from phases.arguments import BYTES, TEXT, checked
 
 
 class MemoryFile(NamedTuple):
@@ -67,12 +68,14 @@ class MemoryTree:
             if content is not None
         }
 
+    @checked(path=TEXT)
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
         self._record("read", path)
         content = self._no_folder("read", path, self._place("read", path, follow=True)).content
         return content[:limit] if isinstance(content, bytes) else None
 
+    @checked(path=TEXT, content=BYTES, mode=MODE)
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         self._record("write", path)

@@ -160,7 +160,10 @@ def test_intervals_in_python_are_seconds(interval: Any) -> None:
         ),
         (
             lambda: HostRoutingConfig.from_file(None),  # type: ignore[arg-type]
-            "path must be the path of a file (got None)",
+            (
+                "path must be the path of a file (got None); "
+                "write path='/etc/config.json', or path=0 for stdin"
+            ),
         ),
     ],
 )

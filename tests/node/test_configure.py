@@ -1,6 +1,7 @@
 """Configure and Reset: all tasks under one lock, on fakes."""
 
 import logging
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -590,7 +591,7 @@ def test_an_object_that_is_no_config_is_refused_at_once(
     """A TypeError that names the mistake and the step."""
     with pytest.raises(
         TypeError,
-        match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map",
+        match=r"config must be a HostRoutingConfig \(got .*\); write config=HostRoutingConfig.from_map",
     ):
         task(config, host=FakeHost())
 
@@ -602,7 +603,7 @@ def test_an_object_that_is_no_host_is_refused_at_once(
 ) -> None:
     """A backend, a class or an empty text is no host, and never stands for this machine."""
     with pytest.raises(
-        TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "
+        TypeError, match=r"^host must be a Host \(got .*\); write host=Host.live\(\), or FakeHost"
     ):
         task(HostRoutingConfig(), host=given)
 
@@ -671,7 +672,7 @@ def test_a_task_takes_its_options_by_name() -> None:
     ):
         name = each.__name__
         with pytest.raises(
-            TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."
+            TypeError, match=rf"^{name} has no place for .*; write {name}\(config, host=\.\.\., log"
         ):
             each(config, logger)
         assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")

@@ -123,7 +123,7 @@ def test_sleep_on_real_time() -> None:
 def test_times_are_checked(seconds: float) -> None:
     """A negative time and nan are refused, for timeouts and for sleeps."""
     with pytest.raises(
-        ValueError, match=r"^a duration must be at least 0 seconds \(got (-1|nan)\)$"
+        ValueError, match=r"^(seconds|timeout) must be at least 0 seconds \(got (-1|nan)\)$"
     ):
         Context(timeout=seconds)
     with pytest.raises(ValueError, match="at least 0 seconds"):

@@ -9,8 +9,8 @@ def test_exported_members() -> None:
     """The package exports exactly these names, sorted."""
     assert " ".join(phases.__all__) == (
         "CancelledError Change Clock CommandFailedError CommandResult Context DeadlineExceededError Event "
-        "Group Parallel PhaseError Plan Plannable Report Serial Status Task TaskFailedError Tolerant Transaction Undoable "
-        "UnknownTaskError Wait cancel_on_signals execute plan run run_command task tolerate undo with_retry "
+        "Group Parallel PhaseError Plan Plannable Record Report Serial Status Task TaskFailedError Tolerant "
+        "Transaction Undoable UnknownTaskError Wait Work cancel_on_signals execute plan run run_command task tolerate undo with_retry "
         "with_timeout"
     )
     assert phases.testing.__all__ == ["ManualClock"]

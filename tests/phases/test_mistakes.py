@@ -327,13 +327,13 @@ SHARE = "share must be more than 0 and at most 1"
             partial(with_retry, attempts=2),
             "backoff",
             -1,
-            "a duration must be at least 0 seconds (got -1)",
+            "backoff must be at least 0 seconds (got -1)",
         ),
         (
             partial(with_retry, attempts=2),
             "max_backoff",
             "1",
-            "a duration must be a number of seconds (got '1')",
+            "max_backoff must be a number of seconds (got '1'); write max_backoff=30",
         ),
         (
             partial(with_retry, attempts=2),
@@ -341,15 +341,20 @@ SHARE = "share must be more than 0 and at most 1"
             [3],
             "retry_on must be a tuple of exception classes (got [3])",
         ),
-        (with_timeout, "seconds", -1, "a duration must be at least 0 seconds (got -1)"),
-        (with_timeout, "seconds", None, "a duration must be a number of seconds (got None)"),
+        (with_timeout, "seconds", -1, "seconds must be at least 0 seconds (got -1)"),
+        (
+            with_timeout,
+            "seconds",
+            None,
+            "seconds must be a number of seconds (got None); write seconds=30",
+        ),
         *(
             (partial(with_timeout, seconds=5), "share", share, f"{SHARE} (got {share!r})")
             for share in (-1, 0, 1.5, math.nan, "1")
         ),
-        (Parallel, "grace", "5", "a duration must be a number of seconds (got '5')"),
+        (Parallel, "grace", "5", "grace must be a number of seconds (got '5'); write grace=30"),
         (tolerate, "on_failure", 3, "on_failure of task 'nap' must be a function (got 3)"),
-        (run, "timeout", "30", "a duration must be a number of seconds (got '30')"),
+        (run, "timeout", "30", "timeout must be a number of seconds (got '30'); write timeout=30"),
         (run, "observer", 3, "the observer must be a function (got 3)"),
     ],
 )
@@ -402,7 +407,7 @@ def test_an_error_that_cannot_tell_its_text() -> None:
         ),
         (
             lambda: run(NAP, logger="x"),  # type: ignore[arg-type]
-            "logger must be a logging.Logger (got 'x'): logging.getLogger(...)",
+            "logger must be a logging.Logger (got 'x'); write logger=logging.getLogger('...')",
         ),
         (
             lambda: run_command(Context(), ["echo", 1]),  # type: ignore[list-item]

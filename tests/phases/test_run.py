@@ -287,7 +287,7 @@ def test_a_part_of_a_name_is_unknown(word: str) -> None:
 
 def test_skip_is_no_text() -> None:
     """One name without its list is refused, as its letters could be names."""
-    with pytest.raises(TypeError, match=r"^skip takes a list of names, not the text 'ab'$"):
+    with pytest.raises(TypeError, match=r"^skip must be a list \(got 'ab'\); write skip=\['ab'\]$"):
         run(Serial(RecordingTask("a", []), RecordingTask("b", [])), skip="ab")
 
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
 from hostrouting.exceptions import HostFileError, why_refused
+from phases.arguments import of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+MODE: Final = of(int, "a whole number", "0o644")
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
 _FOLDER_MODE = 0o755

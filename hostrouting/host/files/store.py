@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from hostrouting.host.files.rooted import (
+    MODE,
     exposure,
     file_errors,
     link_text,
@@ -22,6 +23,7 @@ from hostrouting.host.files.rooted import (
     shown_path,
     sync_folder,
 )
+from phases.arguments import BYTES, TEXT, checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +54,7 @@ class RootedFiles:
         """See `FileStore.read`."""
         return self._find("read", path, partial(_read, limit=limit), follow=True)
 
+    @checked(path=TEXT, content=BYTES, mode=MODE)
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         with (
