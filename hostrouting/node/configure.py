@@ -82,12 +82,18 @@ class _Run:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
+        self._thread = get_ident()
         #: What it changes; None if the plans of its tasks are not proven.
         self.plan: Plan | None = None
         #: The proofs with which it was committed; None if the node may be another one now.
         self.proofs: ProvenRun | None = None
         #: The proof that its report has; None if it has none.
         self.overlap: OverlapReport | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """True in its own thread: another one runs a task of the pipeline by itself."""
+        return self._thread == get_ident()
 
     @property
     def route_plan(self) -> RoutePlan | None:
@@ -141,15 +147,21 @@ class _Pipeline(NamedTask, ABC):
         """Do all tasks; raise one error with every failure in it."""
         self._carry_out(ctx)
 
-    def _carry_out(self, ctx: Context) -> _Run:
-        """Do all tasks under the run lock, and start the units that were held."""
+    def _alone(self, ctx: Context, own: Task) -> None:
+        """Do one task of the pair by itself, with the promises of the whole."""
+        self._carry_out(ctx, own)
+
+    def _carry_out(self, ctx: Context, alone: Task | None = None) -> _Run:
+        """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         with deploying(ctx, self._host, self._boot, self._log) as deployment:
             ctx = deployment.transaction.ctx
             held = self._boot.held(ctx)
             # One thread at a time has the lock, also of those that run the same task.
             run = self._current = _Run(deployment)
             try:
-                works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
+                works = [partial(execute, work, logger=self._logger) for work in self.subtasks]
+                if alone is not None:
+                    works = [partial(_do_only, alone, work) for work in self.subtasks]
                 self._do_all(*works)
             except BaseException as error:
                 if deployment.is_committed:
@@ -202,7 +214,10 @@ class _Pipeline(NamedTask, ABC):
 
         @task(whole.name, plan=plan, records=True)
         def act(ctx: Context) -> None:
-            run = self._run
+            run = self._run_here
+            if run is None:
+                self._alone(ctx, act)
+                return
             run.deployment.live(partial(whole.act, plan=run.route_plan))(ctx)
 
         return act
@@ -221,7 +236,11 @@ class _Pipeline(NamedTask, ABC):
 
         @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
         def act(ctx: Context) -> None:
-            self._run.deployment.live(prove)(ctx)
+            run = self._run_here
+            if run is None:
+                self._alone(ctx, act)
+                return
+            run.deployment.live(prove)(ctx)
 
         return act
 
@@ -230,13 +249,24 @@ class _Pipeline(NamedTask, ABC):
         return self._routes.plan_routes().accepted
 
     def _install(self, ctx: Context) -> None:
-        self._run.deployment.install(ctx)
+        run = self._run_here
+        if run is None:
+            self._alone(ctx, self._files)
+            return
+        run.deployment.install(ctx)
+
+    @property
+    def _run_here(self) -> _Run | None:
+        """The present run, if it is of this thread; None for a task that is done by itself."""
+        run = self._current
+        return run if run is not None and run.is_here else None
 
     @property
     def _run(self) -> _Run:
-        if self._current is None:
-            raise HostRoutingError(f"a task of {self.name} runs only within it: execute the whole")
-        return self._current
+        run = self._run_here
+        if run is None:
+            raise RuntimeError(f"no run of {self.name} is under way in this thread")
+        return run
 
     @property
     def _planned_here(self) -> Plan | None:
@@ -297,8 +327,9 @@ class Configure(_Pipeline):
     first, and stay: a node that fails the check must not start its machine at the next boot either.
 
     A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is
-    `required`; one error with all failures is raised at the end. An empty config
-    changes nothing, and is refused over an installed one; a whole agent config without
+    `required`; one error with all failures is raised at the end. Each of `subtasks` may be executed
+    by itself: it does its part of the whole, with a plan, the lock and a proof of its own. An empty
+    config changes nothing, and is refused over an installed one; a whole agent config without
     `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
     """
 
@@ -364,6 +395,10 @@ class Configure(_Pipeline):
             return
         run = self._carry_out(ctx)
         self._look(ctx, run)
+
+    def _alone(self, ctx: Context, own: Task) -> None:
+        if not self._boot.changes_nothing(self._config):
+            super()._alone(ctx, own)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -596,6 +631,18 @@ class Reset(_Pipeline):
         for failure in run.failures:
             by_cause.setdefault(str(failure.cause), failure)
         run.failures = [*by_cause.values()]
+
+
+def _do_only(own: Task, work: Task, ctx: Context) -> None:
+    """Do a task if it is the own one; its failure is as one of the runner, which adds the name."""
+    if work is not own:
+        return
+    try:
+        own.do(ctx)
+    except (CancelledError, DeadlineExceededError, TaskFailedError):
+        raise
+    except Exception as error:
+        raise TaskFailedError((), error) from error
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:

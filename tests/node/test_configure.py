@@ -31,12 +31,14 @@ from hostrouting import (
     HostRoutingConfig,
     InvalidConfigError,
     LinkNotFoundError,
+    LockHeldError,
     OverlapReport,
     Reset,
     RouteOverlapError,
     RouteRejectedError,
     UnitError,
     Watch,
+    WorseRoutingError,
     check_node,
     node_status,
     render_files,
@@ -346,17 +348,55 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
     assert verdict_now(ctx, host) == (sentence, None)
 
 
-def test_a_task_alone_is_refused(host: FakeHost) -> None:
-    """The tasks of a run share its lock and its transaction: alone, also after a run, they fail."""
-    whole = configure(host, **ROUTES)
+def test_each_task_can_be_done_alone(host: FakeHost) -> None:
+    """It does what it does in the whole, and records it: in turn they leave the node alike."""
+    other = gpu_node()
+    execute(configure(other, **ROUTES, **OVERLAP))
+    whole = configure(host, **ROUTES, **OVERLAP)
+    reports = [run(subtask) for subtask in whole.subtasks]
+    assert [report.status for report in reports] == ["ok"] * len(reports)
+    assert [bool(report.changes) for report in reports[:3]] == [True, True, True]
+    assert isinstance(reports[2].result, OverlapReport)
+    assert state(host) == state(other)
+    execute(whole)
+    assert state(host) == state(other)
+    for subtask in Reset(HostRoutingConfig(), host=host).subtasks:
+        execute(subtask)
+    assert state(host) == state(gpu_node())
+
+
+def test_a_task_alone_makes_no_node_worse(host: FakeHost) -> None:
+    """Each of the pair is refused before any change, by the error of the whole, with its own name."""
+    routes = [{"destination": "10.9.0.0/16", "dev": "ib0", "gateway": "172.16.0.9"}]
+    config = {
+        "staticRoutes": {"enabled": True, "routes": routes},
+        "routeOverlap": {"expectedCidrs": ["10.9.0.0/16"], "mode": "STRICT"},
+    }
     before = state(host)
-    for _ in range(2):
-        for alone in whole.subtasks[:3]:
-            with pytest.raises(TaskFailedError, match="a task of configure runs only within it"):
-                execute(alone)
+    for alone in configure(host, **config).subtasks[:3]:
+        with pytest.raises(TaskFailedError, match=f"^{alone.name}: refused, since ") as caught:
+            execute(alone)
+        assert isinstance(caught.value.cause, WorseRoutingError)
         assert state(host) == before
-        execute(whole)
-        before = state(host)
+
+
+def test_a_task_alone_has_the_lock(host: FakeHost) -> None:
+    """It waits for another run, as the whole does, also for one of the same tasks in a thread."""
+    host.lock.holder = 4711
+    for whole in configure(host, **ROUTES), Reset(HostRoutingConfig(), host=host):
+        for alone in whole.subtasks[:2]:
+            report = run(alone, Context(timeout=5, clock=ManualClock(auto=True)))
+            assert isinstance(report.error, TaskFailedError)
+            assert isinstance(report.error.cause, LockHeldError)
+    assert ours(host) == []
+
+
+def test_a_task_of_an_empty_config_does_nothing_alone(host: FakeHost) -> None:
+    """As the whole does."""
+    before = state(host)
+    for alone in configure(host).subtasks:
+        execute(alone)
+    assert state(host) == before
 
 
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
