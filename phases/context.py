@@ -65,7 +65,9 @@ class Change(_Change):
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change must be '+', '-' or '~' (got {action!r})")
-        TEXT.require("subject", subject)
+        # Not by `require`: an apply makes thousands.
+        if not isinstance(subject, str):
+            raise TEXT.refusal("subject", subject)
         return tuple.__new__(cls, (action, subject, detail, kind))
 
     def __str__(self) -> str:

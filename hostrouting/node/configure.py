@@ -147,10 +147,6 @@ class _Pipeline(NamedTask, ABC):
         """Do all tasks; raise one error with every failure in it."""
         self._carry_out(ctx)
 
-    def _alone(self, ctx: Context, own: Task) -> None:
-        """Do one task of the pair by itself, with the promises of the whole."""
-        self._carry_out(ctx, own)
-
     def _carry_out(self, ctx: Context, alone: Task | None = None) -> _Run:
         """Do all tasks, or one alone, under the run lock, and start the units that were held."""
         with deploying(ctx, self._host, self._boot, self._log) as deployment:
@@ -216,7 +212,7 @@ class _Pipeline(NamedTask, ABC):
         def act(ctx: Context) -> None:
             run = self._run_here
             if run is None:
-                self._alone(ctx, act)
+                self._carry_out(ctx, act)
                 return
             run.deployment.live(partial(whole.act, plan=run.route_plan))(ctx)
 
@@ -238,7 +234,7 @@ class _Pipeline(NamedTask, ABC):
         def act(ctx: Context) -> None:
             run = self._run_here
             if run is None:
-                self._alone(ctx, act)
+                self._carry_out(ctx, act)
                 return
             run.deployment.live(prove)(ctx)
 
@@ -251,7 +247,7 @@ class _Pipeline(NamedTask, ABC):
     def _install(self, ctx: Context) -> None:
         run = self._run_here
         if run is None:
-            self._alone(ctx, self._files)
+            self._carry_out(ctx, self._files)
             return
         run.deployment.install(ctx)
 
@@ -395,10 +391,6 @@ class Configure(_Pipeline):
             return
         run = self._carry_out(ctx)
         self._look(ctx, run)
-
-    def _alone(self, ctx: Context, own: Task) -> None:
-        if not self._boot.changes_nothing(self._config):
-            super()._alone(ctx, own)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -48,7 +49,18 @@ from hostrouting.host import IPV6
 from hostrouting.net.routes import default_routes
 from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryMetadata
-from phases import Context, Serial, TaskFailedError, execute, plan, run, undo, with_retry
+from phases import (
+    Context,
+    Event,
+    Report,
+    Serial,
+    TaskFailedError,
+    execute,
+    plan,
+    run,
+    undo,
+    with_retry,
+)
 from phases.testing import ManualClock
 
 
@@ -389,6 +401,26 @@ def test_a_task_alone_has_the_lock(host: FakeHost) -> None:
             assert isinstance(report.error, TaskFailedError)
             assert isinstance(report.error.cause, LockHeldError)
     assert ours(host) == []
+
+
+def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
+    """It waits for that, though both are of one pipeline."""
+    whole = configure(host, **ROUTES)
+    others: list[Report] = []
+
+    def do_alone() -> None:
+        others.append(run(whole.subtasks[1], Context(timeout=5, clock=ManualClock(auto=True))))
+
+    def look(event: Event) -> None:
+        if event.path.endswith("configure-static-routes") and not others:
+            thread = Thread(target=do_alone)
+            thread.start()
+            thread.join()
+
+    assert run(whole, observer=look).ok
+    [other] = others
+    assert isinstance(other.error, TaskFailedError)
+    assert isinstance(other.error.cause, LockHeldError)
 
 
 def test_a_task_of_an_empty_config_does_nothing_alone(host: FakeHost) -> None:

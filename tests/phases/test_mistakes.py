@@ -417,6 +417,26 @@ def test_an_error_that_cannot_tell_its_text() -> None:
             lambda: run_command(Context(), ["true"], env={"A": 1}),  # type: ignore[dict-item]
             "env must have texts (got 'A': 1); write 'A': '1'",
         ),
+        (
+            lambda: run(NAP, time_out=30),  # type: ignore[call-arg]
+            "run has no time_out=30; did you mean timeout=...?",
+        ),
+        (
+            lambda: Context(30),  # type: ignore[misc]
+            "Context has no place for 30; write Context(timeout=..., clock=...)",
+        ),
+        (
+            lambda: Context(clock=3),  # type: ignore[arg-type]
+            "clock must be a Clock (got 3); write clock=ManualClock()",
+        ),
+        (
+            lambda: Context().wait("done"),  # type: ignore[arg-type]
+            "done must be a function (got 'done'); write done=print",
+        ),
+        (
+            lambda: run(NAP, only="nap"),
+            "only must be a list (got 'nap'); write only=['nap']",
+        ),
     ],
 )
 def test_a_mistake_of_types_has_the_argument_the_value_and_the_right_form(
