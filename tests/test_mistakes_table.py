@@ -199,7 +199,9 @@ Context().child("3")
 Context().child(timeout="3")
     timeout must be ~ got '3' ~ write timeout=30
 Context().result(1, True)
-    ^Context\.result ~ no place for True ~ write Context\.result\(value, degraded=
+    ^Context\.result ~ no place for True ~ write Context\.result\(value\)
+Context().result(1, degraded=True)
+    Context\.result has no degraded ~ =True ~ it has value=
 Change("+", None)
     subject must be ~ got None ~ write subject='\.\.\.'
 Change("+", 3)

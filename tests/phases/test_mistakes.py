@@ -422,7 +422,7 @@ def test_an_error_that_cannot_tell_its_text() -> None:
             "run has no time_out=30; did you mean timeout=...?",
         ),
         (
-            lambda: Context(30),  # type: ignore[misc]
+            lambda: Context(30),  # type: ignore[call-arg]
             "Context has no place for 30; write Context(timeout=..., clock=...)",
         ),
         (
