@@ -22,7 +22,8 @@ def test_the_undo_begins_with_the_newest_change(host: FakeHost, ctx: Context) ->
     with pytest.raises(UnfinishedUndoError) as caught:
         recorded.undo(ctx)
     assert str(caught.value) == (
-        f"these stay as the run left them: {SCRIPT}; cannot remove {SCRIPT}: Read-only file system"
+        f"these stay as the run left them: {SCRIPT}; cannot remove {SCRIPT}: "
+        "Read-only file system; mount it writable, see: findmnt -T /etc/aks-flex-node"
     )
     left = host.files.tree.snapshot()
     assert (SCRIPT in left, UNIT in left) == (True, False)

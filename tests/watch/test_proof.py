@@ -316,7 +316,8 @@ def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptur
     watched.node.delete_route(other)
     watched.run(30)
     failure = "the marker of the expected CIDRs is not right now"
-    trouble = f"{failure}: cannot write {MARKER_DETECTED}: Read-only file system"
+    step = "mount it writable, see: findmnt -T /run/aks-flex-node"
+    trouble = f"{failure}: cannot write {MARKER_DETECTED}: Read-only file system; {step}"
     assert [message for message in caplog.messages if "marker" in message] == [trouble]
     watched.host.files.tree.read_only.clear()
     caplog.clear()

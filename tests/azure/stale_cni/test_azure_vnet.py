@@ -254,7 +254,7 @@ def test_an_unreadable_file_counts_and_has_a_reason() -> None:
     files.tree.make_directory("/etc/cni/net.d/x.conflist")
     assert configured(files) == [
         "/etc/cni/net.d/10-azure.conflist names azure-vnet",
-        "/etc/cni/net.d/x.conflist cannot be read (Is a directory); move it away if no container runtime uses it",
+        "/etc/cni/net.d/x.conflist cannot be read (Is a directory; move this folder away); move it away if no container runtime uses it",
     ]
 
 
