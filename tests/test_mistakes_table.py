@@ -503,7 +503,11 @@ node().add_rule("from all lookup main")
 node().add_rule(100)
     rule must be ~ got 100 ~ write rule=Rule\(100, table=254\)
 node().fail_at("1")
-    step must be ~ got '1' ~ write step=1
+    number must be ~ got '1' ~ write number=1
+MemoryBackend(link={"eth0": []})
+    MemoryBackend has no link ~ =\{'eth0': \[\]\}; ~ did you mean links=
+MemoryBackend(routes="default via 10.224.0.1 dev eth0")
+    routes must be ~ got 'default via ~ give \['default via
 node().fail_at(1, number="EPERM")
     number must be ~ got 'EPERM' ~ write number=1
 FakeHost().files.write("/a", "text", mode=0o644)
