@@ -189,8 +189,10 @@ def _description(module: str, name: str) -> Iterator[str]:
     own = _own_classes(value)
     yield from ("   :members:", "   :undoc-members:")
     if len(own) > 1:
-        # The members of the bases that no page describes.
-        bases = (cls.__name__ for cls in value.__mro__ if cls not in own)
+        # The members of the bases that no page describes. autodoc calls `issubclass` with the
+        # others, which a protocol refuses.
+        others = (cls for cls in value.__mro__ if cls not in own)
+        bases = (cls.__name__ for cls in others if not getattr(cls, "_is_protocol", False))
         yield f"   :inherited-members: {', '.join(bases)}"
 
 
