@@ -8,7 +8,7 @@ from random import random
 from typing import TYPE_CHECKING, Any
 
 from phases.arguments import checked
-from phases.context import Change, Context, Work, end_of_work, not_negative
+from phases.context import Change, Context, Wait, Work, end_of_work, not_negative
 from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_name, require_plain, require_runnable, value_of
 from phases.report import Report, Step, names_in_path
@@ -329,7 +329,8 @@ def with_retry(
                 step.report.attempts += 1
                 step.report.result = None
                 step.report.reasons = []
-                step.notify(step.report, status="retrying", error=last)
+                rest = Wait("the next attempt", seconds)
+                step.notify(step.report, status="retrying", error=last, wait=rest)
                 log_line(logger_of(ctx).warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its
                 # context.

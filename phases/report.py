@@ -31,8 +31,9 @@ def names_in_path(task: Task) -> tuple[str, ...]:
 class Event(NamedTuple):
     """A step of a run, for an observer: `status` is that of the task, `change` a new record.
 
-    Between two attempts the status is `retrying`, and `error` that of the attempt. If the task
-    waits from now on, the status is `waiting`, and `wait` has the reason and the longest time.
+    If the task waits from now on, the status is `waiting`, and `wait` has the reason and the
+    longest time. Between two attempts it is `retrying`, `error` is that of the attempt, and `wait`
+    has the pause.
     """
 
     path: str
@@ -100,7 +101,14 @@ class Report(NoTruth):
         failed         routes  0.0... s  no such device
         not-reached    probes
         """
-        return "\n".join(_lines(self))
+        return "\n".join([*_lines(self), *self._lines_of_more()])
+
+    def _lines_of_more(self) -> Iterator[str]:
+        """Yield a line for each failure that no step has, such as that of a check between steps."""
+        shown = {id(cause) for report in self.walk() if (cause := report._own_cause)}  # noqa: SLF001
+        for path, cause in self._failures():
+            if id(cause) not in shown:
+                yield f"{'also failed':<12} {path}  {describe(cause).splitlines()[0]}"
 
     @property
     def word(self) -> str:
@@ -119,12 +127,18 @@ class Report(NoTruth):
     @property
     def _reason(self) -> str:
         """Why the task itself failed or is degraded; a task inside has a line of its own."""
-        cause = self.error
-        if isinstance(cause, TaskFailedError):
-            cause = cause.cause if cause.names == (self.name,) else None
+        cause = self._own_cause
         # The first line may be the heading of a list.
         failure = "" if cause is None else describe(cause).partition("\n")[0].removesuffix(":")
         return "; ".join(filter(None, [failure, *self.reasons]))
+
+    @property
+    def _own_cause(self) -> BaseException | None:
+        """The error of the task itself; None for that of a task inside."""
+        cause = self.error
+        if isinstance(cause, TaskFailedError):
+            return cause.cause if cause.names == (self.name,) else None
+        return cause
 
     def find(self, path: str) -> Report:
         """Return the report of the one step with this name, or with this path or end of a path.

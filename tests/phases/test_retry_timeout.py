@@ -17,6 +17,7 @@ from phases import (
     Task,
     TaskFailedError,
     Undoable,
+    Wait,
     execute,
     run,
     task,
@@ -165,6 +166,8 @@ def test_an_observer_hears_of_each_attempt(
         ("all/flaky", "ok", "None"),
         ("all", "ok", "None"),
     ]
+    pauses = [event.wait for event in events if event.status == "retrying"]
+    assert pauses == [Wait("the next attempt", 1), Wait("the next attempt", 2)]
     flaky_ = report.children[0].to_mapping()
     assert (flaky_["attempts"], flaky_["duration"], flaky_["start"]) == (
         3,

@@ -664,3 +664,25 @@ def test_an_observer_receives_waits() -> None:
     run(lease, Context(clock=clock), observer=events.append)
     assert [each.wait for each in events if each.wait] == without_end
     assert {each.path for each in events} == {"lease"}
+
+
+def test_a_printed_report_has_failures_that_no_step_has() -> None:
+    """A group may raise one of its own beside those of its tasks, by the name of a task."""
+
+    class Configure(Serial):
+        def do(self, ctx: Context) -> None:
+            try:
+                super().do(ctx)
+            except TaskFailedError as error:
+                read = TaskFailedError(("check",), OSError("no buffer space\nsee dmesg"))
+                raise TaskFailedError.combine([error, read]) from error
+
+    check = FailingTask("check", OSError("overlap"))
+    report = run(Configure(check, name="configure"), Context(clock=ManualClock(auto=True)))
+    assert (
+        str(report)
+        == """\
+failed       configure  0.000 s
+failed         check  0.000 s  overlap
+also failed  configure/check  no buffer space"""
+    )
