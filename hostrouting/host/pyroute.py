@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pyroute2Backend"]
 
+_IPROUTE = Form(lambda ipr: hasattr(ipr, "nlm_request_batch"), "an IPRoute", "IPRoute()")
+
 
 class Pyroute2Backend(NetlinkBackend):
     """A `RouteBackend` over the caller's `ipr`, which is neither configured nor closed here.
@@ -34,7 +36,7 @@ class Pyroute2Backend(NetlinkBackend):
     'lo'
     """
 
-    @checked(ipr=Form(lambda ipr: hasattr(ipr, "nlm_request_batch"), "an IPRoute", "IPRoute()"))
+    @checked()
     def __init__(self, ipr: Any) -> None:
         super().__init__()
         if find_spec("pyroute2") is None:
@@ -42,6 +44,7 @@ class Pyroute2Backend(NetlinkBackend):
                 "Pyroute2Backend needs pyroute2, which is not installed for this Python; "
                 "install pyroute2, or use NetlinkBackend, which needs no package"
             )
+        _IPROUTE.require("ipr", ipr)
         self._ipr = ipr
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()
