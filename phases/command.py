@@ -10,7 +10,7 @@ from shlex import quote
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from phases.arguments import SECONDS, checked, of
+from phases.arguments import SECONDS, checked, is_list, of
 from phases.context import Context, end_of_work
 from phases.exceptions import CommandFailedError
 from phases.mistakes import CONTEXT
@@ -61,7 +61,7 @@ def run_command(
     >>> run_command(Context(), ["echo", "hello"]).stdout
     'hello\n'
     """
-    if isinstance(argv, str) or not argv:
+    if not is_list(argv) or not argv:
         raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
     _require_texts(argv, env or {})
     ctx.check()

@@ -126,7 +126,7 @@ class Parallel(_Group):
         inner = ctx.child()
         running: list[Step] = []
         failed = []
-        errors = []
+        errors: list[BaseException] = []
         have_threads = False
 
         def run_step(step: Step) -> None:
@@ -138,7 +138,9 @@ class Parallel(_Group):
                 do_step(step, inner)
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 errors.append(error)
-                failed.append(step.report.name)
+                # Otherwise it has ended with the group.
+                if not isinstance(error, CONTEXT_OVER):
+                    failed.append(step.report.name)
             finally:
                 running.remove(step)
                 inner.notify()
@@ -168,13 +170,7 @@ class Parallel(_Group):
             if patient:
                 self._wait(inner, running, failed)
             raise
-        failures = [error for error in errors if isinstance(error, TaskFailedError)]
-        interrupts = [error for error in errors if not isinstance(error, Exception)]
-        # In this order: an interrupt, failures, the end of the context.
-        if failures and not interrupts:
-            raise TaskFailedError.combine(failures)
-        for reason in interrupts or errors:
-            raise reason
+        _raise_first(errors)
 
     def _wait(self, ctx: Context, running: list[Step], failed: list[str]) -> None:
         def is_over() -> bool:
@@ -190,6 +186,23 @@ class Parallel(_Group):
             names = ", ".join(step.report.name for step in running.copy())
             logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
+
+
+def _raise_first(errors: Sequence[BaseException]) -> None:
+    """Raise an interrupt of several errors, or else all failures, or else the end of the context.
+
+    No failure of an attempt before an end is lost.
+    """
+    ends = [error for error in errors if isinstance(error, CONTEXT_OVER)]
+    earlier = [failure for end in ends for failure in end.earlier]
+    for error in errors:
+        if not isinstance(error, Exception):
+            raise error
+    if failures := [error for error in errors if isinstance(error, TaskFailedError)]:
+        raise TaskFailedError.combine([*failures, *earlier])
+    for end in ends:
+        end.earlier = tuple(earlier)
+        raise end
 
 
 class _Made:
@@ -317,7 +330,11 @@ def with_retry(
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     error.earlier = (*error.earlier, *failures)
                     raise
-                last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
+                last = (
+                    error
+                    if isinstance(error, TaskFailedError)
+                    else TaskFailedError((), error, others=getattr(error, "earlier", ()))
+                )
                 may_pass = all(isinstance(failure, retry_on) for failure in last.failures)
                 if not (last.retryable and may_pass) or len(failures) + 1 == attempts:
                     # The message begins with the last error; the earlier ones follow.

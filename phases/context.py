@@ -308,6 +308,7 @@ class Context:
         if self._account is not None:
             self._account.degrade(reason)
 
+    @checked(reason=TEXT, seconds=SECONDS.or_none)
     def report_wait(self, reason: str, *, seconds: float | None) -> None:
         """Report to the observers of the run that the task waits from now on.
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 CONTEXT = of(Context, "a Context", "Context()")
 #: Also those of other libraries; but not the module, which has the same functions.
 LOGGER = Form(
-    lambda logger: callable(getattr(logger, "info", None)) and not isinstance(logger, type(sys)),
+    lambda logger: (
+        callable(getattr(logger, "info", None)) and not isinstance(logger, (type, type(sys)))
+    ),
     "a logging.Logger",
     "logging.getLogger('...')",
 )

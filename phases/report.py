@@ -6,7 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from phases.exceptions import TaskFailedError, describe
+from phases.arguments import TEXT, checked, of
+from phases.exceptions import TaskFailedError, describe, leaves
 from phases.mistakes import NoTruth
 from phases.task import Group, Task
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from phases.context import Change, Context, Wait, Work
 
 _T = TypeVar("_T")
+_TYPE = of(type, "a type", "OverlapReport")
 #: The status of a task in a report; while it runs, `due` and `running`.
 Status: TypeAlias = Literal[
     "ok", "failed", "cancelled", "undone", "skipped", "not-reached", "due", "running"
@@ -71,6 +73,8 @@ class Report(NoTruth):
         self.duration: float | None = None
         self.attempts = 0
         self.error: BaseException | None = None
+        #: The failures of attempts before an end of the context, with the task's name first.
+        self.earlier: tuple[TaskFailedError, ...] = ()
         self.result: Any = None
         #: Why the task itself is degraded, see `Context.degrade`.
         self.reasons: list[str] = []
@@ -105,10 +109,15 @@ class Report(NoTruth):
 
     def _lines_of_more(self) -> Iterator[str]:
         """Yield a line for each failure that no step has, such as that of a check between steps."""
-        shown = {id(cause) for report in self.walk() if (cause := report._own_cause)}  # noqa: SLF001
+        shown = {
+            id(leaf)
+            for report in self.walk()
+            if (cause := report._own_cause)  # noqa: SLF001 - of the same class
+            for leaf in leaves(cause)
+        }
         for path, cause in self._failures():
             if id(cause) not in shown:
-                yield f"{'also failed':<12} {path}  {describe(cause).splitlines()[0]}"
+                yield f"{'also failed':<12} {path}  {_in_short(cause)}"
 
     @property
     def word(self) -> str:
@@ -128,8 +137,7 @@ class Report(NoTruth):
     def _reason(self) -> str:
         """Why the task itself failed or is degraded; a task inside has a line of its own."""
         cause = self._own_cause
-        # The first line may be the heading of a list.
-        failure = "" if cause is None else describe(cause).partition("\n")[0].removesuffix(":")
+        failure = "" if cause is None else _in_short(cause)
         return "; ".join(filter(None, [failure, *self.reasons]))
 
     @property
@@ -140,6 +148,7 @@ class Report(NoTruth):
             return cause.cause if cause.names == (self.name,) else None
         return cause
 
+    @checked(path=TEXT)
     def find(self, path: str) -> Report:
         """Return the report of the one step with this name, or with this path or end of a path.
 
@@ -238,6 +247,7 @@ class Report(NoTruth):
         if reason not in self.reasons:
             self.reasons.append(reason)
 
+    @checked(kind=_TYPE)
     def result_of(self, kind: type[_T]) -> _T | None:
         """Return the last result of this type, of the task or of one inside; None without one.
 
@@ -272,7 +282,8 @@ class Report(NoTruth):
         """
         own = [change.to_mapping() for record in self.records for change in record.changes]
         undone = [{**change.to_mapping(), "undone": True} for change in self.undone]
-        to_mapping = getattr(self.result, "to_mapping", None)
+        is_value = not isinstance(self.result, type)
+        to_mapping = getattr(self.result, "to_mapping", None) if is_value else None
         return {
             "name": self.name,
             "path": self.path,
@@ -297,16 +308,35 @@ class Report(NoTruth):
             return
         else:
             yield self.path, self.error
-            failures = [*getattr(self.error, "earlier", ())]
+            failures = [*self.earlier]
         for failure in failures:
             for error in failure.walk():
-                yield "/".join((*self.names, *error.names)), error.cause
+                path = "/".join((*self.names, *error.names))
+                yield from ((path, leaf) for leaf in leaves(error.cause))
+
+
+def whole_path(path: str) -> str:
+    """Return a path in which no name can be mistaken for it: in an anonymous group they are equal.
+
+    >>> whole_path("ca")
+    '/ca'
+    """
+    return f"/{path}"
 
 
 def _lines(report: Report, indent: str = "") -> Iterator[str]:
     yield f"{report.word:<12} {indent}{report.line}"
     for child in report.children:
         yield from _lines(child, f"{indent}  ")
+
+
+def _in_short(cause: BaseException) -> str:
+    """Return the first line of an error's text, and the second one: the first may be a heading."""
+    first, *more = describe(cause).splitlines()
+    if not more:
+        return first
+    parted = first if first.endswith(":") else f"{first};"
+    return f"{parted} {more[0].strip()}" + (" ..." if more[1:] else "")
 
 
 def _failure_to_mapping(path: str, cause: BaseException) -> dict[str, Any]:
@@ -335,7 +365,7 @@ class Step(NamedTuple):
 
     report: Report
     lock: Lock
-    #: Names, and whole paths.
+    #: Names, and paths as of `whole_path`.
     skip: Collection[str] = ()
     observers: Sequence[Callable[[Event], object]] = ()
     #: None for a run that undoes nothing: one that lasts for months must not grow.
@@ -409,6 +439,7 @@ class Step(NamedTuple):
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
         report.status = "running"
         report.error = None
+        report.earlier = ()
         report.attempts += 1
         report.result = None
         report.reasons = []
@@ -422,6 +453,8 @@ class Step(NamedTuple):
         task = report.task
         report.status = status
         report.error = error
+        # The groups around it give the same error longer paths.
+        report.earlier = getattr(error, "earlier", ())
         report.duration = duration
         undo = getattr(task, "undo", None)
         has_recorded = getattr(task, "records", False) or any(r.undo for r in report.records)
@@ -437,11 +470,11 @@ class Step(NamedTuple):
     @property
     def is_skipped(self) -> bool:
         """True if the run leaves out the task of this step."""
-        return self.report.name in self.skip or self.report.path in self.skip
+        return self.report.name in self.skip or whole_path(self.report.path) in self.skip
 
     def skips(self, name: str) -> bool:
         """See `Account`."""
-        path = "/".join((*self.report.names_inside, name))
+        path = whole_path("/".join((*self.report.names_inside, name)))
         return name in self.skip or path in self.skip
 
     def result(self, value: object) -> None:

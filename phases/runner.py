@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from phases.arguments import LIST, checked
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import CONTEXT, call, context_for, require_changes, require_plain
-from phases.report import Event, Record, Report, Step, names_in_path
+from phases.report import Event, Record, Report, Step, names_in_path, whole_path
 from phases.run_context import account_of, has_raised, logger_of, noting, within
 from phases.task import Group, Plannable, Task, Tolerant
 
@@ -355,7 +355,7 @@ def _named(whole: Report, words: Iterable[str]) -> Iterator[str]:
         if not isinstance(word, str) or not found:  # type: ignore[redundant-expr]  # not all callers are checked
             unknown.append(word)
         elif "/" in word:
-            yield from found
+            yield from map(whole_path, found)
         else:
             yield word
     if unknown:
@@ -367,7 +367,9 @@ def _others(whole: Report, wanted: Collection[str]) -> Iterator[str]:
     """Yield the path of each task without any of those that are wanted inside or around it."""
     if not wanted:
         return
-    chosen = [each for each in whole.walk() if each.name in wanted or each.path in wanted]
+    chosen = [
+        each for each in whole.walk() if each.name in wanted or whole_path(each.path) in wanted
+    ]
     kept = {inside for report in chosen for inside in report.walk()}
     # A group is done for the sake of what is inside.
     for report in whole.walk():
@@ -375,7 +377,7 @@ def _others(whole: Report, wanted: Collection[str]) -> Iterator[str]:
             kept.add(report)
     for report in whole.walk():
         if report not in kept:
-            yield report.path
+            yield whole_path(report.path)
 
 
 def _running_step(ctx: Context) -> Step | None:
@@ -462,7 +464,7 @@ def log_not_undone(
 
 
 @contextmanager
-@checked(ctx=CONTEXT)
+@checked(ctx=CONTEXT, signals=LIST)
 def cancel_on_signals(
     ctx: Context,
     *,

@@ -507,7 +507,7 @@ node().fail_at("1")
 MemoryBackend(link={"eth0": []})
     MemoryBackend has no link ~ =\{'eth0': \[\]\}; ~ did you mean links=
 MemoryBackend(routes="default via 10.224.0.1 dev eth0")
-    routes must be ~ got 'default via ~ give \['default via
+    routes must be ~ got 'default via ~ write routes=\['default via
 node().fail_at(1, number="EPERM")
     number must be ~ got 'EPERM' ~ write number=1
 FakeHost().files.write("/a", "text", mode=0o644)
@@ -586,6 +586,24 @@ node().apply(RouteChange.add(route))
     changes must be ~ got RouteChange\( ~ write changes=\[RouteChange\.add\(route\)\]
 RouteChange.add(StaticRoute("10.0.0.0/8"))
     after must be ~ got StaticRoute\( ~ write after=Route\.parse\('10\.0\.0\.0/8', dev='eth0'\)
+node().lookup([Address.parse("fd00::1").number])
+    destination fd00::1 ~ not an IPv4 address ~ write lookup\(\.\.\., family=IPV6\)
+MemoryBackend(routes=None)
+    routes must be ~ got None ~ write routes=
+node().refuse_at("1")
+    step must be ~ got '1' ~ write step=1
+run(t).find(None)
+    path must be ~ got None ~ write path='
+run(t).result_of("x")
+    kind must be ~ got 'x' ~ write kind=OverlapReport
+Context(timeout=3).report_wait("a lease", seconds="30")
+    seconds must be ~ got '30' ~ write seconds=30
+run_command(Context(), 5)
+    argv must be ~ got 5 ~ a list of a program and its arguments
+run(t, logger=logging.Logger)
+    logger must be ~ got <class 'logging.Logger'> ~ write logger=logging.getLogger
+cancel_on_signals(Context(), signals=2).__enter__()
+    signals must be ~ got 2 ~ write signals=
 RouteChange.remove(route)
     before must be ~ got <Route 10\.0\.0\.0/8 ~ write before=backend\.routes\(\)\[0\]
 """

@@ -10,7 +10,7 @@ import attrs
 from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.fib.rules import LOOPBACK, Packet, Policy
 from hostrouting.fib.tables import MERGED_TABLES, Bucket, Key, Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, address_bits, require_lookups
 from hostrouting.net.links import Device, source_by
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
@@ -118,11 +118,7 @@ class Fib:
         family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
-        if sources is not None and len(sources) != len(destinations):
-            raise ValueError(
-                f"{len(sources)} sources for {len(destinations)} destinations: "
-                "give one for each, or none"
-            )
+        require_lookups(destinations, sources, family)
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
         # The kernel answers an IPv4 lookup that names no protocol for UDP.
         protocol = UDP if family == IPV4 else 0

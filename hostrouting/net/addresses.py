@@ -179,6 +179,27 @@ def address_bits(family: int) -> int:
     return 32 if family == IPV4 else 128
 
 
+def require_lookups(
+    destinations: Sequence[int], sources: Sequence[int | None] | None, family: int
+) -> None:
+    """Raise ValueError for a lookup of which the arguments do not fit each other.
+
+    >>> require_lookups([Address.parse("fd00::1").number], None, IPV4)
+    Traceback (most recent call last):
+    ValueError: destination fd00::1 is not an IPv4 address; write lookup(..., family=IPV6)
+    """
+    if sources is not None and len(sources) != len(destinations):
+        raise ValueError(
+            f"{len(sources)} sources for {len(destinations)} destinations: "
+            "give one for each, or none"
+        )
+    highest = max(destinations, default=0)
+    if highest >> address_bits(family):
+        address = Address(IPV6, highest) if not highest >> address_bits(IPV6) else highest
+        is_not = f"is not an {FAMILY_NAMES[family]} address"
+        raise ValueError(f"destination {address} {is_not}; write lookup(..., family=IPV6)")
+
+
 @cache
 def mask_of(family: int, length: int) -> int:
     """Return the netmask of a prefix length as a number, for either family."""

@@ -156,6 +156,7 @@ class FaultyBatches(Faulty):
         #: The changes of batches, one by one, including rollbacks.
         self.steps: Operations = Operations()
 
+    @checked(step=NUMBER, number=NUMBER)
     def refuse_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1: the next), by this errno."""
         self.steps.fail(step, Refused(number, "injected fault"))

@@ -42,7 +42,7 @@ from hostrouting.testing.kernel import (
 from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.node import Node
 from hostrouting.testing.route_texts import route
-from phases.arguments import NUMBER, TEXT, checked, of
+from phases.arguments import LIST, NUMBER, TEXT, checked, of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -83,12 +83,12 @@ class MemoryBackend(FaultyBatches, Node):
 
     families: tuple[int, ...] = (IPV4, IPV6)
 
-    @checked()
+    @checked(routes=LIST)
     def __init__(
         self, *, links: Mapping[str, Iterable[str]] | None = None, routes: Iterable[str] = ()
     ) -> None:
         links = {} if links is None else links
-        _check_given(links, routes)
+        _check_links(links)
         super().__init__(Refused(errno.ENOBUFS).of("rtnetlink"), RouteBackend)
         self.events: MemoryEvents = MemoryEvents()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
@@ -341,8 +341,8 @@ class _OneByOne(Transport):
             raise OSError(error.errno or errno.EIO, str(error)) from error
 
 
-def _check_given(links: object, routes: object) -> None:
-    """Raise TypeError for arguments of another type; a text would be read as its letters."""
+def _check_links(links: object) -> None:
+    """Raise TypeError for links of another type; a text would be read as its letters."""
     if not isinstance(links, Mapping):
         raise TypeError(f"links must map names to addresses (got {links!r}); give {{'eth0': []}}")
     for name, addresses in links.items():
@@ -351,8 +351,6 @@ def _check_given(links: object, routes: object) -> None:
                 f"links[{name!r}] must be a list of addresses (got {addresses!r}); "
                 f"give [{addresses!r}]"
             )
-    if isinstance(routes, str):
-        raise TypeError(f"routes must be a list of texts (got {routes!r}); give [{routes!r}]")
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:

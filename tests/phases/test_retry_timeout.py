@@ -280,3 +280,41 @@ def test_jitter_is_a_part(jitter: Any) -> None:
     """Another value is refused."""
     with pytest.raises(ValueError, match=r"^jitter must be at least 0 and at most 1 \(got "):
         with_retry(failing(), attempts=2, jitter=jitter)
+
+
+def test_a_retry_of_a_retry_keeps_all_failures(clock: ManualClock) -> None:
+    """The time of each outer attempt ends the inner one: its failures are those of the attempt."""
+    busy = FailingTask("a", OSError("busy"), times=99)
+    inner = with_timeout(with_retry(busy, attempts=9), 2)
+    report = run(with_retry(inner, attempts=2, backoff=0), Context(clock=clock))
+    texts = [failure["cause"] for failure in report.to_mapping()["failures"]]
+    assert texts.count("busy") == 4
+    assert texts.count("deadline exceeded: not done within 2 s") == 2
+
+
+def test_the_end_of_a_group_keeps_the_failures_of_each_task() -> None:
+    """Whichever of the tasks in parallel ends first; their paths are whole at each step."""
+    attempts: list[int] = []
+
+    @task("a")
+    def busy(ctx: Context) -> None:
+        attempts.append(1)
+        ctx.notify()
+        raise OSError("busy")
+
+    @task("b")
+    def sleeper(ctx: Context) -> None:
+        ctx.wait(lambda: bool(attempts))
+        ctx.sleep(60)
+
+    whole = Serial(Parallel(with_retry(busy, attempts=99), sleeper, name="both"), name="all")
+    for _ in range(20):
+        attempts.clear()
+        report = run(whole, Context(clock=ManualClock(auto=True)), timeout=2)
+        assert report.status == "cancelled"
+        for step in report, report.find("both"), report.find("all/both/a"):
+            failures = step.to_mapping()["failures"]
+            assert {failure["path"] for failure in failures[1:]} == {"all/both/a"}
+            assert len(failures) >= 2
+        assert [each.status for each in report.walk()] == ["cancelled"] * 4
+        assert "failed" not in str(report).partition("also")[0]

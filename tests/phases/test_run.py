@@ -10,6 +10,7 @@ from support.tasks import FailingTask, RecordingTask, statuses
 
 from phases import (
     Change,
+    CommandFailedError,
     Context,
     DeadlineExceededError,
     Event,
@@ -600,7 +601,7 @@ def test_a_printed_report_is_a_tree_of_steps() -> None:
         == """\
 cancelled    node  5.000 s  deadline exceeded: not done within 5 s
 degraded       optional  0.000 s
-failed           probes  0.000 s  nft is missing
+failed           probes  0.000 s  nft is missing; install it
 degraded         check  0.000 s  ib0 has no carrier
 cancelled      last  5.000 s  deadline exceeded: not done within 5 s"""
     )
@@ -684,5 +685,69 @@ def test_a_printed_report_has_failures_that_no_step_has() -> None:
         == """\
 failed       configure  0.000 s
 failed         check  0.000 s  overlap
-also failed  configure/check  no buffer space"""
+also failed  configure/check  no buffer space; see dmesg"""
     )
+
+
+def test_a_printed_failure_has_two_lines_of_its_text() -> None:
+    """The first may be a heading; more is in `error`."""
+    refused = OSError(
+        "2 route changes were refused:\n  + 10.0.0.0/8: no device\n  + 10.9.0.0/16: x"
+    )
+    report = run(FailingTask("routes", refused), Context(clock=ManualClock(auto=True)))
+    assert str(report) == (
+        "failed       routes  0.000 s  2 route changes were refused: + 10.0.0.0/8: no device ..."
+    )
+
+
+def test_a_failed_run_that_a_task_returns_is_printed() -> None:
+    """It stands alone, so it has no step of its own in the tree."""
+    alone = task("sub")(lambda _: run(FailingTask("inner", OSError("busy"))))
+    report = run(alone, Context(clock=ManualClock(auto=True)))
+    assert (
+        str(report)
+        == """\
+failed       sub  0.000 s
+also failed  sub/inner  busy"""
+    )
+
+
+def test_only_distinguishes_a_path_from_a_name() -> None:
+    """In an anonymous group the path of a task is its name, and a task elsewhere may have it, too."""
+    done: list[str] = []
+    outer = task("ca")(lambda _: done.append("ca"))
+    inner = task("ca")(lambda _: done.append("certs/ca"))
+    report = run(Serial(outer, Serial(inner, name="certs")), only=["certs/ca"])
+    assert (done, [each.status for each in report.walk()]) == (
+        ["certs/ca"],
+        ["skipped", "ok", "ok", "ok"],
+    )
+
+
+def test_the_mapping_of_a_class_is_not_its_result() -> None:
+    """A task may leave a class, whose `to_mapping` has no value."""
+
+    class Answer:
+        def to_mapping(self) -> dict[str, int]:
+            return {}
+
+    report = run(task("a")(lambda ctx: ctx.result(Answer)))
+    assert (report.result, report.to_mapping()["result"]) == (Answer, None)
+
+
+def test_a_mapping_has_each_error_of_a_group() -> None:
+    """With its own `retryable`, as the error as a whole has."""
+
+    class Group(Exception):  # noqa: N818 - as of Python 3.11
+        exceptions = (
+            OSError("busy"),
+            CommandFailedError(["ip"], 1),
+            UnknownTaskError(["a"], ["b"]),
+        )
+
+    mapping = run(FailingTask("all", Group())).to_mapping()
+    assert [(each["type"], each["retryable"]) for each in mapping["failures"]] == [
+        ("OSError", True),
+        ("CommandFailedError", True),
+        ("UnknownTaskError", False),
+    ]

@@ -81,7 +81,7 @@ def test_a_fake_machine_takes_it() -> None:
         (
             {"routes": DEFAULT},
             TypeError,
-            f"routes must be a list of texts (got '{DEFAULT}'); give ['{DEFAULT}']",
+            f"routes must be a list (got '{DEFAULT}'); write routes=['{DEFAULT}']",
         ),
         (
             {"routes": [9]},

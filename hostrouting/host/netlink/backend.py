@@ -18,7 +18,14 @@ from hostrouting.host.netlink.bulk import RouteReader, pack_lookups, read_routes
 from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.refusals import AnswersLostError
 from hostrouting.host.netlink.route_codec import LINKS
-from hostrouting.net.addresses import DESTINATIONS, FAMILY, IPV4, IPV6, SOURCES
+from hostrouting.net.addresses import (
+    DESTINATIONS,
+    FAMILY,
+    IPV4,
+    IPV6,
+    SOURCES,
+    require_lookups,
+)
 from hostrouting.net.routes import CHANGES, Lookup, ObservedRoute, RouteChange
 from phases.arguments import NUMBER, checked
 
@@ -94,11 +101,7 @@ class NetlinkBackend(Adapter):
         family: int = IPV4,
     ) -> list[Lookup]:
         """Return which route decides each destination."""
-        if sources is not None and len(sources) != len(destinations):
-            raise ValueError(
-                f"{len(sources)} sources for {len(destinations)} destinations: "
-                "give one for each, or none"
-            )
+        require_lookups(destinations, sources, family)
         command = f"ip -{4 if family == IPV4 else 6} route get"
 
         def read(kernel: Conversation, size: int) -> list[Lookup]:
