@@ -187,7 +187,7 @@ class EventsLostError(BackendError):
 class LinkNotFoundError(BackendError):
     """A route names a device that does not exist, or no longer; `dev` is its name.
 
-    `routes` are those that name it, where the caller knows them.
+    `routes` are those that name it, as far as they are known.
     """
 
     def __init__(

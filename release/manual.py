@@ -29,6 +29,11 @@ _COMPLETIONS: Final = {
     "fish": "usr/share/fish/vendor_completions.d/hostrouting.fish",
     "zsh": "usr/share/zsh/vendor-completions/_hostrouting",
 }
+#: The exit statuses that `hostrouting --help` leaves out.
+_OTHER_STATUSES: Final = (
+    " An internal error is 3, too; report its traceback. 130, 131, 143: ended by SIGINT, SIGQUIT or "
+    "SIGTERM; watch by SIGINT or SIGTERM: 0."
+)
 #: The words for which a shell completes paths.
 _PATHS: Final = {"config": shtab.FILE, "root": shtab.DIRECTORY, "out": shtab.FILE}
 
@@ -56,7 +61,7 @@ def page() -> str:
         r"\fBhostrouting \-\-version\fR",
         *(line for group in groups(command) for line in _group(*group)),
         ".SH EXIT STATUS",
-        troff((command.epilog or "").removeprefix("Exit status: ")),
+        troff((command.epilog or "").removeprefix("Exit status: ") + _OTHER_STATUSES),
         ".SH FILES",
         *(line for path, text in FILES.items() for line in (".TP", rf"\fI{path}\fR", troff(text))),
         ".SH SEE ALSO",

@@ -132,6 +132,8 @@ def _words(action: Any) -> str:
     value = str(action.metavar or "|".join(map(str, action.choices or ())))
     if not action.option_strings:
         return f"[{value}]" if action.nargs == "?" else value
+    if action.nargs == "+":
+        value = f"{value}..."
     return " ".join([", ".join(action.option_strings), value if action.nargs != 0 else ""]).strip()
 
 

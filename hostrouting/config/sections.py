@@ -583,7 +583,7 @@ did you mean 'staticRoutes'?
         """Why it installs nothing, for each of its keys; empty for `{}`, which removes everything.
 
         >>> str(HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1])
-        'hostRouting.staticRoutes: asks for nothing: routes is empty'
+        'hostRouting.staticRoutes: installs nothing: routes is empty'
         >>> HostRoutingConfig.from_mapping({"hostRouting": {}}).void
         []
         """
@@ -597,7 +597,7 @@ did you mean 'staticRoutes'?
         for key in self.given or self.to_mapping():
             idle = sections[key].idle if key in sections else ""
             reason = f": {idle}" if idle else ""
-            empty.append(ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{reason}"))
+            empty.append(ConfigMistake(f"{_KEY}.{key}", f"installs nothing{reason}"))
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
 
 

@@ -29,7 +29,7 @@ class Section(WireValue):
     runs_at_boot: ClassVar[bool] = False
     #: False if the config of an agent may have another key of its name.
     is_reserved: ClassVar[bool] = True
-    #: Why it asks for nothing if it does not.
+    #: Why it installs nothing, if that is so.
     idle: ClassVar[str] = "enabled is not true"
     #: True if its failure fails an apply, and may hold the gates.
     required: bool = True
@@ -192,7 +192,7 @@ class WatchConfig(Sibling):
 
     @property
     def asks(self) -> bool:
-        """False: it keeps what other sections ask for."""
+        """False: it keeps what other sections install."""
         return False
 
     @property

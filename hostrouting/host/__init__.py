@@ -8,7 +8,7 @@
     systemd/        systemctl and unit files, with UnitState
     files/          the files and the run lock of this machine or of an image
     imds            the cloud's description of the machine
-    trial           a program, run as the gates run theirs
+    trial           a program, run under the conditions of a gate
     adapters        the adapters of a live machine and of an image
     offline         stands for the kernel where there is none
 

@@ -1,4 +1,4 @@
-"""A trial of a program under the conditions in which the gates run theirs."""
+"""A trial of a program under the conditions of a gate."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ def test_only_an_explicit_empty_config_removes_everything(
     void = Configure(HostRoutingConfig.from_mapping(VOID), host=host)
     execute(void)
     assert plan(void).changes == ()
-    assert "hostRouting.staticRoutes asks for nothing: routes is empty" in caplog.text
+    assert "hostRouting.staticRoutes installs nothing: routes is empty" in caplog.text
     for empty in HostRoutingConfig.from_mapping({"hostRouting": {}}), HostRoutingConfig():
         execute(configure(host, **ROUTES))
         execute(Configure(empty, host=host))
