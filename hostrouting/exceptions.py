@@ -47,7 +47,7 @@ PASSING = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ENETDOWN, errno.ENOBUFS, errno.ENOMEM}
 )
 
-_Change = TypeVar("_Change", "RouteChange", "NeighbourChange")
+ChangeT = TypeVar("ChangeT", "RouteChange", "NeighbourChange")
 
 __all__ = [
     "BackendError",
@@ -238,10 +238,10 @@ class UnknownDecisionError(BackendError):
 
 
 @attrs.frozen
-class Refusal(LightValue, Generic[_Change]):
+class Refusal(LightValue, Generic[ChangeT]):
     """One refused change: of a route or of a neighbour, the errno, and the kernel's message."""
 
-    change: _Change
+    change: ChangeT
     errno: int
     reason: str
 

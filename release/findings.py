@@ -45,7 +45,7 @@ OF_THE_PROOF: Final = (
         "local",
         "by mode",
         "the node itself has the address, on another device",
-        "name narrower `expectedCidrs`, or run the `ip address del` that it prints, if there is one",
+        "name narrower `expectedCidrs`, or run the `ip address del` of its line, if it has one",
     ),
     Kind(
         "dead-end",

@@ -31,8 +31,8 @@ _COMPLETIONS: Final = {
 }
 #: The exit statuses that `hostrouting --help` leaves out.
 _OTHER_STATUSES: Final = (
-    " An internal error is 3, too; report its traceback. 130, 131, 143: ended by SIGINT, SIGQUIT or "
-    "SIGTERM; watch by SIGINT or SIGTERM: 0."
+    " An internal error is 3, too; report its traceback. 130, 131, 143: ended by SIGINT, SIGQUIT "
+    "or SIGTERM; watch by SIGINT or SIGTERM: 0."
 )
 #: The words for which a shell completes paths.
 _PATHS: Final = {"config": shtab.FILE, "root": shtab.DIRECTORY, "out": shtab.FILE}

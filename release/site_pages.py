@@ -214,10 +214,23 @@ def _is_ours(name: str) -> bool:
 
 
 def _process_docstring(*arguments: Any) -> None:
+    name: str = arguments[2]
     lines: list[str] = arguments[-1]
     # NamedTuple's own words about a field.
     is_empty = re.match("Alias for field number", "".join(lines[:1]))
-    lines[:] = [] if is_empty else _as_rst(lines)
+    lines[:] = [] if is_empty else _as_rst(lines or _words_of_the_manual(name))
+
+
+def _words_of_the_manual(name: str) -> list[str]:
+    """Return the sentence of hostrouting.json(5) about a field of the config; none of another."""
+    owner, _, field = name.rpartition(".")
+    module, _, cls = owner.rpartition(".")
+    value = getattr(sys.modules.get(module), cls, None)
+    # Not at the top: `import_as_type_checker` imports the package.
+    wire = import_module("hostrouting.config.wire")
+    if not isinstance(value, type) or not issubclass(value, wire.WireValue):
+        return []
+    return [each.text for each in wire.wire_fields(value).values() if each.name == field]
 
 
 def _process_signature(*arguments: Any) -> tuple[str | None, str | None]:

@@ -172,9 +172,11 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
 
 
 def test_the_readmes_links_are_relative() -> None:
-    """A clone shows its own files. Each name in brackets has its address."""
+    """A clone shows its own files; only the address to clone is absolute. Each name in brackets has
+    its address.
+    """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "https://github.com/hostrouting/hostrouting" not in text
+    assert "https://github.com/hostrouting/hostrouting/" not in text
     named = set(re.findall(r"(?<!`)\[([\w./-]+\.md)\](?!:)", text))
     assert named
     assert named <= set(re.findall(r"^\[(.*)\]: ", text, flags=re.MULTILINE))

@@ -68,8 +68,8 @@ RECORDS: Final[Mapping[str, Mapping[str, Any]]] = {
         "dest": "records",
         "nargs": "+",
         "metavar": "FILE",
-        "help": "of recorded nodes instead, in files with a line for each, or - for stdin; CONFIG comes "
-        "before this option, or after --",
+        "help": "of recorded nodes instead, in files with a line for each, or - for stdin; CONFIG "
+        "comes before this option, or after --",
     },
     "--jobs": {
         "type": int,

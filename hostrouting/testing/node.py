@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.rules import Rule
 
-_BOOT = 3
+BOOT_PROTOCOL = 3
 
 
 class Node(Protocol):
@@ -73,7 +73,7 @@ class Node(Protocol):
         dev: str | None = None,
         metric: int = 0,
         table: int = MAIN_TABLE,
-        protocol: int = _BOOT,
+        protocol: int = BOOT_PROTOCOL,
         kind: str = "unicast",
         source: str | None = None,
     ) -> None:
