@@ -152,6 +152,13 @@ def test_each_name_of_another_project_is_used() -> None:
     assert unused == []
 
 
+def test_a_field_of_the_config_has_its_sentence() -> None:
+    """It has no docstring: the page shows the sentence of hostrouting.json(5)."""
+    page = (SITE / "api/hostrouting.html").read_text(encoding="utf-8")
+    field = page.partition('id="hostrouting.ProbeSNATConfig.detect"')[2].partition("</dd>")[0]
+    assert "<p>How IPv6 is found: imds queries the cloud, address reads the device" in field
+
+
 def test_the_pictures_are_shown() -> None:
     """The first page shows the problem, the page of the design the rooms."""
     for page, picture in ("index.html", "problem.svg"), ("design.html", "rooms.svg"):

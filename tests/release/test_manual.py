@@ -1,5 +1,6 @@
-"""The manual page: it has each command and option of the parser."""
+"""The manual page: it has each command and option of the parser, and the exit statuses."""
 
+import re
 import subprocess
 import sys
 
@@ -8,14 +9,30 @@ from support.documents import ROOT
 from hostrouting.cli.parser import parser
 
 
-def test_the_page_names_each_command_and_option() -> None:
-    """Those of `--help`, that of the whole command included."""
+def made() -> str:
     script = "import manual; print(manual.page())"
     words = [sys.executable, "-c", script]
-    told = subprocess.run(
+    printed = subprocess.run(
         words, cwd=ROOT / "release", capture_output=True, text=True, check=True
     ).stdout
-    page = told.replace(r"\-", "-")
+    return printed.replace(r"\-", "-")
+
+
+def test_the_page_has_the_exit_statuses_of_the_operators_manual() -> None:
+    """Each status of that table, those of signals included."""
+    table = (
+        (ROOT / "docs/operators.md").read_text(encoding="utf-8").partition("## Exit statuses")[2]
+    )
+    rows = re.findall(r"^\| (\d[\d, ]*) \|", table.partition("\n## ")[0], flags=re.MULTILINE)
+    statuses = set(", ".join(rows).split(", "))
+    section = made().partition(".SH EXIT STATUS\n")[2].partition("\n.SH")[0]
+    assert {"0", "143"} <= statuses
+    assert statuses <= set(re.findall(r"\d+", section))
+
+
+def test_the_page_names_each_command_and_option() -> None:
+    """Those of `--help`, that of the whole command included."""
+    page = made()
     [commands] = [
         action.choices for action in parser()._actions if isinstance(action.choices, dict)
     ]
