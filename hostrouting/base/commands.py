@@ -25,6 +25,10 @@ CHECK: Final = "hostrouting check"
 FIX: Final = f"{CHECK} --fix | hostrouting apply -"
 
 
+#: The signals that cancel a command which changes the node.
+CANCELLING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+
+
 def status_of_signal(name: str) -> int:
     """Return the exit status of a process that a signal ended.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import DIFFERS, FINE, USAGE
 from hostrouting.cli.parser import parser
-from hostrouting.cli.shared import explained, recorded_run, refuse, status_after
+from hostrouting.cli.shared import explained, outliving_terminal, recorded_run, refuse, status_after
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.output import end_log, log_to_stderr, prepare_streams
 
@@ -55,7 +55,7 @@ def perform(arguments: Namespace) -> int:
         is_brief=command.has_history and not arguments.verbose,
         as_json=arguments.json,
     )
-    with recorded_run(arguments):
+    with outliving_terminal(arguments), recorded_run(arguments):
         try:
             status = command.run(arguments)
         except KeyboardInterrupt:

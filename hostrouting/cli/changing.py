@@ -7,7 +7,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.base.commands import BAD, FINE, status_of_signal
+from hostrouting.base.commands import BAD, CANCELLING, FINE, status_of_signal
 from hostrouting.base.findings import RESTARTED, STARTED
 from hostrouting.boot import Boot
 from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, refuse, status_after
@@ -47,6 +47,7 @@ def run_task(
     """
     # One context for the run and for the look after it: at no moment a first signal counts as the
     # second, or ends the process without a line on what stays.
+    report: Report | None = None
     with _cancelled_by_signals() as ctx:
         try:
             report = run(task, ctx, timeout=arguments.timeout or DEFAULT_TIMEOUT, logger=_logger)
@@ -54,20 +55,16 @@ def run_task(
         except KeyboardInterrupt as interrupt:
             if ctx.reason is None:
                 raise
-            return _stop(arguments, ctx.reason, getattr(interrupt, "report", None))
+            ended = getattr(interrupt, "report", None)
+            return _stop(arguments, ctx.reason, ended=ended, complete=report)
 
 
 @contextmanager
 def _cancelled_by_signals() -> Iterator[Context]:
-    """Return a context that signals cancel, and let a run outlive its terminal."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+    """Return a context that signals cancel."""
     second = signal.default_int_handler
-    usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with cancel_on_signals(Context(), signals=numbers, second=second) as ctx:
-            yield ctx
-    finally:
-        signal.signal(signal.SIGHUP, usual)
+    with cancel_on_signals(Context(), signals=CANCELLING, second=second) as ctx:
+        yield ctx
 
 
 def _answer(
@@ -120,22 +117,35 @@ def _held(ctx: Context, host: Host) -> list[str]:
         return []
 
 
-def _stop(arguments: Namespace, reason: str, report: Report | None) -> int:
-    """Print what a run has done that a second signal ended; return the exit status."""
+def _stop(
+    arguments: Namespace, reason: str, *, ended: Report | None, complete: Report | None
+) -> int:
+    """Print what a run has done that a second signal ended, or the look after a complete one.
+
+    Return the exit status.
+    """
     arguments.verdict = "a second signal ended the run, or its undo"
     stays = "what was changed until then stays; see: hostrouting status"
-    if report is not None and not arguments.json:
-        print_answer(arguments, {}, lines_of(report))
+    lines: list[str] = []
+    if complete is not None:
+        arguments.verdict = "a second signal ended the last look at the node"
+        stays = "see: hostrouting status"
+        lines = lines_of(complete)
+    elif ended is not None:
+        # The newest inverse may have done its work.
+        lines = lines_of(ended, stay="these changes may stay")
+    if not arguments.json:
+        print_answer(arguments, {}, lines)
     return refuse(arguments, f"{arguments.verdict}; {stays}", status_of_signal(reason))
 
 
-def lines_of(report: Report) -> list[str]:
+def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
     """Return the changes of a run as lines; if it failed, those that stay apart from the rest."""
     if report.ok:
         return [*map(str, report.changes)]
     started = [change for change in report.changes if change.kind in _STARTS]
     groups = {
-        "these changes stay": [change for change in report.changes if change not in started],
+        stay: [change for change in report.changes if change not in started],
         "these were undone": [change for each in report.walk() for change in each.undone],
         "these have started": started,
     }

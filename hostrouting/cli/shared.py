@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ from phases.exceptions import describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hostrouting.base.commands import Answer
 
@@ -71,6 +71,19 @@ def with_unit_files(host: Host) -> Host:
 def context(timeout: float | None) -> AbstractContextManager[Context]:
     """Return a context that signals cancel, with a limit in seconds."""
     return cancel_on_signals(Context(timeout=timeout))
+
+
+@contextmanager
+def outliving_terminal(arguments: Namespace) -> Iterator[None]:
+    """Let a command that changes the node go on when its terminal goes."""
+    if not arguments.chosen.has_history:
+        yield
+        return
+    usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, usual)
 
 
 def recorded_run(arguments: Namespace) -> AbstractContextManager[None]:

@@ -146,6 +146,8 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
     is_brief = False
     #: For the end of a brief command: the level of each line, negative, and the line.
     _kept: tuple[tuple[int, str], ...] = ()
+    #: The first line of the last record.
+    _last: str = ""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), kept=_KEPT)
@@ -159,6 +161,7 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
             "advice" in fields or fields.get("outcome") in _REPEATED
         ):
             lines = self.format(record).split("\n")
+            self._last = lines[0]
             self._kept += tuple((-record.levelno, line) for line in lines)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
@@ -171,6 +174,10 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         lines = [line for _, line in self._kept]
         if failed and len(lines) > _MOST_LINES:
             lines = [line for _, line in sorted(self._kept, key=itemgetter(0))]
+            if lines.index(self._last) >= _MOST_LINES - 1:
+                # It says how the whole ended.
+                lines.remove(self._last)
+                lines.insert(0, self._last)
             more = len(lines) - (_MOST_LINES - 1)
             lines[-more:] = [f"and {more} more: hostrouting check"]
         # As with any log line, a closed stderr does not change the exit status.

@@ -12,7 +12,7 @@ from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import connect
 
-from hostrouting import BackendError, Host, UnitError
+from hostrouting import BackendError, Host, HostRoutingConfig, UnitError
 from hostrouting.cli import changing
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.status import verdict_now
@@ -123,9 +123,43 @@ def test_two_signals(first: signal.Signals, second: signal.Signals, host: FakeHo
     assert ended.returncode == 128 + first
     assert ended.stderr.splitlines(keepends=True)[-1] == STAYS
     assert ended.stdout == (
-        "these changes stay:\n  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
+        "these changes may stay:\n  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
     )
     assert [signal.getsignal(each) for each in (first, second)] == before
+
+
+def test_a_second_signal_in_the_look_at_the_node(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was complete, and all that it changed is printed."""
+
+    def signalled(*_: object) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the second signal ends the look")
+
+    monkeypatch.setattr(changing, "verdict_now", signalled)
+    ended = apply(FIRST)
+    assert (ended.returncode, own_routes(host)) == (143, 1)
+    assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in ended.stdout.splitlines()
+    assert ended.stderr == (
+        "hostrouting: a second signal ended the last look at the node; see: hostrouting status\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["apply", "reset", "sweep"])
+def test_a_run_outlives_its_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGHUP is ignored while a command changes the node, and only then."""
+    usual = signal.getsignal(signal.SIGHUP)
+    seen: list[object] = []
+    monkeypatch.setattr(
+        HostRoutingConfig,
+        "from_file",
+        lambda *_, **__: seen.append(signal.getsignal(signal.SIGHUP)),
+    )
+    run_here(command, "config.json")
+    assert seen == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGHUP) == usual
 
 
 def test_two_signals_as_json(host: FakeHost) -> None:
@@ -217,3 +251,18 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
             "run: hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
         ),
     )
+
+
+def test_how_a_run_ended_is_not_cut(host: FakeHost) -> None:
+    """Of many lines on stderr ten are printed, and that of the second signal is one of them."""
+    routes = [{"destination": f"172.16.{number}.0/24"} for number in range(20)]
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        host.routes.steps.plan(1, lambda: signal.raise_signal(signal.SIGTERM))
+
+    host.routes.steps.plan(20, interrupt)
+    apply(FIRST)
+    ended = apply(*routes)
+    lines = ended.stderr.splitlines(keepends=True)
+    assert (ended.returncode, len(lines) <= 12, STAYS in lines) == (143, True, True)

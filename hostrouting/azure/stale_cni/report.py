@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
-from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, Answer, status_of_signal
+from hostrouting.base.commands import (
+    BAD,
+    CANCELLING,
+    DIFFERS,
+    FAILED,
+    FINE,
+    Answer,
+    status_of_signal,
+)
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from phases import Change, Context, TaskFailedError, cancel_on_signals, run
@@ -143,7 +151,8 @@ def run_sweep(
 ) -> Answer:
     """Remove stale objects, or show them only."""
     config = read_config()
-    with cancel_on_signals(Context(timeout=options.timeout or _SECONDS)) as ctx:
+    limited = Context(timeout=options.timeout or _SECONDS)
+    with cancel_on_signals(limited, signals=CANCELLING) as ctx:
         logger = logging.getLogger("hostrouting")
         report = sweep_node(ctx, config, host, dry_run=options.dry_run, logger=logger)
     if report.error:
