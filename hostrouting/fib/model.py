@@ -29,7 +29,7 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import FIRST_RULES, UDP, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 _FIRST_POLICY = Policy(FIRST_RULES)
@@ -148,6 +148,13 @@ class Fib:
     def decide_between(self, destination: int, source: int, *, family: int) -> Decision:
         """Decide a packet of which only the two addresses are known."""
         return self.decide(Packet(destination, source, family=family))
+
+    def rules_for(self, destination: int, source: int, *, family: int) -> Iterator[Rule]:
+        """Yield the rules that act on the packet of a lookup, in their order."""
+        protocol = UDP if family == IPV4 else 0
+        packet = Packet(destination, source, ip_protocol=protocol, family=family)
+        for rule, _ in self.policy.selected(packet):
+            yield rule
 
     def egress(self, packet: Packet) -> Decision:
         """Decide a packet that the node itself sends, as the kernel's `route get` does."""

@@ -30,6 +30,8 @@ _WORDS = {
     "dport": "to port",
     "l3mdev": "of a",
 }
+#: The programs that add a rule which looks up this table.
+_PROGRAMS = {52: "Tailscale", 51820: "wg-quick"}
 _PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp"}
 UDP: Final = 17
 #: Stands for all protocols that no rule names.
@@ -136,6 +138,33 @@ class Rule(NamedTuple):
         if self.inverted and self.destination[1]:
             words.append(f"to {self._selector(self.destination)}")
         return "packets " + "other than those " * self.inverted + ", ".join(words)
+
+    @property
+    def program(self) -> str | None:
+        """The program that probably added the rule, by its table.
+
+        >>> Rule(5270, table=52).program
+        'Tailscale'
+        """
+        return _PROGRAMS.get(self.table) if self.action == "lookup" else None
+
+    def deletion(self, rules: Iterable[Rule]) -> list[str]:
+        """Return the command that deletes this one of a node's rules.
+
+        The kernel deletes the first that fits, so the priority is enough only for one rule.
+
+        >>> unreachable = Rule(100, "unreachable", destination=(0x0AE00004, 32))
+        >>> " ".join(unreachable.deletion([unreachable]))
+        'ip rule del pref 100'
+        >>> " ".join(unreachable.deletion([unreachable, Rule(100, table=88)]))
+        'ip rule del pref 100 from all to 10.224.0.4 unreachable'
+        """
+        of_family = [rule for rule in rules if rule.family == self.family]
+        ip = ["ip"] if self.family == IPV4 else ["ip", "-6"]
+        command = [*ip, "rule", "del", "pref", str(self.priority)]
+        if [rule.priority for rule in of_family].count(self.priority) > 1:
+            command += str(self).split()[1:]
+        return command
 
     def __str__(self) -> str:
         """Return the rule as `ip rule show` prints it."""

@@ -17,7 +17,7 @@ import attrs
 from hostrouting.base.commands import Painted, printable
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
+from hostrouting.route_overlap.parts import CidrPart, DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.proof import allowed_devices, lost_rule_findings
 from hostrouting.route_overlap.snapshot import (
     AllowedDevices,
@@ -43,12 +43,16 @@ _RED = 41
 
 @attrs.frozen
 class ExplainedPart:
-    """A range of addresses: their devices and deciding route, or why they have none."""
+    """A range of addresses: their devices and deciding route, or why they have none.
+
+    `rule` is the rule that leads to the route, if its table is not one that every node searches.
+    """
 
     first: Address
     last: Address
     devs: tuple[str, ...]
     route: str | None
+    rule: str | None
     reason: str | None
     #: The background colour of its devices on a terminal.
     colour: int = attrs.field(default=_RED, eq=False, repr=False)
@@ -102,6 +106,8 @@ class Explanation:
         for part in self.parts:
             by = part.by
             decider = f"{part.route or part.reason}"
+            if part.rule:
+                decider = f"{decider}, by the rule {part.rule}"
             lines = [f"  {by:{wide}}  {part.span:33}  {decider}"]
             if len(lines[0]) > width:
                 fold = partial(wrap, width=width, subsequent_indent="    ")
@@ -153,10 +159,7 @@ def explain_routing(
         views = {view: _first_answers(view, prefix) for view in snapshot.views}
         # A connection gets the first answer: that for the source that it will have, if rules select
         # by source.
-        decided = (
-            DecidedPart(part, part.answers[0][0], snapshot.decider(*part.answers[0]))
-            for part in parts
-        )
+        decided = (_decided(snapshot, part) for part in parts)
         explained = partial(_explained, snapshot, views, allowed.get(prefix.family), colours)
         explanation = tuple(
             ExplainedPart(
@@ -176,14 +179,21 @@ def _first_answers(node: RoutingSnapshot, prefix: Prefix) -> dict[int, SourcedLo
     return {part.first: part.answers[0] for part in parts}
 
 
+def _decided(node: RoutingSnapshot, part: CidrPart) -> DecidedPart:
+    answer, source = part.answers[0]
+    decider = node.decider(answer, source)
+    rule = node.special_rule(decider, answer.destination, source)
+    return DecidedPart(part, answer, decider, rule)
+
+
 def _explained(
     node: RoutingSnapshot,
     views: Mapping[RoutingSnapshot, Mapping[int, SourcedLookup]],
     allowed: AllowedDevices | None,
     colours: dict[tuple[str, ...], int],
     decided: DecidedPart,
-) -> tuple[tuple[str, ...], str | None, str | None, int]:
-    """Return devices, the deciding routes or rules, reason and colour.
+) -> tuple[tuple[str, ...], str | None, str | None, str | None, int]:
+    """Return devices, the deciding routes or rules, the rule that leads there, reason and colour.
 
     Equal routes all count, and so do those of other protocols.
     """
@@ -204,7 +214,10 @@ def _explained(
     if allowed is None or (devs and all(map(allowed.may_carry, devs))):
         colour = colours.setdefault(devs, _COLOURS[len(colours) % len(_COLOURS)])
     named = dict.fromkeys(node.named(decider) for decider in deciders if decider)
-    return devs, "; ".join(named) or None, reasons.get(decided.kind), colour
+    rule = None
+    if decided.rule is not None and decided.rule is not decided.decider:
+        rule = str(decided.rule)
+    return devs, "; ".join(named) or None, rule, reasons.get(decided.kind), colour
 
 
 def _as_prefix(text: str) -> Prefix:

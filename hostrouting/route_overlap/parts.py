@@ -258,11 +258,15 @@ def _chosen(
 
 
 class DecidedPart(NamedTuple):
-    """A part with one of its answers, and the route or rule that decides it."""
+    """A part with one of its answers, and the route or rule that decides it.
+
+    `rule` is that of `RoutingSnapshot.special_rule`.
+    """
 
     part: CidrPart
     answer: Lookup
     decider: ObservedRoute | Rule | None
+    rule: Rule | None = None
 
     @property
     def kind(self) -> Kind:

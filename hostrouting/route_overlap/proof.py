@@ -295,7 +295,9 @@ def _judged(node: RoutingSnapshot, looked: LookedUp) -> _Judged:
             for answer, source in node.ways(part.answers):
                 devs.update(answer.route.devs if answer.route else ())
                 if not node.allowed.answer_is_fine(answer):
-                    wrong.append(DecidedPart(part, answer, node.decider(answer, source)))
+                    decider = node.decider(answer, source)
+                    rule = node.special_rule(decider, answer.destination, source)
+                    wrong.append(DecidedPart(part, answer, decider, rule))
                     break
         bad.append(wrong)
     return _Judged(bad, devs)
@@ -375,14 +377,17 @@ def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Findin
     def announcement(decided: DecidedPart) -> Announcement | None:
         return node.announced.announcement(decided.answer.route) if node.announced else None
 
-    groups = adjacent(bad, same=lambda decided: announcement(decided) or decided.answer[1:])
+    def decision(decided: DecidedPart) -> object:
+        return announcement(decided) or (*decided.answer[1:], decided.rule)
+
+    groups = adjacent(bad, same=decision)
     return tuple(_finding(group, node, announcement(group[0])) for group in groups)
 
 
 def _finding(
     group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None
 ) -> Finding:
-    part, answer, _ = group[0]
+    part, answer, decider, rule = group[0]
     first = format_address(node.family, part.first)
     last = format_address(node.family, group[-1].part.last)
     make = partial(Finding, first=first, last=last)
@@ -399,9 +404,16 @@ def _finding(
         for decided in group
         if decided.decider
     )
+    command = None
+    if kind == "local":
+        command = _removal(node, part.first)
+    elif rule is not None:
+        command = quoted(*rule.deletion(node.selecting))
     return make(
         kind=kind,
-        command=_removal(node, part.first) if kind == "local" else None,
+        command=command,
+        rule=None if rule is None or rule is decider else str(rule),
+        program=None if rule is None else rule.program,
         devs=answer.route.devs if answer.route else (),
         dev=dev,
         cause="moved-exit" if is_moved else None,

@@ -42,7 +42,18 @@ if TYPE_CHECKING:
 
 #: The fields that are shown only if they have a value.
 _OPTIONAL: Final = frozenset(
-    {"warning", "configured_routes", "name", "network", "source", "own", "command", "cause"}
+    {
+        "warning",
+        "configured_routes",
+        "name",
+        "network",
+        "source",
+        "own",
+        "rule",
+        "program",
+        "command",
+        "cause",
+    }
 )
 #: The kinds of notes that explain why addresses are wrong.
 _EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "moved-exit"})
@@ -71,8 +82,10 @@ class Finding(LightValue):
     tunnel, a segment or a label, which leads anywhere) or `announced` (they will leave by the
     fabric once its `network`, which `source` announces, is connected; no route takes the addresses
     `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
-    or rule, as `ip` prints it; None if there is none. `command` removes a `local` address from a
-    virtual device. `cause` is `moved-exit` if they leave by the pinned device: see `MovedExit`.
+    or rule, as `ip` prints it; None if there is none. `rule` is the rule that leads to its table,
+    unless that is a usual one, and `program` the program that probably added it. `command` deletes
+    the deciding rule, or removes a `local` address from a virtual device. `cause` is `moved-exit`
+    if they leave by the pinned device: see `MovedExit`.
     """
 
     kind: Kind
@@ -84,6 +97,8 @@ class Finding(LightValue):
     network: str | None = None
     source: str | None = None
     own: tuple[str, ...] = ()
+    rule: str | None = None
+    program: str | None = None
     command: str | None = None
     cause: str | None = None
 
@@ -117,6 +132,10 @@ class Finding(LightValue):
 
     def _route(self) -> str:
         decider = f"{self.network}, announced by {self.source}" if self.network else self.route
+        if self.rule:
+            decider = f"{decider}, by the rule {self.rule}"
+        if self.program:
+            decider = f"{decider}, probably of {self.program}"
         return f" ({decider})" if decider else ""
 
 
@@ -197,7 +216,7 @@ class CidrReport(LightValue):
         """True if a route could resolve some findings, but none in the main table does."""
         if self.suggested_routes or self.configured_routes or self.chosen_routes:
             return False
-        if any(finding.command or finding.cause for finding in self.findings):
+        if any(finding.cause or _removes_address(finding) for finding in self.findings):
             return False
         return any(
             finding.kind not in {"local", "dead-end"} and not finding.is_own
@@ -295,8 +314,7 @@ class OverlapReport(LightValue, NoTruth):
     @property
     def commands(self) -> tuple[str, ...]:
         """The commands that resolve findings, each once."""
-        commands = (finding.command for _, finding in self.findings if finding.command)
-        return tuple(dict.fromkeys(commands))
+        return tuple(_commands(finding for _, finding in self.findings))
 
     @property
     def chosen_routes(self) -> tuple[StaticRoute, ...]:
@@ -512,7 +530,10 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     unresolved = [
         cidr.cidr
         for cidr in report.cidrs
-        if cidr.needs_another_route and cidr.family not in unknown
+        if cidr.needs_another_route
+        and cidr.family not in unknown
+        # The rules have steps of their own.
+        and not any(finding.command for finding in cidr.findings)
     ]
     if unresolved and not report.dead_ends:
         remedy = "routes or rules named above"
@@ -547,11 +568,34 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
             f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: "
             "narrow expectedCidrs."
         )
+    yield from _rules(findings)
     if "local" in kinds:
         remedy = "remove it from its device, or narrow expectedCidrs."
-        if report.commands:
-            remedy = f"narrow expectedCidrs, or run: {'; '.join(report.commands)}"
+        if commands := _commands(filter(_removes_address, findings)):
+            remedy = f"narrow expectedCidrs, or run: {'; '.join(commands)}"
         yield f"The node's own address precedes any route: {remedy}"
+
+
+def _rules(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the step for each rule that decides before the main table."""
+    by_rule = [finding for finding in findings if not _removes_address(finding)]
+    for command in _commands(by_rule):
+        finding = next(each for each in by_rule if each.command == command)
+        program = finding.program or "the program that added it"
+        yield (
+            f"The rule {finding.rule or finding.route} decides before the main table: stop "
+            f"{program}, or its routes to these addresses; or run: {command}"
+        )
+
+
+def _removes_address(finding: Finding) -> bool:
+    """Return True if its command removes a `local` address, and not a rule."""
+    return finding.kind == "local" and finding.command is not None
+
+
+def _commands(findings: Iterable[Finding]) -> list[str]:
+    """Return the commands that resolve findings, each once."""
+    return list(dict.fromkeys(finding.command for finding in findings if finding.command))
 
 
 def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:

@@ -17,6 +17,7 @@ from hostrouting.net.routes import (
     IP_TUNNELS,
     SCOPE_LINK,
     SCOPE_UNIVERSE,
+    TABLE_NAMES,
     Lookup,
     ObservedRoute,
     default_route,
@@ -25,7 +26,14 @@ from hostrouting.net.routes import (
     place,
     preference,
 )
-from hostrouting.net.rules import OTHER_PROTOCOL, UDP, as_of_protocol, packets_of, protocols_apart
+from hostrouting.net.rules import (
+    OTHER_PROTOCOL,
+    UDP,
+    Rule,
+    as_of_protocol,
+    packets_of,
+    protocols_apart,
+)
 from hostrouting.route_overlap.fabric import is_present
 from phases.arguments import of
 
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device, DeviceAddress
-    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.exits import MovedExit
 
@@ -144,7 +151,7 @@ class RoutingSnapshot:
         self.moved: MovedExit | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
-        #: The rules at whose selectors an answer may change.
+        #: The rules as the node has them: an answer may change at their selectors.
         self.selecting: Sequence[Rule] = self.rules
         #: The packets that this is about, unless it is about those of a lookup.
         self.packets: str = ""
@@ -309,6 +316,22 @@ class RoutingSnapshot:
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None without a match."""
         return answer.route or self._decision(answer.destination, source).blocker
+
+    def special_rule(
+        self, decider: ObservedRoute | Rule | None, destination: int, source: int
+    ) -> Rule | None:
+        """Return the rule that is a packet's decider, or leads to the decider's table.
+
+        None if the decider is in a table that every node searches.
+        """
+        rule: Rule | None = None
+        if isinstance(decider, Rule):
+            rule = decider
+        elif decider is not None and decider.table not in TABLE_NAMES:
+            selected = self.model.rules_for(destination, source, family=self.family)
+            rule = next((each for each in selected if each.table == decider.table), None)
+        # A view for one protocol has rules of its own, in the same order.
+        return None if rule is None else self.selecting[self.rules.index(rule)]
 
     def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
         """Return the answer, and the answers that would follow from gateways that fail or return.

@@ -125,7 +125,9 @@ def _suggest(
     new = [(source, node.lookup(firsts, sources=[source] * len(bad))) for source in sources]
     taken = _taken(node, way, firsts)
     by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
-    for at, (part, _, offender) in enumerate(bad):
+    for at, decided in enumerate(bad):
+        part = decided.part
+        offender = decided.decider
         # A rule decides before any table.
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return []

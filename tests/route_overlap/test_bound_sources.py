@@ -43,7 +43,7 @@ def test_a_rule_by_its_source_decides(node: KernelNode, address: str, word: str)
     [line] = report.lines()
     assert line == (
         "fd00:10::/108: overlap fd00:10::-fd00:10::f:ffff by ib0 "
-        "(default dev ib0 table 100 metric 1024)"
+        f"(default dev ib0 table 100 metric 1024, by the rule 50: from {address} lookup 100)"
     )
 
 
@@ -78,6 +78,6 @@ def test_a_rule_by_the_source_of_another_device_decides(
     assert "dev ib0 " in node.ip(f"{packet} from {scope}::5")
     report = prove_egress(kernel_of(node), [cidr], expected_devs=["eth0"])
     [line] = report.lines()
-    assert line == (
-        f"{cidr}: overlap {cidr[:-4]}-{cidr[:-4]}f by ib0 (default dev ib0 table 100 metric 1024)"
-    )
+    rule = f"50: from {scope}::5{protocol} lookup 100"
+    decider = f"default dev ib0 table 100 metric 1024, by the rule {rule}"
+    assert line == f"{cidr}: overlap {cidr[:-4]}-{cidr[:-4]}f by ib0 ({decider})"

@@ -62,8 +62,9 @@ def explanations(draw: st.DrawFn) -> Explanation:
         devs = tuple(draw(st.lists(names, max_size=9, unique=True)))
         low, high = Address(family, first), Address(family, following - 1)
         hops = " ".join(f"nexthop via {low} dev {dev} weight 1" for dev in devs)
+        rule = draw(st.sampled_from([None, "5270: from all lookup 52"])) if devs else None
         route, reason = (f"{low}/{width} {hops}", None) if devs else (None, "no route at all")
-        parts.append(ExplainedPart(low, high, devs, route, reason))
+        parts.append(ExplainedPart(low, high, devs, route, rule, reason))
     return Explanation(f"{parts[0].first}/{width}", tuple(parts))
 
 
@@ -78,7 +79,8 @@ def test_the_picture_fits_any_width(told: Explanation, width: int, picture: bool
     assert max(map(len, lines)) <= width
     shown = "".join("".join(lines).split())
     for part in told.parts:
-        whole = "".join(f"{part.by}{part.span}{part.route or part.reason}".split())
+        decider = f"{part.route or part.reason}" + f", by the rule {part.rule}" * bool(part.rule)
+        whole = "".join(f"{part.by}{part.span}{decider}".split())
         assert whole in shown
         shown = shown.partition(whole)[2]
     assert shown == ""

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from support.kernel import connect, kernel_of, needs_kernel
+from support.kernel import connect, kernel_of, needs_kernel, uplink
 from support.overlap_proofs import prove
 
 from hostrouting.base.findings import NodeFinding
@@ -11,6 +11,7 @@ from hostrouting.fib import Fib
 from hostrouting.host import IPV4, Route, Rule
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.route_overlap import Finding, prove_egress
+from hostrouting.route_overlap.explain import explain_routing
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 
@@ -205,3 +206,60 @@ def test_a_rule_that_came_and_went_changes_no_words() -> None:
             == prove_egress(backend, ["172.16.1.4/32"]).lines()
             == prove_egress(model, ["172.16.1.4/32"]).lines()
         )
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("rules", "named", "program", "command"),
+    [
+        (
+            ["rule add pref 5270 lookup 52"],
+            "172.16.0.0/16 dev ib0 table 52 scope link, by the rule 5270: from all lookup 52, probably of Tailscale",
+            "Tailscale",
+            "ip rule del pref 5270",
+        ),
+        (
+            [
+                "rule add pref 32764 not fwmark 0xca6c lookup 51820",
+                "rule add pref 32763 lookup main suppress_prefixlength 0",
+            ],
+            "172.16.0.0/16 dev ib0 table 51820 scope link, by the rule 32764: not from all fwmark 0xca6c lookup 51820, probably of wg-quick",
+            "wg-quick",
+            "ip rule del pref 32764",
+        ),
+        (
+            ["rule add pref 100 to 172.16.8.0/22 unreachable"],
+            "100: from all to 172.16.8.0/22 unreachable",
+            None,
+            "ip rule del pref 100",
+        ),
+        (
+            ["rule add pref 100 to 10.9.0.0/16 lookup 52", "rule add pref 100 lookup 90"],
+            "172.16.0.0/16 dev ib0 table 90 scope link, by the rule 100: from all lookup 90",
+            None,
+            "ip rule del pref 100 from all lookup 90",
+        ),
+    ],
+    ids=["tailscale", "wg-quick", "unreachable", "two-of-one-priority"],
+)
+def test_the_rule_that_decides_has_a_command_that_deletes_it(
+    rules: list[str], named: str, program: str | None, command: str
+) -> None:
+    """The rule is named with its priority, its selectors and its table, and with the program that
+    adds such a rule. After its deletion the addresses leave right.
+    """
+    with KernelNode.made() as node:
+        uplink(node, ib0="10.9.0.4/24")
+        for table in ("52", "90", "51820"):
+            node.ip(f"route add 172.16.0.0/16 dev ib0 table {table}")
+        for rule in rules:
+            node.ip(rule)
+        report = prove_egress(kernel_of(node), ["172.16.8.0/22"], expected_devs=["eth0"])
+        [part] = explain_routing(kernel_of(node), ["172.16.8.0/22"])[0].parts
+        [(_, finding)] = report.findings
+        assert (finding.program, finding.command) == (program, command)
+        assert report.lines()[0].endswith(f"({named})")
+        assert f"or run: {command}" in report.steps
+        assert str(part.rule or part.route) in named
+        node.ip(command.removeprefix("ip "))
+        assert prove_egress(kernel_of(node), ["172.16.8.0/22"], expected_devs=["eth0"]).ok

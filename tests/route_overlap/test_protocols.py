@@ -45,10 +45,12 @@ def test_one_protocol_that_leaves_wrong_is_enough(protocol: str, bad: str, good:
         _connected(node, good=good, bad=bad)
         node.ip(f"rule add ipproto {protocol} lookup 100 pref 50")
         report = _reports(node)[0]
-    end = " table 100" if bad == "100" else ""
-    assert report.lines() == [
-        f"{_CIDR}: overlap 172.16.8.0-172.16.11.255 by ib0 ({_CIDR} dev ib0{end} scope link)"
-    ]
+    decider = f"{_CIDR} dev ib0 scope link"
+    if bad == "100":
+        number = "132" if protocol == "sctp" else protocol
+        rule = f"50: from all ipproto {number} lookup 100"
+        decider = f"{_CIDR} dev ib0 table 100 scope link, by the rule {rule}"
+    assert report.lines() == [f"{_CIDR}: overlap 172.16.8.0-172.16.11.255 by ib0 ({decider})"]
 
 
 def test_the_note_names_the_packets() -> None:
@@ -128,11 +130,11 @@ def test_findings_of_several_protocols_are_in_order() -> None:
         node.ip("rule add ipproto icmp to 172.16.10.0/24 lookup 100 pref 50")
         report = _reports(node)[0]
         [explanation] = explain_routing(kernel_of(node), [_CIDR])
-    beside = f"({_CIDR} dev ib0 table 100 scope link)"
+    beside = f"{_CIDR} dev ib0 table 100 scope link, by the rule 50: from all"
     assert report.lines() == [
-        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 by ib0 {beside}",
+        f"{_CIDR}: overlap 172.16.8.0-172.16.8.255 by ib0 ({beside} to 172.16.8.0/24 ipproto tcp lookup 100)",
         f"{_CIDR}: overlap 172.16.9.0-172.16.9.255 by ib0 (172.16.9.0/24 dev ib0 scope link)",
-        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 by ib0 {beside}",
+        f"{_CIDR}: overlap 172.16.10.0-172.16.10.255 by ib0 ({beside} to 172.16.10.0/24 ipproto icmp lookup 100)",
     ]
     assert [(part.by, part.span) for part in explanation.parts] == [
         ("eth0+ib0", "172.16.8.0 - 172.16.8.255"),
