@@ -10,7 +10,7 @@ import os
 import sys
 from functools import partial
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
@@ -46,6 +46,7 @@ class ExplainedPart:
     """A range of addresses: their devices and deciding route, or why they have none.
 
     `rule` is the rule that leads to the route, if its table is not one that every node searches.
+    `is_expected` is False if the config neither expects nor allows a device; None without a config.
     """
 
     first: Address
@@ -54,6 +55,7 @@ class ExplainedPart:
     route: str | None
     rule: str | None
     reason: str | None
+    is_expected: bool | None = None
     #: The background colour of its devices on a terminal.
     colour: int = attrs.field(default=_RED, eq=False, repr=False)
 
@@ -105,13 +107,15 @@ class Explanation:
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
             by = part.by
+            # Beside the colour, which not all can see, and a pipe does not have.
+            mark = "! " if part.is_expected is False else "  "
             decider = f"{part.route or part.reason}"
             if part.rule:
                 decider = f"{decider}, by the rule {part.rule}"
-            lines = [f"  {by:{wide}}  {part.span:33}  {decider}"]
+            lines = [f"{mark}{by:{wide}}  {part.span:33}  {decider}"]
             if len(lines[0]) > width:
                 fold = partial(wrap, width=width, subsequent_indent="    ")
-                lines = fold(f"{by}  {part.span}", initial_indent="  ")
+                lines = fold(f"{by}  {part.span}", initial_indent=mark)
                 lines += fold(decider, initial_indent="    ", break_on_hyphens=False)
             if picture:
                 shown = printable(by)
@@ -165,7 +169,7 @@ def explain_routing(
             ExplainedPart(
                 Address(snapshot.family, group[0].part.first),
                 Address(snapshot.family, group[-1].part.last),
-                *explained(group[0]),
+                **explained(group[0])._asdict(),
             )
             for group in adjacent(decided, same=explained)
         )
@@ -186,17 +190,25 @@ def _decided(node: RoutingSnapshot, part: CidrPart) -> DecidedPart:
     return DecidedPart(part, answer, decider, rule)
 
 
+class _Answer(NamedTuple):
+    """The fields of an `ExplainedPart` but for its addresses."""
+
+    devs: tuple[str, ...]
+    route: str | None
+    rule: str | None
+    reason: str | None
+    is_expected: bool | None
+    colour: int
+
+
 def _explained(
     node: RoutingSnapshot,
     views: Mapping[RoutingSnapshot, Mapping[int, SourcedLookup]],
     allowed: AllowedDevices | None,
     colours: dict[tuple[str, ...], int],
     decided: DecidedPart,
-) -> tuple[tuple[str, ...], str | None, str | None, str | None, int]:
-    """Return devices, the deciding routes or rules, the rule that leads there, reason and colour.
-
-    Equal routes all count, and so do those of other protocols.
-    """
+) -> _Answer:
+    """Return the answer for a part: equal routes all count, and so do those of other protocols."""
     ways = [lookup.route for lookup in node.candidates(*decided.part.answers[0])]
     equal = [way for way in ways if way and is_same(decided.answer.route, way)]
     reasons = {
@@ -210,14 +222,18 @@ def _explained(
         equal += [answer.route] if answer.route else []
         deciders.append(view.decider(answer, source))
     devs = tuple(dict.fromkeys(dev for way in equal for dev in way.devs))
+    is_expected = None
+    if allowed is not None:
+        is_expected = bool(devs) and all(map(allowed.may_carry, devs))
     colour = _RED
-    if allowed is None or (devs and all(map(allowed.may_carry, devs))):
+    if is_expected is not False:
         colour = colours.setdefault(devs, _COLOURS[len(colours) % len(_COLOURS)])
     named = dict.fromkeys(node.named(decider) for decider in deciders if decider)
     rule = None
     if decided.rule is not None and decided.rule is not decided.decider:
         rule = str(decided.rule)
-    return devs, "; ".join(named) or None, rule, reasons.get(decided.kind), colour
+    route = "; ".join(named) or None
+    return _Answer(devs, route, rule, reasons.get(decided.kind), is_expected, colour)
 
 
 def _as_prefix(text: str) -> Prefix:

@@ -493,18 +493,29 @@ def test_a_plan_tells_of_the_agents_list(host: FakeHost) -> None:
 def test_explain_paints_what_the_config_does_not_expect(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, is_installed: bool
 ) -> None:
-    """Red, for every range; any other device has a colour of its own. Without a config none is."""
+    """Red, for every range; any other device has a colour of its own. Without a config none is.
+
+    In a pipe, and for those who do not see the colour, the line begins with a mark; JSON has it.
+    """
     for name, address in {"cilium_host": "10.1.0.1/16", "ib1": "172.17.1.4/16"}.items():
         host.routes.add_link(name)
         host.routes.add_address(name, address)
     if is_installed:
         on_stdin(MENDED, "apply")
-    monkeypatch.setattr("hostrouting.cli.commands.explain.has_colours", lambda: True)
-    shown = run_here("explain", "172.16.9.1", "172.16.1.9", "172.17.1.9", "10.1.0.9", "9.9.9.9")
+    with monkeypatch.context() as patched:
+        patched.setattr("hostrouting.cli.commands.explain.has_colours", lambda: True)
+        shown = run_here("explain", "172.16.9.1", "172.16.1.9", "172.17.1.9", "10.1.0.9", "9.9.9.9")
     words = re.findall(r"\x1b\[30;(\d+)m(\w+)\x1b\[0m  \d", shown.stdout)
     usual = "42 ib0, 42 ib0, 46 ib1, 43 cilium_host, 45 eth0"
     red = "42 eth0, 41 ib0, 41 ib1, 46 cilium_host, 42 eth0"
     assert ", ".join(map(" ".join, words)) == (red if is_installed else usual)
+    lines = run_here("explain", "172.16.9.1", "9.9.9.9").stdout.splitlines()
+    assert [line[:2] for line in lines] == ["17", "  ", "9.", "  "]
+    marked = run_here("explain", "172.17.1.9").stdout.splitlines()[1]
+    assert marked.startswith("! ib1" if is_installed else "  ib1")
+    answer = json.loads(run_here("explain", "172.17.1.9", "--json").stdout)
+    [part] = answer["explanations"][0]["parts"]
+    assert part["is_expected"] is (False if is_installed else None)
 
 
 def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:

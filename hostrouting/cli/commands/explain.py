@@ -24,10 +24,8 @@ def run(arguments: Namespace) -> int:
     """Print the routes that decide the addresses."""
     host = host_of(arguments)
     overlap = None
-    picture = has_colours()
-    if picture:
-        with suppress(HostFileError, InvalidConfigError):
-            overlap = require_intent(host.files).route_overlap
+    with suppress(HostFileError, InvalidConfigError):
+        overlap = require_intent(host.files).route_overlap
     try:
         explanations = explain_routing(host, arguments.targets, overlap=overlap)
     except ValueError as error:
@@ -36,7 +34,7 @@ def run(arguments: Namespace) -> int:
     if sys.stdout.isatty():
         # In less nothing can be read.
         width = max(20, get_terminal_size().columns)
-    texts = (explanation.lines(width=width, picture=picture) for explanation in explanations)
+    texts = (explanation.lines(width=width, picture=has_colours()) for explanation in explanations)
     mappings = [explanation.to_mapping() for explanation in explanations]
     print_answer(arguments, {"explanations": mappings}, chain.from_iterable(texts))
     return FINE
