@@ -498,6 +498,9 @@ class ServiceManager(Protocol):
     def state(self, ctx: Context, unit: str) -> UnitState:
         """Return the state of the unit; for a template, that of an instance that does not run."""
 
+    def states(self, ctx: Context, *units: str) -> list[UnitState]:
+        """Return the `state` of each unit, in their order, by one query."""
+
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """Return the unit if systemd has it in memory; for a template, its instances by name.
 

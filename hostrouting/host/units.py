@@ -55,6 +55,8 @@ class UnitState(NamedTuple):
     #: The units that a start of this one starts and needs, by the settings and links that systemd
     #: has read.
     requires: frozenset[str] = frozenset()
+    #: A link of an administrator or an installer starts it with another unit (`systemctl enable`).
+    is_enabled: bool = False
 
     @property
     def exists(self) -> bool:

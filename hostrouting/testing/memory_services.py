@@ -82,6 +82,11 @@ class MemoryServices(Faulty):
         self._begin(ctx, "state", unit)
         return self._state(unit)
 
+    def states(self, ctx: Context, *units: str) -> list[UnitState]:
+        """See `ServiceManager.states`."""
+        self._begin(ctx, "states", *units)
+        return [*map(self._state, units)]
+
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
         self._begin(ctx, "loaded", unit)
@@ -174,6 +179,7 @@ class MemoryServices(Faulty):
             needs_reload=needs_reload,
             drop_ins=drop_ins,
             requires=requires,
+            is_enabled=bool(unit.texts) and self._unit_files.is_enabled(name),
         )
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 _PROPERTIES = (
-    "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
+    "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires,"
+    "UnitFileState"
 )
 #: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
 #: answer.
@@ -61,9 +62,21 @@ class Systemctl:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
-        queried = instance_of(unit, NOBODYS_INSTANCE)
-        with _readable(queried):
-            return _unit_state(self._show(ctx, _PROPERTIES, [queried])[0])._replace(name=unit)
+        [state] = self.states(ctx, unit)
+        return state
+
+    def states(self, ctx: Context, *units: str) -> list[UnitState]:
+        """See `ServiceManager.states`."""
+        if not units:
+            ctx.check()
+            return []
+        queried = [instance_of(unit, NOBODYS_INSTANCE) for unit in units]
+        with _readable(*queried):
+            shown = self._show(ctx, _PROPERTIES, queried)
+            return [
+                _unit_state(properties)._replace(name=unit)
+                for unit, properties in zip(units, shown, strict=True)
+            ]
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
@@ -148,12 +161,23 @@ class OfflineUnits:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
+        [state] = self.states(ctx, unit)
+        return state
+
+    def states(self, ctx: Context, *units: str) -> list[UnitState]:
+        """See `ServiceManager.states`."""
         ctx.check()
-        if self._unit_files.path(unit) is None:
-            return UnitState(unit)
-        return UnitState(
-            unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded"
-        )
+        files = self._unit_files
+        return [
+            UnitState(
+                unit,
+                "masked" if files.is_masked(unit) else "loaded",
+                is_enabled=files.is_enabled(unit),
+            )
+            if files.path(unit)
+            else UnitState(unit)
+            for unit in units
+        ]
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - a parameter of the port
         """See `ServiceManager.loaded`."""
@@ -223,6 +247,7 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
         needs_reload=properties["NeedDaemonReload"] == "yes",
         drop_ins=frozenset(_names(properties["DropInPaths"])),
         requires=frozenset(_names(properties["Requires"])),
+        is_enabled=properties["UnitFileState"] in {"enabled", "enabled-runtime"},
     )
 
 

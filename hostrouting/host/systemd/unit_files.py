@@ -71,6 +71,17 @@ class UnitFiles:
         path = self.path(unit)
         return path is not None and self._masks(path)
 
+    def is_enabled(self, unit: str) -> bool:
+        """Return True if a link in /etc or /run starts the unit with another one."""
+        if self.is_masked(unit):
+            return False
+        return any(
+            unit in self._files.names(f"{folder}/{name}")
+            for folder in UNIT_FOLDERS[:2]
+            for name in self._files.names(folder)
+            if name.endswith((".wants", ".requires"))
+        )
+
     def ordered_before(self, unit: str) -> frozenset[str]:
         """Return the units that wait for this one at a boot, directly or through others.
 

@@ -22,6 +22,7 @@ class Units:
         self.start_soon = partial(services.start, ctx, wait=False)
         self.stop = partial(services.stop, ctx)
         self.state = partial(services.state, ctx)
+        self.states = partial(services.states, ctx)
         self.loaded = partial(services.loaded, ctx)
         self.ordered_before = partial(services.ordered_before, ctx)
         self.settings = partial(services.settings, ctx)
@@ -94,6 +95,42 @@ class ServiceManagerContract:
         for name in ("ct-absent.service", "ct-none@.service"):
             state = units.state(name)
             assert (state.name, state.exists) == (name, False)
+
+    def test_states_of_several_units_are_in_their_order(self, units: Units) -> None:
+        """Also of templates, and of units that do not exist; of none there is none."""
+        units.install("ct-one.service")
+        units.install("ct-more@.service")
+        names = ("ct-one.service", "ct-lacks.service", "ct-more@.service")
+        assert units.states(*names) == [units.state(name) for name in names]
+        assert [state.exists for state in units.states(*names)] == [True, False, True]
+        assert units.states() == []
+
+    def test_a_link_enables_a_unit(self, units: Units) -> None:
+        """As `systemctl enable` makes it; neither a mask nor a mere unit file is enabled."""
+        units.install("ct-idle.service")
+        for name in ("ct-enabled.service", "ct-needed.service", "ct-enabled-masked.service"):
+            units.install(name)
+        for folder, name in (
+            ("ct-any.target.wants", "ct-enabled.service"),
+            ("ct-any.target.requires", "ct-needed.service"),
+            ("ct-any.target.wants", "ct-enabled-masked.service"),
+            ("ct-any.target.wants", "ct-enabled-absent.service"),
+        ):
+            units.files.link(f"{_UNITS}/{folder}/{name}", f"{_UNITS}/{name}")
+        units.files.remove(f"{_UNITS}/ct-enabled-masked.service")
+        units.files.link(f"{_UNITS}/ct-enabled-masked.service", "/dev/null")
+        units.reload()
+        enabled = {
+            name: units.state(f"ct-{name}.service").is_enabled
+            for name in ("enabled", "needed", "idle", "enabled-masked", "enabled-absent")
+        }
+        assert enabled == {
+            "enabled": True,
+            "needed": True,
+            "idle": False,
+            "enabled-masked": False,
+            "enabled-absent": False,
+        }
 
     def test_order_is_followed_through_other_units(self, units: Units) -> None:
         """If a is before b and b before c, a is before c."""
@@ -171,6 +208,7 @@ class ServiceManagerContract:
             late.start,
             late.stop,
             late.state,
+            late.states,
             late.loaded,
             late.ordered_before,
             late.settings,
