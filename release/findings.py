@@ -257,6 +257,12 @@ OF_THE_NODE: Final = (
         "correct its name, or take it out of `gates`",
     ),
     Kind(
+        "ungated-agent",
+        "warning",
+        "under STRICT, an enabled or active agent (kubelet, K3s, RKE2, MicroK8s, ...) is none of `gates`",
+        "write the `gates` that it names; `[]` means that nothing is to wait",
+    ),
+    Kind(
         "gate-masked",
         "note",
         "a gated unit is masked, so it never starts",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.gates import (
+    AGENTS,
     broken_glass,
     gate_faults,
     gates_down,
@@ -21,6 +22,7 @@ from hostrouting.boot.gates import (
     release,
     release_ungated,
     release_waiting,
+    ungated_agents,
     unmarked,
 )
 from hostrouting.boot.generation import Survey, generation_folders
@@ -49,7 +51,13 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.program import try_program
 from hostrouting.boot.recorded import DiskStep, RecordedFiles, UnfinishedUndoError
 from hostrouting.boot.steps import MASKED, Steps
-from hostrouting.config import DEFAULT_GATES, GATE_UNITS, OWN_UNITS, HostRoutingConfig
+from hostrouting.config import (
+    DEFAULT_GATES,
+    GATE_UNITS,
+    OWN_UNITS,
+    HostRoutingConfig,
+    OverlapMode,
+)
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
 from phases import Change, Context
 
@@ -256,13 +264,20 @@ class Boot:
         if finding := try_program(ctx, self._host):
             self._logger.warning("%s", finding.text, extra={"kind": finding.kind})
 
-    def findings(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield a finding for each gate that is open, faulty, masked or missing; needs no root."""
+    def findings(
+        self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN
+    ) -> Iterator[NodeFinding]:
+        """Yield a finding for each gate that is open, faulty, masked or missing; needs no root.
+
+        Under STRICT an agent without a gate has one, too.
+        """
         if cause := broken_glass(self._files):
             reason = f"every gate is open, whatever the routes are: {cause}"
             yield NodeFinding("disabled", "gates", reason, "warning")
         yield from gate_faults(ctx, self._services, self._gates, gated=self._disk.gates())
-        absent = [gate for gate in self._gates if not self._services.state(ctx, gate).exists]
+        asked = dict.fromkeys((*self._gates, *(AGENTS if mode is OverlapMode.STRICT else ())))
+        states = self._services.states(ctx, *asked)
+        absent = [state.name for state in states[: len(self._gates)] if not state.exists]
         for gate in absent:
             # Most nodes have only one of the default gates.
             if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
@@ -271,17 +286,21 @@ class Boot:
                     "to be installed later, correct hostRouting.gates"
                 )
                 yield NodeFinding("gate-missing", gate, reason, "warning")
+        if mode is OverlapMode.STRICT:
+            yield from ungated_agents(states, self._gates)
 
     def down(self, ctx: Context) -> Iterator[NodeFinding]:
         """Yield a finding for each unit with a gate that is down but wanted; needs no root."""
         return gates_down(ctx, self._services, self._gates)
 
-    def notices(self, ctx: Context) -> list[NodeFinding]:
+    def notices(self, ctx: Context, *, mode: OverlapMode = OverlapMode.WARN) -> list[NodeFinding]:
         """Return the findings that do not stop `install`; call it first.
 
         They include the machines that already run without a gate, which `install` gives them.
         """
-        findings = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
+        findings = [
+            finding for finding in self.findings(ctx, mode=mode) if not is_unsuitable(finding)
+        ]
         for gate in self._gates:
             if not self._disk.has(drop_in_of(gate)):
                 states = self._services.loaded(ctx, gate)

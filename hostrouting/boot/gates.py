@@ -15,6 +15,7 @@ from hostrouting.boot.layout import (
     WAITS_TEMPLATE,
     WAKE,
     BootUnit,
+    drop_in_of,
 )
 from hostrouting.config import OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
@@ -32,6 +33,20 @@ HELD_PREFIX: Final = HELD_TEMPLATE.partition(".")[0]
 #: the lock of the answer: 33 s, after a wait for an apply of a third of the gate's limit. systemd
 #: kills a start that exceeds TimeoutStartSec=.
 LONGEST_CHECK: Final = 50.0
+#: The units that run a kubelet on the host itself, by the names that their installers give them.
+AGENTS: Final = (
+    "kubelet.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    # MicroK8s, and before its release 1.21.
+    "snap.microk8s.daemon-kubelite.service",
+    "snap.microk8s.daemon-kubelet.service",
+    # Canonical Kubernetes, and Charmed Kubernetes.
+    "snap.k8s.kubelet.service",
+    "snap.kubelet.daemon.service",
+)
 _JOB = "Job"
 #: The time of its first start in this boot.
 _BEGAN = "InactiveExitTimestampMonotonic"
@@ -323,6 +338,35 @@ def gate_faults(
             of_instance = _faults(ctx, services, instance, is_gated=is_gated)
             faults += [fault for fault in of_instance if fault.kind not in kinds]
     return faults
+
+
+def agents(states: Iterable[UnitState]) -> list[UnitState]:
+    """Return the units of AGENTS that are up or starting, or that a boot starts."""
+    return [
+        state
+        for state in states
+        if state.name in AGENTS
+        and (state.is_enabled or state.active_state not in {"inactive", "failed"})
+    ]
+
+
+def ungated_agents(states: Iterable[UnitState], gates: Sequence[str]) -> Iterator[NodeFinding]:
+    """Yield the agents that start whatever the routes are, each with the line of a right config.
+
+    An operator who gives [] for the gates wants that.
+    """
+    # A unit has the drop-ins of all its names.
+    paths = {drop_in_of(gate) for gate in gates}
+    ungated = [
+        state.name
+        for state in agents(states)
+        if state.name not in gates and paths.isdisjoint(state.drop_ins)
+    ]
+    line = ", ".join(f'"{gate}"' for gate in (*gates, *ungated))
+    for name in ungated if gates else ():
+        reason = "starts whatever the routes are, because it is none of hostRouting.gates"
+        step = f'write in hostRouting: "gates": [{line}]'
+        yield NodeFinding("ungated-agent", name, reason, "warning", step)
 
 
 def gates_down(

@@ -25,6 +25,7 @@ from hostrouting.boot import (
     is_refused_now,
 )
 from hostrouting.boot.capability import Inquiry
+from hostrouting.boot.intent import mode_of
 from hostrouting.config import (
     CONFIG,
     HostRoutingConfig,
@@ -325,7 +326,8 @@ class _Look:
             yield from self._make(files=self._files)
         if has_traces:
             looks = {"held": self._held, "down": self.boot.down, "units": self._units}
-            yield from self._make(gates=self.boot.findings, **(looks if is_live else {}))
+            gates = partial(self.boot.findings, mode=mode_of(config))
+            yield from self._make(gates=gates, **(looks if is_live else {}))
         yield from self._make(exposed=self._exposed)
         yield from self.programs()
         # Last: they may query the cloud, or ask on the link for pods.

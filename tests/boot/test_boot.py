@@ -16,10 +16,12 @@ from support.boot_units import (
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, install, planned
 from support.needs import require
 
-from hostrouting import Host, UnitError
+from hostrouting import Host, OverlapMode, UnitError
 from hostrouting.base.findings import REFUSED
 from hostrouting.boot import Boot
+from hostrouting.boot.gates import ungated_agents
 from hostrouting.host.offline import offline_routes
+from hostrouting.host.units import UnitState
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import Context
 
@@ -229,6 +231,100 @@ def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> Non
     assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
     host.files.remove(f"/lib/systemd/system/{NSPAWN}")
     assert len(boot(host, NSPAWN, "kubelet.service").notices(ctx)) == 2
+
+
+K3S = "k3s.service"
+UNGATED = (
+    "warning: ungated-agent: {}: starts whatever the routes are, because it is none of hostRouting.gates; "
+    'write in hostRouting: "gates": [{}]'
+)
+
+
+def agent(host: FakeHost, name: str, *, enabled: bool = True) -> None:
+    """Install an agent, as its installer does."""
+    host.files.write(f"/etc/systemd/system/{name}", b"[Service]\nExecStart=/bin/k\n", mode=0o644)
+    if enabled:
+        wants = "/etc/systemd/system/multi-user.target.wants"
+        host.files.link(f"{wants}/{name}", f"/etc/systemd/system/{name}")
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kubelet.service",
+        "k3s.service",
+        "k3s-agent.service",
+        "rke2-server.service",
+        "rke2-agent.service",
+        "snap.microk8s.daemon-kubelite.service",
+        "snap.microk8s.daemon-kubelet.service",
+        "snap.k8s.kubelet.service",
+        "snap.kubelet.daemon.service",
+    ],
+)
+def test_an_agent_without_a_gate(ctx: Context, name: str, is_live: bool) -> None:
+    """Under STRICT it is a warning with the line of the config, for a machine and an image; it
+    refuses no install, and ends with that line. Under WARN nothing would be held.
+    """
+    host = FakeHost(is_live=is_live)
+    agent(host, "other.service")
+    agent(host, name)
+    gated = boot(host, "other.service")
+    [finding] = gated.findings(ctx, mode=OverlapMode.STRICT)
+    assert str(finding) == UNGATED.format(name, f'"other.service", "{name}"')
+    assert gated.notices(ctx, mode=OverlapMode.STRICT) == [finding]
+    assert [*gated.findings(ctx, mode=OverlapMode.WARN)] == []
+    assert [*boot(host, "other.service", name).findings(ctx, mode=OverlapMode.STRICT)] == []
+
+
+def test_an_agent_that_neither_runs_nor_will(host: FakeHost, ctx: Context) -> None:
+    """It needs a gate once it is enabled or up: one that failed is down."""
+    agent(host, K3S, enabled=False)
+    gated = boot(host, NSPAWN)
+    assert gated.notices(ctx, mode=OverlapMode.STRICT) == []
+    host.services.failing.add(K3S)
+    host.services.start(ctx, K3S)
+    assert gated.notices(ctx, mode=OverlapMode.STRICT) == []
+    host.services.failing.clear()
+    host.services.start(ctx, K3S)
+    [finding] = gated.notices(ctx, mode=OverlapMode.STRICT)
+    assert str(finding) == UNGATED.format(K3S, f'"{NSPAWN}", "{K3S}"')
+
+
+def test_two_agents_without_a_gate_have_one_line(host: FakeHost, ctx: Context) -> None:
+    """The line that either names covers both; an empty list of gates is a decision."""
+    agent(host, "rke2-agent.service")
+    agent(host, K3S)
+    line = f'"{NSPAWN}", "{K3S}", "rke2-agent.service"'
+    notices = boot(host, NSPAWN).notices(ctx, mode=OverlapMode.STRICT)
+    assert [*map(str, notices)] == [
+        UNGATED.format(K3S, line),
+        UNGATED.format("rke2-agent.service", line),
+    ]
+    assert Boot(host, gates=[]).notices(ctx, mode=OverlapMode.STRICT) == []
+
+
+def test_an_agent_with_the_gate_of_another_name(ctx: Context) -> None:
+    """An alias has the drop-ins of all names of its unit."""
+    state = UnitState(
+        "snap.k8s.kubelet.service",
+        "loaded",
+        "active",
+        drop_ins=frozenset({"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf"}),
+    )
+    assert [*ungated_agents([state], ["kubelet.service"])] == []
+    [finding] = ungated_agents([state], [NSPAWN])
+    assert finding.subject == "snap.k8s.kubelet.service"
+
+
+def test_agents_are_asked_for_by_one_query(host: FakeHost, ctx: Context) -> None:
+    """It is that of the gates; under WARN it names these alone."""
+    host.services.operations.calls.clear()
+    boot(host, NSPAWN).notices(ctx, mode=OverlapMode.STRICT)
+    boot(host, NSPAWN).notices(ctx)
+    asked = [call for call in host.services.operations.calls if call[0] == "states"]
+    assert [len(call) for call in asked] == [11, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Gates that would be open unseen, shut for ever, or dangerous, as real systemd shows them."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,12 @@ from support.gated_machine import (
     GATES,
     KUBE,
     STAND_INS,
+    STRICT,
     GatedMachine,
     more_machines,
 )
 
-from hostrouting import UnitError
+from hostrouting import OverlapMode, UnitError
 from hostrouting.boot import Boot
 from hostrouting.boot.gates import gate_faults, is_unsuitable
 
@@ -101,6 +103,40 @@ def test_a_gate_that_is_open(tmp_path: Path) -> None:
         machine.services.daemon_reload(machine.ctx)
         [fault] = gate_faults(machine.ctx, machine.services, GATES)
         assert (fault.subject, fault.kind) == (NSPAWN, "gate-open")
+
+
+def test_an_agent_that_no_gate_covers(tmp_path: Path) -> None:
+    """K3s starts during an overlap on a node STRICT with the default gates. The finding has the gates
+    with which it is refused; an alias has the gate of its unit.
+    """
+    k3s = "k3s.service"
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        text = b"[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+        machine.files.write(f"{UNITS}/{k3s}", text, mode=0o644)
+        machine.services.daemon_reload(machine.ctx)
+        strict = partial(machine.boot.findings, machine.ctx, mode=OverlapMode.STRICT)
+        assert [*strict()] == []
+        machine.run("systemctl", "enable", "--quiet", k3s)
+        assert [str(finding) for finding in strict()] == [
+            "warning: ungated-agent: k3s.service: starts whatever the routes are, because it is none of "
+            'hostRouting.gates; write in hostRouting: "gates": ["systemd-nspawn@.service", '
+            '"kubelet.service", "k3s.service"]'
+        ]
+        machine.run("systemctl", "disable", "--quiet", k3s)
+        assert machine.systemctl("start", k3s) == 0
+        [finding] = strict()
+        assert (finding.kind, finding.subject) == ("ungated-agent", k3s)
+        machine.run("systemctl", "stop", k3s)
+        gated = Boot(machine.host, gates=[*GATES, k3s])
+        gated.install(machine.ctx, *STAND_INS, STRICT)
+        assert machine.systemctl("start", k3s) == 1
+        machine.run("systemctl", "enable", "--quiet", k3s)
+        assert [*gated.findings(machine.ctx, mode=OverlapMode.STRICT)] == []
+        alias = "snap.k8s.kubelet.service"
+        machine.files.link(f"{UNITS}/{alias}", f"{UNITS}/kubelet.service")
+        machine.services.daemon_reload(machine.ctx)
+        assert machine.state(alias).active_state != "inactive"
+        assert [*gated.findings(machine.ctx, mode=OverlapMode.STRICT)] == []
 
 
 def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot import BOOT_FOLDERS, RELOAD, Boot
 from hostrouting.boot.gates import broken_glass
+from hostrouting.boot.intent import mode_of
 from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import config_of, context, host_of, print_answer, with_unit_files
@@ -126,7 +127,8 @@ def log_notices(
 ) -> list[str]:
     """Log and return the notices about the gates, after the first ones."""
     boot = Boot(host, gates=config.gates)
-    findings = boot.notices(ctx) if reads and installs_units(ctx, config, host) else []
+    is_asked = reads and installs_units(ctx, config, host)
+    findings = boot.notices(ctx, mode=mode_of(config)) if is_asked else []
     findings += warnings_of(ctx, config, host)
     findings += missing_programs(config, host)
     notices = [*first, *(finding.text for finding in findings)]
