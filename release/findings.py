@@ -133,6 +133,12 @@ OF_THE_NODE: Final = (
         "routing may not stay right, or a setting of `watch` is ignored",
         _APPLY,
     ),
+    Kind(
+        "not-watched",
+        "note",
+        "nothing looks at routing until a gated unit starts: a marker may outlive the truth",
+        "enable `watch`",
+    ),
     # Routes.
     Kind(
         "lost-rule",
@@ -259,7 +265,7 @@ OF_THE_NODE: Final = (
     Kind(
         "ungated-agent",
         "warning",
-        "under STRICT, an enabled or active agent (kubelet, K3s, RKE2, MicroK8s, ...) is none of `gates`",
+        "under STRICT, an enabled or active agent (kubelet, K3s, RKE2, ...) is none of `gates`",
         "write the `gates` that it names; `[]` means that nothing is to wait",
     ),
     Kind(

@@ -87,6 +87,8 @@ class Capability(NamedTuple):
     warnings: Mapping[str, Look] = {}
     #: Names it in the finding of a look that fails; without it, that is a note.
     subject: str = ""
+    #: Returns its section in a first config, None for nothing, and a line on it.
+    first: Callable[[Host], tuple[Section | None, str]] | None = None
     #: Returns what keeps it right for `Watch`.
     keeper: Callable[[], type[SiblingKeeper]] | None = None
 

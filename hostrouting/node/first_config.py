@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from hostrouting.boot.gates import AGENTS, agents
+from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.config.rules import destination, expected_cidr
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.net.addresses import IPV4, Prefix
 from hostrouting.net.routes import default_routes
+from hostrouting.node.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host import Host
     from hostrouting.net.links import Device
+    from phases import Context
 
 _SERVER = re.compile(r"^ *server: *(?i:https?)://\[?([^\s/]+?)\]?(?::\d+)?(?:/.*)?$", re.MULTILINE)
 #: What a joined node names in its files: no YAML is parsed, only lines of this form are read.
@@ -28,7 +32,9 @@ _DECORATION = re.compile(r"[\"']|(?<!\s)\s+(?:#.*)?$", re.MULTILINE)
 _LARGEST = 1 << 20
 
 
-def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def first_config(
+    ctx: Context, host: Host, cidrs: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
     """Return a WARN config for this node, and a line on each value, found or missing."""
     expected = list(map(expected_cidr, cidrs))
     lines = [f"{cidr}: given" for cidr in expected]
@@ -52,6 +58,23 @@ def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list
             else:
                 lines.append(f"{expected[-1]}: {path}")
     overlap: dict[str, Any] = {"mode": "WARN", "expectedCidrs": [*dict.fromkeys(expected)]}
+    if devs := _devices(host, lines):
+        overlap["expectedDevs"] = devs
+    more: dict[str, Any] = {}
+    for capability in CAPABILITIES:
+        if capability.first is not None:
+            more[capability.section], line = capability.first(host)
+            lines.append(line)
+    more["gates"], line = _gates(ctx, host)
+    lines.append(line)
+    known = {name: value for name, value in more.items() if value is not None}
+    lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
+    rest = HostRoutingConfig(**known).to_mapping()
+    return {"hostRouting": {"routeOverlap": overlap, **rest}}, lines
+
+
+def _devices(host: Host, lines: list[str]) -> list[str]:
+    """Return the device of the default route, with lines on each; of several none."""
     names = {hop.dev for route in default_routes(host.routes.routes()) for hop in route.hops}
     devs = []
     for link in host.routes.links():
@@ -61,14 +84,24 @@ def first_config(host: Host, cidrs: Sequence[str]) -> tuple[dict[str, Any], list
         devs.append(dev)
         lines.append(f"{dev}: {link.name}, the device of a default route")
     if len(devs) == 1:
-        overlap["expectedDevs"] = devs
-    else:
-        lines.append(
-            f"missing: expectedDevs: {len(devs)} devices have an IPv4 default route, InfiniBand "
-            "apart; name the node's own device"
-        )
-    lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
-    return {"hostRouting": {"routeOverlap": overlap}}, lines
+        return devs
+    lines.append(
+        f"missing: expectedDevs: {len(devs)} devices have an IPv4 default route, InfiniBand "
+        "apart; name the node's own device"
+    )
+    return []
+
+
+def _gates(ctx: Context, host: Host) -> tuple[tuple[str, ...] | None, str]:
+    """Return the agents that this node starts; None for the default gates."""
+    try:
+        found = tuple(state.name for state in agents(host.services.states(ctx, *AGENTS)))
+    except UnitError as error:
+        reason = str(error).partition("\n")[0]
+        return None, f"missing: gates: {reason}"
+    if found:
+        return found, f"{', '.join(found)}: a gate, since this node starts it"
+    return None, f"gates: the default ({', '.join(DEFAULT_GATES)}), since no agent is enabled"
 
 
 def _network_of(link: Device) -> str | None:

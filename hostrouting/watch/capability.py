@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.capability import Capability, Inquiry
-from hostrouting.boot.layout import unit_path
+from hostrouting.boot.layout import READY_UNIT, unit_path
 from hostrouting.config import WatchConfig
+from hostrouting.route_overlap.script import MARKER_OK
 
 if TYPE_CHECKING:
-    from hostrouting.base.findings import NodeFinding
     from hostrouting.boot import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
@@ -46,6 +47,33 @@ def _findings(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     return _task()(inquiry.config, host=inquiry.host).findings(ctx)
 
 
+def _unwatched(_ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
+    """Return a note about a node whose verdict may outlive the truth."""
+    config = inquiry.config
+    is_applied = inquiry.host.files.exists(unit_path(READY_UNIT))
+    effects = []
+    if config.static_routes.routes:
+        effects.append("a route that another program removes stays lost")
+    if config.route_overlap.cidrs:
+        effects.append(f"{MARKER_OK} outlives the truth")
+    if config.watch.enabled or not is_applied or not effects:
+        return []
+    reason = f"without it {' and '.join(effects)}, until a gated unit starts"
+    step = 'write in hostRouting: "watch": {"enabled": true}'
+    return [NodeFinding("not-watched", "hostRouting.watch", reason, "note", step)]
+
+
+def _first(host: Host) -> tuple[WatchConfig | None, str]:
+    """Return the section of a service, where its command is there after a boot."""
+    from hostrouting.watch.unit import usable_command
+
+    command, problem = usable_command(host)
+    if problem:
+        timer = '"watch": {"enabled": true} is a timer, which needs no command'
+        return None, f"missing: watch: the command {command} {problem}; {timer}"
+    return WatchConfig(enabled=True, mode="service"), f"watch: {command}, which a boot finds"
+
+
 def _networkd(ctx: Context, inquiry: Inquiry) -> list[NodeFinding]:
     """Return the findings about systemd-networkd, which removes routes that it did not add."""
     if not inquiry.host.is_live or not inquiry.config.static_routes.routes:
@@ -61,6 +89,7 @@ WATCH: Final = Capability(
     task=_task,
     parts=_parts,
     installs=_installs,
-    findings={"watch": _findings},
+    findings={"watch": _findings, "not-watched": _unwatched},
     warnings={"networkd": _networkd},
+    first=_first,
 )

@@ -80,6 +80,12 @@ def command_path(host: Host) -> str:
     return usable or next((path for path in paths if files.mode(path) is not None), beside)
 
 
+def usable_command(host: Host) -> tuple[str, str]:
+    """Return `command_path`, and why a service could not start it after a boot, or ""."""
+    command = command_path(host)
+    return command, _problem(host.files, command)
+
+
 def _absolute(path: str) -> str:
     # Python begins a path with // if it was relative to /, and abspath() keeps that.
     return "/" + os.path.abspath(path).lstrip("/")  # noqa: PTH100 (pathlib is slow to load)
@@ -247,8 +253,7 @@ class ConfigureWatch(SectionTask):
     def _obstacle(self) -> str:
         if not has_duties(self._config) or self._config.watch.mode != "service":
             return ""
-        command = command_path(self._host)
-        problem = _problem(self._host.files, command)
+        command, problem = usable_command(self._host)
         return problem and f"the command {command} of {_SERVICE} {problem}, {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:

@@ -305,7 +305,7 @@ def test_two_agents_without_a_gate_have_one_line(host: FakeHost, ctx: Context) -
     assert Boot(host, gates=[]).notices(ctx, mode=OverlapMode.STRICT) == []
 
 
-def test_an_agent_with_the_gate_of_another_name(ctx: Context) -> None:
+def test_an_agent_with_the_gate_of_another_name() -> None:
     """An alias has the drop-ins of all names of its unit."""
     state = UnitState(
         "snap.k8s.kubelet.service",

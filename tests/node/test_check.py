@@ -52,7 +52,9 @@ SCRIPT = "/etc/aks-flex-node/static-routes.sh"
 
 
 def config_of(**sections: object) -> HostRoutingConfig:
-    return HostRoutingConfig.from_mapping({"gates": [NSPAWN], **sections})
+    # Without it, each applied config with routes has a note.
+    watch = {"watch": {"enabled": True}} if "staticRoutes" in sections else {}
+    return HostRoutingConfig.from_mapping({"gates": [NSPAWN], **watch, **sections})
 
 
 @pytest.fixture
@@ -86,6 +88,45 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
     assert report.lines() == ["172.16.8.0/22 leaves by eth0"]
     assert check(host, applied(host, **ROUTES)).lines() == ["no findings"]
     assert set(report.to_mapping()) == {"ok", "mode", "expected_devs", "cidrs"}
+
+
+LOST = "a route that another program removes stays lost"
+STALE = "/run/aks-flex-node/route-overlap.ok outlives the truth"
+
+
+@pytest.mark.parametrize(
+    ("sections", "effect"),
+    [
+        (
+            {**ROUTES, **OVERLAP},
+            f"{LOST} and {STALE}",
+        ),
+        (ROUTES, LOST),
+        ({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}}, STALE),
+    ],
+)
+def test_a_node_that_nothing_watches(
+    host: FakeHost, sections: dict[str, object], effect: str
+) -> None:
+    """A note once it is applied, and not before; the node is as the config wants it. With `watch`
+    there is none.
+    """
+    unwatched = {**sections, "watch": {}}
+    assert "not-watched" not in [kind for _, kind, _ in told(check(host, config_of(**unwatched)))]
+    report = check(host, applied(host, **unwatched))
+    assert report.ok
+    [finding] = report.findings
+    assert str(finding) == (
+        f"note: not-watched: hostRouting.watch: without it {effect}, until a gated unit starts; "
+        'write in hostRouting: "watch": {"enabled": true}'
+    )
+    watched = {**sections, "watch": {"enabled": True}}
+    assert check(host, applied(host, **watched)).findings == ()
+
+
+def test_a_sweep_alone_needs_no_watch(host: FakeHost) -> None:
+    """There is neither a route nor a marker that goes out of date."""
+    assert check(host, applied(host, **SWEEP)).findings == ()
 
 
 #: The files of a generation; the last two are scripts.

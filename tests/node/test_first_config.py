@@ -8,13 +8,23 @@ from support.in_process import run_here
 
 from hostrouting import Host
 from hostrouting.testing import FakeHost
+from phases import Context
 
 KUBELET = b"kind: KubeletConfiguration\nclusterDNS:\n- 10.96.0.10\nclusterDomain: cluster.local\n"
 SERVER = b"clusters:\n- cluster:\n    server: https://%s:443\n  name: kubernetes\n"
 
 
+COMMAND = "/usr/bin/hostrouting"
+
+
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    return node(monkeypatch)
+
+
+def node(monkeypatch: pytest.MonkeyPatch, command: str = COMMAND) -> FakeHost:
+    """Return the node on which the command runs, from this path."""
+    monkeypatch.setattr("hostrouting.testing.host_fakes._COMMAND", command)
     host = FakeHost()
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
@@ -48,6 +58,79 @@ def test_a_joined_node_names_its_services(host: FakeHost, tmp_path: Path) -> Non
         assert line in printed.stderr
     (config := tmp_path / "config.json").write_text(printed.stdout)
     assert "leave by eth0" in run_here("check", config).stdout
+
+
+LASTS = "copy it to /usr/local/bin/hostrouting and run that"
+
+
+@pytest.mark.parametrize(
+    ("command", "mode", "reason"),
+    [
+        ("/tmp/a/hostrouting", 0o755, f"lies in a folder that the service does not see; {LASTS}"),  # noqa: S108 - in memory
+        ("/run/hostrouting", 0o755, f"lies in a folder that is empty after a boot; {LASTS}"),
+        (COMMAND, 0o644, f"is not executable; run: chmod +x {COMMAND}"),
+        (COMMAND, None, "is missing; install hostrouting there"),
+    ],
+)
+def test_a_command_that_a_boot_does_not_find(
+    monkeypatch: pytest.MonkeyPatch, command: str, mode: int | None, reason: str
+) -> None:
+    """No watch is written; the line has the reason, the step, and the timer."""
+    host = node(monkeypatch, command)
+    if mode is not None:
+        host.files.write(command, b"#!/usr/bin/python3\n", mode=mode)
+    printed = run_here("init")
+    line = f"missing: watch: the command {command} {reason}; "
+    assert (
+        f'{line}"watch": {{"enabled": true}} is a timer, which needs no command\n' in printed.stderr
+    )
+    assert [*json.loads(printed.stdout)["hostRouting"]] == ["routeOverlap"]
+
+
+def test_a_command_that_lasts_watches(host: FakeHost, tmp_path: Path) -> None:
+    """As a service, which `check` accepts."""
+    host.files.write(COMMAND, b"#!/usr/bin/python3\n", mode=0o755)
+    printed = run_here("init", "--cidr", "10.0.0.0/16")
+    watch = json.loads(printed.stdout)["hostRouting"]["watch"]
+    assert watch == {"enabled": True, "mode": "service"}
+    assert "watch: /usr/bin/hostrouting, which a boot finds\n" in printed.stderr
+    (config := tmp_path / "config.json").write_text(printed.stdout)
+    assert "leaves by eth0" in run_here("check", config).stdout
+
+
+def test_the_agents_of_this_node_are_its_gates(host: FakeHost, tmp_path: Path) -> None:
+    """Enabled or up; without one the default gates are left as they are."""
+    default = (
+        "gates: the default (systemd-nspawn@.service, kubelet.service), since no agent is enabled"
+    )
+    for name in "kubelet.service", "k3s.service", "rke2-agent.service":
+        path = f"/etc/systemd/system/{name}"
+        host.files.write(path, b"[Service]\nExecStart=/bin/k\n", mode=0o644)
+    printed = run_here("init")
+    assert "gates" not in json.loads(printed.stdout)["hostRouting"]
+    assert f"{default}\n" in printed.stderr
+    host.files.link(
+        "/etc/systemd/system/multi-user.target.wants/k3s.service",
+        "/etc/systemd/system/k3s.service",
+    )
+    printed = run_here("init", "--cidr", "10.0.0.0/16")
+    assert json.loads(printed.stdout)["hostRouting"]["gates"] == ["k3s.service"]
+    assert "k3s.service: a gate, since this node starts it\n" in printed.stderr
+    (config := tmp_path / "config.json").write_text(printed.stdout)
+    assert "leaves by eth0" in run_here("check", config).stdout
+    host.services.start(Context(), "rke2-agent.service")
+    printed = run_here("init")
+    gates = json.loads(printed.stdout)["hostRouting"]["gates"]
+    assert gates == ["k3s.service", "rke2-agent.service"]
+    assert "k3s.service, rke2-agent.service: a gate, since" in printed.stderr
+
+
+def test_a_systemd_that_does_not_answer(host: FakeHost) -> None:
+    """The rest of the config is printed, with the default gates."""
+    host.services.fail_at(1)
+    printed = run_here("init")
+    assert "gates" not in json.loads(printed.stdout)["hostRouting"]
+    assert "missing: gates: Failed to connect to bus: Connection refused\n" in printed.stderr
 
 
 @pytest.mark.parametrize(

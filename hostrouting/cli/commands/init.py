@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.cli.command import Command
-from hostrouting.cli.shared import host_of, refuse
+from hostrouting.cli.shared import context, host_of, refuse, with_unit_files
 from hostrouting.node.first_config import first_config
 from hostrouting.node.output import print_document
 
@@ -20,7 +20,9 @@ _logger = logging.getLogger("hostrouting")
 def run(arguments: Namespace) -> int:
     """Print a first config for this node, and on stderr where its values came from."""
     try:
-        document, lines = first_config(host_of(arguments), arguments.cidr)
+        host = with_unit_files(host_of(arguments))
+        with context(arguments.timeout) as ctx:
+            document, lines = first_config(ctx, host, arguments.cidr)
     except ValueError as error:
         return refuse(arguments, f"{error}; give --cidr once for each expected CIDR", USAGE)
     print_document(document)
