@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -36,6 +37,29 @@ def state_of(files: FileStore, path: str) -> FileState:
     return None if content is None or mode is None else (content, mode)
 
 
+def dated(content: bytes, seconds: float) -> bytes:
+    r"""Return the content with a last line that names the time, in seconds since 1970.
+
+    >>> dated(b"10.96.0.0/16 leaves by eth0\n", 1785542400)
+    b'10.96.0.0/16 leaves by eth0\nproven 2026-08-01T00:00:00Z\n'
+    """
+    return content + time.strftime("proven %Y-%m-%dT%H:%M:%SZ\n", time.gmtime(seconds)).encode()
+
+
+def undated(state: FileState) -> FileState:
+    r"""Return the state of a file without the line of `dated`; of anything else, the state itself.
+
+    >>> undated((b"fine\nproven 2026-08-01T00:00:00Z\n", 0o644))
+    (b'fine\n', 420)
+    """
+    if not isinstance(state, tuple):
+        return state
+    content, mode = state
+    text, line_break, last = content.removesuffix(b"\n").rpartition(b"\n")
+    has_date = last.startswith(b"proven ") and last.endswith(b"Z")
+    return (text + line_break if has_date else content), mode
+
+
 def change_of(path: str, before: FileState, after: FileState) -> Change:
     """Return the change of a path from one state to another."""
     return Change("-" if after is None else "+" if before is None else "~", path)
@@ -58,7 +82,8 @@ class RecordedFiles:
     """Changes files and records it in `ctx`; one inverse restores all of them, under the run lock.
 
     The inverse changes nothing if another run or program has altered one of the files since: they
-    belong together. It restores files inside of `restoring`.
+    belong together. It restores files inside of `restoring`. A new date alone (`dated`) is written,
+    and is neither a change nor an alteration.
     """
 
     def __init__(
@@ -82,6 +107,10 @@ class RecordedFiles:
         """Write a file and record it; return False if it was right already."""
         return self._change(path, (content, mode))
 
+    def write_dated(self, path: str, content: bytes, *, mode: int) -> bool:
+        """Write a file whose last line names the time; a new time alone is not recorded."""
+        return self.write(path, dated(content, self._ctx.clock.time()), mode=mode)
+
     def remove(self, path: str) -> bool:
         """Remove a file and record it; return False if there was none."""
         return self._change(path, None)
@@ -94,6 +123,10 @@ class RecordedFiles:
         try:
             before = {path: state_of(self._files, path) for path in after}
             if before == after:
+                return False
+            if all(undated(before[path]) == undated(state) for path, state in after.items()):
+                for path, state in after.items():
+                    self._put(path, state)
                 return False
             for path, state in after.items():
                 first, _ = self._states.pop(path, (before[path], state))
@@ -117,7 +150,7 @@ class RecordedFiles:
         def is_left(path: str) -> bool:
             before, _ = self._states[path]
             try:
-                return state_of(self._files, path) != before
+                return undated(state_of(self._files, path)) != undated(before)
             except HostFileError:
                 return True
 
@@ -139,14 +172,18 @@ class RecordedFiles:
                 raise UnfinishedUndoError(f"{state}; {error}") from error
 
     def _restore(self, ctx: Context) -> bool:
-        now = {path: state_of(self._files, path) for path in self._states}
-        altered = [path for path, states in self._states.items() if now[path] not in states]
+        now = {path: undated(state_of(self._files, path)) for path in self._states}
+        altered = [
+            path for path, states in self._states.items() if now[path] not in map(undated, states)
+        ]
         if altered:
             _logger.warning(
                 "%s changed since this run; the files of this run stay", ", ".join(altered)
             )
             return False
-        changed = [path for path, (before, _) in self._states.items() if now[path] != before]
+        changed = [
+            path for path, (before, _) in self._states.items() if now[path] != undated(before)
+        ]
         with self._restoring(ctx) if changed else nullcontext():
             for path in reversed(changed):
                 before, _ = self._states[path]

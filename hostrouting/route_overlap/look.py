@@ -271,13 +271,17 @@ def _has_infiniband(host: Host) -> bool:
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
-    """Write the marker of a report, and remove its opposite."""
+    """Write the marker of a report, and remove its opposite.
+
+    That of a right node names the time: it says nothing about what has changed since.
+    """
     lines = [report.verdict] if report.ok else [*report.lines(), *report.refusals]
     content = "".join(f"{printable(line)}\n" for line in lines).encode()
     marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
+    write = files.write_dated if report.ok else files.write
     # Write first: a run that is killed in between leaves both, of which MARKER_DETECTED counts.
     try:
-        files.write(marker, content, mode=0o644)
+        write(marker, content, mode=0o644)
     finally:
         # Even on a full disk: a missing marker is better than a wrong one.
         files.remove(opposite)

@@ -19,6 +19,7 @@ _TEMPLATE = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file
 DEPARTURE: Final = _TEMPLATE.departure
 #: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
+#: The verdict, and below it the time of the proof: `proven 2026-08-01T00:00:00Z`.
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: The script's last message to journald.

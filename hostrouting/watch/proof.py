@@ -211,7 +211,8 @@ class ProofKeeper(Keeper):
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):
                 self._logged = logged
-                return inf
+                # That of a right node has the time of its last proof.
+                return self._leave_marker(ctx, report) if report.ok else inf
         elif not report.ok:
             spreads = bool(findings.known.keys() - logged.known.keys())
             until = self._next_count if spreads else max(self._next_count, self._lines.free)

@@ -1,11 +1,14 @@
 """Files that a run has changed, and their undo."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostrouting import HostFileError
-from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError
+from hostrouting.boot.recorded import RecordedFiles, UnfinishedUndoError, dated, undated
 from hostrouting.testing import FakeHost
 from phases import Context, Transaction
+from phases.testing import ManualClock
 
 UNIT, SCRIPT = "/etc/systemd/system/static-routes.service", "/etc/aks-flex-node/static-routes.sh"
 
@@ -63,3 +66,56 @@ def test_an_undo_that_fails_after_the_last_file_says_that_they_are_back(
     assert str(caught.value) == (
         "the files are back; cannot remove /etc/aks-flex-node: Input/output error"
     )
+
+
+MARKER = "/run/aks-flex-node/route-overlap.ok"
+
+
+def test_a_new_time_alone_is_written_and_not_recorded(host: FakeHost) -> None:
+    """A second look has changed nothing; the file names the time of the last one."""
+    transaction = Transaction(Context(clock=(clock := ManualClock())))
+    ctx = transaction.ctx
+    RecordedFiles(ctx, host).write_dated(MARKER, b"fine\n", mode=0o644)
+    assert host.files.read(MARKER) == b"fine\nproven 2026-01-01T00:00:00Z\n"
+    clock.advance(90)
+    assert RecordedFiles(ctx, host).write_dated(MARKER, b"fine\n", mode=0o644) is False
+    assert host.files.read(MARKER) == b"fine\nproven 2026-01-01T00:01:30Z\n"
+    assert [*map(str, transaction.changes)] == [f"+ {MARKER}"]
+    RecordedFiles(ctx, host).write_dated(MARKER, b"better\n", mode=0o644)
+    assert [*map(str, transaction.changes)] == [f"+ {MARKER}", f"~ {MARKER}"]
+
+
+def test_a_marker_of_an_earlier_release_gets_a_time(host: FakeHost) -> None:
+    """It has the same verdict, so nothing is recorded."""
+    host.files.write(MARKER, b"fine\n", mode=0o644)
+    transaction = Transaction(Context(clock=ManualClock()))
+    RecordedFiles(transaction.ctx, host).write_dated(MARKER, b"fine\n", mode=0o644)
+    assert host.files.read(MARKER) == b"fine\nproven 2026-01-01T00:00:00Z\n"
+    assert transaction.changes == ()
+
+
+@pytest.mark.parametrize("before", [None, b"worse\nproven 2025-12-31T00:00:00Z\n"])
+def test_a_new_time_does_not_keep_an_undo_from_the_files(
+    host: FakeHost, before: bytes | None
+) -> None:
+    """A watch proves again meanwhile; another verdict is of another run, and stays."""
+    if before is not None:
+        host.files.write(MARKER, before, mode=0o644)
+    ctx = Context(clock=ManualClock())
+    recorded = RecordedFiles(ctx, host)
+    recorded.write_dated(MARKER, b"fine\n", mode=0o644)
+    host.files.write(MARKER, b"fine\nproven 2026-01-01T00:05:00Z\n", mode=0o644)
+    assert recorded.undo(ctx) is True
+    assert host.files.read(MARKER) == before
+    recorded.write_dated(MARKER, b"fine\n", mode=0o644)
+    host.files.write(MARKER, b"other\nproven 2026-01-01T00:05:00Z\n", mode=0o644)
+    assert recorded.undo(ctx) is False
+
+
+@given(st.binary(), st.integers(0, 2**33))
+def test_a_date_is_taken_out_as_it_was_put_in(content: bytes, seconds: int) -> None:
+    """Of a text that ends with a line break; a text without a date stays as it is."""
+    text = content + b"\n"
+    assert undated((dated(text, seconds), 0o644)) == (text, 0o644)
+    assert undated("/dev/null") == "/dev/null"
+    assert undated(None) is None

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,64 @@ def test_the_plugin(
     told = done.stdout.decode("ascii")
     assert (done.returncode, told.startswith(said[:80]), done.stderr) == (status, True, b"")
     assert (len(told) <= 81, told[:-1].isprintable()) == (True, True)
+
+
+def dated(seconds: float) -> bytes:
+    """Return a marker with the time that many seconds ago."""
+    date = datetime.now(timezone.utc) - timedelta(seconds=seconds)
+    return f"172.16.8.0/22 leaves by eth0\nproven {date:%Y-%m-%dT%H:%M:%SZ}\n".encode()
+
+
+UNDATED = "the marker does not name the time of its proof\n"
+
+
+@pytest.mark.parametrize(
+    ("ok", "words", "status", "said"),
+    [
+        (10_000, "", 0, FINE),
+        (0, "max-age=5000", 0, FINE),
+        (4_000, "max-age=5000", 0, FINE),
+        (10_000, "max-age=5000", 2, "the last proof is of 20"),
+        # The clock was set back.
+        (-10_000, "max-age=5000", 2, "the last proof is of 20"),
+        (0, "proven max-age=5000", 1, FINE),
+        (10_000, "proven max-age=5000", 0, "the last proof is of 20"),
+        (10_000, "max-age=5000 proven", 0, "the last proof is of 20"),
+        # Of an earlier release, empty or damaged.
+        (b"172.16.8.0/22 leaves by eth0\n", "max-age=5000", 2, UNDATED),
+        (b"", "max-age=5000", 2, UNDATED),
+        (b"\nproven yesterday\n", "max-age=5000", 2, UNDATED),
+        (0, "max-age=", 2, "max-age=: give a number of seconds\n"),
+        (0, "max-age=0", 2, "max-age=0: give a number of seconds\n"),
+        (0, "max-age=5m proven", 0, "max-age=5m: give a number of seconds\n"),
+        (0, "fresh", 2, "unknown word fresh: use proven or max-age=SECONDS\n"),
+    ],
+)
+def test_a_proof_that_is_too_old(
+    tmp_path: Path, ok: bytes | int, words: str, status: int, said: str
+) -> None:
+    """With a maximum age the node is unknown then; without one, any marker counts. The zone of the
+    node does not matter.
+    """
+    content = dated(ok) if isinstance(ok, int) else ok
+    (tmp_path / Path(MARKER_OK).name).write_bytes(content)
+    done = subprocess.run(
+        [PLUGIN, tmp_path, *words.split()],
+        env={"PATH": "/none", "TZ": "Asia/Tokyo"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout[: len(said)], done.stderr) == (status, said, "")
+    assert len(done.stdout) <= 81
+
+
+def test_a_problem_has_no_age(tmp_path: Path) -> None:
+    """Routing that was wrong at the last proof is a problem until a proof is right."""
+    (tmp_path / Path(MARKER_DETECTED).name).write_text(f"{LINE}\n")
+    command: list[str | Path] = [PLUGIN, tmp_path, "max-age=1"]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
 
 
 def test_the_plugin_never_waits(tmp_path: Path) -> None:

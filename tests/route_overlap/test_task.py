@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from support.kernel import connect
+from support.markers import verdict_of
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig, RouteOverlapError
 from hostrouting.boot import INTENT_PATH
@@ -59,7 +60,7 @@ def host() -> FakeHost:
 
 def markers(host: FakeHost) -> dict[str, str]:
     return {
-        path: text
+        path: verdict_of(path, text)
         for path, text in host.files.tree.snapshot().items()
         if path.startswith("/run/aks-flex-node/")
     }

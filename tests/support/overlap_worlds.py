@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support import small_world
 from support.carriers import add_pair, unplug
 from support.draws import pick
+from support.markers import verdict_of
 
 from hostrouting import BackendError, HostRoutingConfig, OverlapReport
 from hostrouting.host import Address, NextHop, Route, Rule
@@ -311,7 +312,7 @@ def run_script(
             timeout=200,
         )
     markers = (
-        {path.name: path.read_text() for path in sorted(folder.iterdir())}
+        {path.name: verdict_of(path.name, path.read_text()) for path in sorted(folder.iterdir())}
         if folder.exists()
         else {}
     )

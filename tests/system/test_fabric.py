@@ -9,6 +9,7 @@ import pytest
 from support.fabric_files import DATA, Files, record
 from support.gated_machine import GATES, KUBELET, GatedMachine
 from support.hurried import hurried
+from support.markers import verdict_of
 from support.needs import require
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node
@@ -108,7 +109,11 @@ class CloudMachine(GatedMachine):
     def markers(self) -> dict[str, str]:
         """The texts of the markers of the check, by their paths."""
         texts = {path: self.files.read(path) for path in (DETECTED, OK)}
-        return {path: text.decode() for path, text in texts.items() if text is not None}
+        return {
+            path: verdict_of(path, text.decode())
+            for path, text in texts.items()
+            if text is not None
+        }
 
     def findings(self) -> list[str]:
         """The findings of the boot check, each without the deciding route."""

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import EARLY, KUBE, KUBELET, GatedMachine, applied
+from support.markers import verdict_of
 
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import interpreter_of
+from hostrouting.route_overlap.script import MARKER_OK
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -43,7 +45,8 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         machine.run("ip", "route", "add", "172.16.8.0/22", "via", "10.224.0.1", "dev", "eth0")
         assert machine.systemctl("start", UNIT) == 0
         fine = "172.16.8.0/22 leaves by eth0"
-        assert machine.files.read("/run/aks-flex-node/route-overlap.ok") == f"{fine}\n".encode()
+        marker = (machine.files.read(MARKER_OK) or b"").decode()
+        assert verdict_of(MARKER_OK, marker) == f"{fine}\n"
         said = machine.journal(f"--unit={UNIT}")
         wrong = "for the routes that help: hostrouting check"
         assert said.count(wrong) == 1

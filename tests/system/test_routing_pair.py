@@ -20,6 +20,7 @@ from support.gated_machine import (
     more_machines,
 )
 from support.hurried import hurried
+from support.markers import verdict_of
 from support.program import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig
@@ -47,7 +48,9 @@ def overlap(mode: str) -> Mapping[str, object]:
 
 def markers(machine: GatedMachine) -> dict[str, str]:
     texts = {path: machine.files.read(path) for path in (DETECTED, OK)}
-    return {path: text.decode() for path, text in texts.items() if text is not None}
+    return {
+        path: verdict_of(path, text.decode()) for path, text in texts.items() if text is not None
+    }
 
 
 def test_strict_holds_and_heals(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 
 import attrs
 import pytest
+from support.markers import proven_at, verdict_of
 from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset
@@ -27,6 +28,7 @@ from hostrouting.host import (
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing.contracts.routes import arrange
 from phases import DeadlineExceededError, execute
+from phases.testing import ManualClock
 
 
 @pytest.fixture
@@ -297,6 +299,43 @@ def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptur
     watched.run(0.1)
     assert watched.marker() == "ok"
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+def proven_seconds(watched: ProvenNode) -> float:
+    """Return the seconds from the start of the clock to the time that the marker names."""
+    text = (watched.host.files.read(MARKER_OK) or b"").decode()
+    assert verdict_of(MARKER_OK, text) == "172.16.0.0/16 leaves by eth0\n"
+    return proven_at(text).timestamp() - ManualClock.EPOCH
+
+
+def test_the_marker_names_the_time_of_the_last_proof(watched: ProvenNode) -> None:
+    """Each proof renews it, those at rest every interval; not while a proof fails."""
+    assert watched.installed.config.watch.interval == 60
+    assert proven_seconds(watched) == 0
+    watched.run(60)
+    assert proven_seconds(watched) == 60
+    watched.overlaps()
+    watched.run(0.9)
+    assert proven_seconds(watched) == 60
+    watched.mended()
+    watched.run(0.9)
+    assert proven_seconds(watched) == 61
+
+
+def test_a_time_that_cannot_be_renewed(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The marker stays as it is, for its age to be seen; that is logged once, and its end."""
+    began = proven_seconds(watched)
+    watched.host.files.tree.read_only.add(MARKER_OK)
+    watched.run(200)
+    failure = "the marker of the expected CIDRs is not right now"
+    assert caplog.messages == [f"{failure}: cannot write {MARKER_OK}: Read-only file system"]
+    assert proven_seconds(watched) == began
+    watched.host.files.tree.read_only.clear()
+    watched.run(6)
+    assert caplog.messages[1:] == [f"this is over: {failure}"]
+    assert proven_seconds(watched) > began + 200
 
 
 def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:

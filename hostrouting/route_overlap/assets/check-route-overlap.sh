@@ -429,7 +429,9 @@ pass() {
     done
     text="$verdict ${text#, }"
     [[ -d $folder ]] || mkdir -p "$folder"
-    printf '%s\n' "$text" > "$right" || print 4 "$right is out of date: it could not be written"
+    # With the time of the proof, as the program writes it.
+    TZ=UTC0 printf '%s\nproven %(%Y-%m-%dT%H:%M:%SZ)T\n' "$text" -1 > "$right" ||
+        print 4 "$right is out of date: it could not be written"
     [[ ! -e $wrong ]] || rm -f "$wrong"
     finish 10 5 "$text"
 }
