@@ -57,6 +57,7 @@ DOORS = {
     "hostrouting/static_routes/task.py::_converge": "only an apply changes routes",
     "hostrouting/static_routes/task.py::do": "the forecast: only an apply needs it",
     "hostrouting/static_routes/task.py::plan": "the forecast: only a plan needs it",
+    "hostrouting/watch/capability.py::_first": "only `init` looks for the command",
     "hostrouting/watch/capability.py::_networkd": "only `check` and an apply look at networkd",
     "hostrouting/watch/capability.py::_parts": _TASK,
     "hostrouting/watch/capability.py::_task": _TASK,

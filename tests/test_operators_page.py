@@ -36,6 +36,8 @@ done
 ip -n beyond address add 10.224.0.1/16 dev eth0
 ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0 proto dhcp
 """
+#: The kubelet of the node is that in its machine.
+NO_KUBELET = "rm /etc/systemd/system/multi-user.target.wants/kubelet.service\n"
 SHADOW = "ip address add 172.16.1.4/16 dev ib0\n"
 IPV6: Final = "ip -6 address add 2001:db8::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 proto ra\n"
 ROUTE = {"destination": CIDR}
@@ -198,7 +200,8 @@ def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
         Configure(HostRoutingConfig.from_mapping(config), host=host).do(Context(timeout=60))
 
     paths: list[Path] = []
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + links) as machine:
+    prepare = LINKS + links + NO_KUBELET
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
 
         def paste(command: str) -> str:
             path = f"{paths[0].parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

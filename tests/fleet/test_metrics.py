@@ -34,6 +34,7 @@ CONFIG = HostRoutingConfig.from_mapping(
     {
         "staticRoutes": {"enabled": True, "routes": ROUTES},
         "routeOverlap": CHECKED["routeOverlap"],
+        "watch": {"enabled": True},
         "gates": [NSPAWN],
     }
 )

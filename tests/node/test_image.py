@@ -16,6 +16,7 @@ SECTIONS: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
     "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
     "probeSnat": {"enabled": True, "dev": "eth0", "detect": "always", "required": True},
+    "watch": {"enabled": True},
     "gates": ["systemd-nspawn@.service"],
 }
 PROGRAMS = {

@@ -53,7 +53,7 @@ def host() -> FakeHost:
 
 
 def config_of(*sections: dict[str, Any], **overlap: object) -> HostRoutingConfig:
-    document: dict[str, Any] = {"gates": [GATE]}
+    document: dict[str, Any] = {"gates": [GATE], "watch": {"enabled": True}}
     for section in sections:
         document |= section
     document["routeOverlap"] = {**document["routeOverlap"], **overlap}
@@ -98,7 +98,7 @@ def test_an_apply_pins_the_exit(host: FakeHost) -> None:
 
 def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
     """An installed config of an earlier version has none: the plan has the files that change."""
-    config = config_of(ROUTES, CHECKED)
+    config = config_of(ROUTES, CHECKED, {"watch": {}})
     assert applied(host, config).ok
     plain = json.dumps({"hostRouting": config.to_mapping()})
     host.files.write(INTENT_PATH, plain.encode(), mode=0o644)
