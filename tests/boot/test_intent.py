@@ -1,7 +1,7 @@
 """The intent: the config in force as a file, which changes together with the scripts."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -200,27 +200,31 @@ def lost(host: FakeHost) -> None:
     host.files.remove(INTENT_PATH)
 
 
+#: Without a watch, its lack is a finding, too.
+WATCHED: Mapping[str, Any] = {**ROUTES, "watch": {"enabled": True}}
+
+
 @pytest.mark.parametrize("harm", [edited, replaced, writable, lost])
 def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None]) -> None:
     """By an editor that writes in place, or by one that replaces; an apply installs it again."""
     host = node()
-    apply(host, **ROUTES, **OVERLAP)
+    apply(host, **WATCHED, **OVERLAP)
     harm(host)
-    found = check_node(in_time(), config(**ROUTES, **OVERLAP), host).findings
+    found = check_node(in_time(), config(**WATCHED, **OVERLAP), host).findings
     # The pinned exit may be lost with it, and was that of the script.
     script = "/etc/aks-flex-node/static-routes.sh"
     assert {finding.subject for finding in found} - {script} == {INTENT_PATH}
     assert {(finding.kind, finding.severity) for finding in found} == {("boot-file", "error")}
-    apply(host, **ROUTES, **OVERLAP)
-    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
-    assert check_node(in_time(), config(**ROUTES, **OVERLAP), host).findings == ()
+    apply(host, **WATCHED, **OVERLAP)
+    assert read_intent(host.files) == config(**WATCHED, **OVERLAP)
+    assert check_node(in_time(), config(**WATCHED, **OVERLAP), host).findings == ()
 
 
 def test_another_config_of_the_check_is_a_finding() -> None:
     """Also if no script differs."""
     host = node()
-    apply(host, **ROUTES)
-    found = check_node(in_time(), config(**ROUTES, probeSnat={"dev": "eth0"}), host).findings
+    apply(host, **WATCHED)
+    found = check_node(in_time(), config(**WATCHED, probeSnat={"dev": "eth0"}), host).findings
     assert [(finding.kind, finding.subject) for finding in found] == [("boot-file", INTENT_PATH)]
 
 

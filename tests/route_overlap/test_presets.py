@@ -91,7 +91,8 @@ def test_a_preset_alone_installs_the_check(cloud: str) -> None:
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expected": [cloud]}, "gates": []})
+    sections = {"routeOverlap": {"expected": [cloud]}, "watch": {"enabled": True}, "gates": []}
+    config = HostRoutingConfig.from_mapping(sections)
     assert [finding.kind for finding in check_node(Context(), config, host).findings] == [
         "not-applied"
     ]

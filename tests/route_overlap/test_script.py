@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
+from support.markers import proven_at
 from support.needs import needs
 from support.overlap_worlds import ScriptRun, run_script
 
@@ -204,6 +206,17 @@ class TestRunning:
             )
             assert (ran.status, ran.markers) == (status, {})
             assert ran.output.startswith(f"cannot be proven here: ip ({detail}")
+
+    @pytest.mark.parametrize("zone", ["JST-9", "EST5", ""])
+    def test_the_time_of_the_proof(
+        self, node: KernelNode, uplink: None, tmp_path: Path, zone: str
+    ) -> None:
+        """In UTC whatever the zone of the node, to the second, below the verdict."""
+        before = datetime.now(timezone.utc).replace(microsecond=0)
+        run_script(node, tmp_path / "run", ["10.96.0.0/16"], environment={"TZ": zone})
+        marker = (tmp_path / "run/route-overlap.ok").read_text()
+        assert marker.startswith("10.96.0.0/16 leaves by eth0\nproven ")
+        assert before <= proven_at(marker) <= datetime.now(timezone.utc)
 
     def test_answers_cut_short_prove_nothing(
         self, node: KernelNode, uplink: None, tmp_path: Path
