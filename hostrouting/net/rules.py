@@ -255,3 +255,9 @@ def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:
         for rule in FIRST_RULES
         if rules and rule.family == family and rule.table not in {*kept, 253}
     ]
+
+
+def addition(rule: Rule) -> str:
+    """Return the command that adds a built-in rule."""
+    ip = "ip -6" if rule.family == IPV6 else "ip"
+    return f"{ip} rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}"

@@ -35,7 +35,7 @@ from hostrouting.config import (
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
 from hostrouting.host import HOST, Host
 from hostrouting.host.units import template_of
-from hostrouting.net.addresses import IPV6, is_network
+from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
@@ -319,8 +319,7 @@ class _Look:
             severity: Severity = "warning" if is_live else "error"
             reason = f"nothing of this config is installed{place}"
             yield NodeFinding("not-applied", "hostRouting", reason, severity, apply="now")
-        # Of IPv4 only the own routes of the kernel stand in the way: the apply reports them.
-        if is_live and (not waiting or IPV6 in config.families):
+        if is_live:
             yield from _lasting(self._make(routes=self._routes), waiting)
         if not waiting:
             yield from self._make(files=self._files)

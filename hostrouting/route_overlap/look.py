@@ -126,6 +126,9 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
         if fabric.awaited and _has_infiniband(host):
             return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
         return ""
+    if any(cause.kind == "lost-rule" for cause in report.causes):
+        # No program adds it again.
+        return ""
     for family in report.without_exit:
         if family in report.lacks_default:
             return f"table main has no {FAMILY_NAMES[family]} default route"

@@ -272,7 +272,9 @@ class DecidedPart(NamedTuple):
     def kind(self) -> Kind:
         """The kind of `Finding` that this is, if the devices are not allowed."""
         if self.answer.route is None:
-            return "no-route" if self.answer.errno == errno.ENETUNREACH else "blocked"
+            # An `unreachable` rule has the errno of a missing route.
+            is_missing = self.decider is None and self.answer.errno == errno.ENETUNREACH
+            return "no-route" if is_missing else "blocked"
         return "local" if self.answer.route.kind == "local" else "overlap"
 
 

@@ -30,14 +30,13 @@ from hostrouting.net.addresses import (
 )
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
-    TABLE_NAMES,
     ObservedRoute,
     best_default_devs,
     default_route,
     default_routes,
     expected_exit,
 )
-from hostrouting.net.rules import lost_rules
+from hostrouting.net.rules import addition, lost_rules
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.families import FamilyProof, Proofs
 from hostrouting.route_overlap.lasting import deciding_and_warnings
@@ -157,10 +156,8 @@ def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]
 
 def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
     """Return a warning for each built-in rule that is gone."""
-    ip = "ip"
     reason = "is gone, so the kernel does not search the table"
     if node.family == IPV6:
-        ip = "ip -6"
         reason += " once any rule is added"
     return [
         NodeFinding(
@@ -168,7 +165,7 @@ def lost_rule_findings(node: RoutingSnapshot) -> list[NodeFinding]:
             f"the {FAMILY_NAMES[node.family]} rule '{rule}'",
             reason,
             "warning",
-            command=f"{ip} rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}",
+            command=addition(rule),
         )
         for rule in lost_rules(node.rules, node.family)
     ]

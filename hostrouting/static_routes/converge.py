@@ -112,7 +112,7 @@ def _apply(
                 refusal.errno not in _CONFLICTS or refusal.change in in_the_way
                 for refusal in error.refusals
             ):
-                explain(error, outcome, observed, host.routes.links())
+                explain(error, outcome, observed, host.routes)
                 raise
             if readings == _READINGS:
                 text = "another program changes this place all the time; the last time"

@@ -20,14 +20,15 @@ from hostrouting.static_routes.reconcile import (
 from hostrouting.static_routes.refusals import (
     all_in_the_way,
     lack,
-    no_device,
+    no_way,
+    own_gateways,
     why_merged,
     without_gateway,
 )
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostrouting.config import StaticRoutesConfig
     from hostrouting.host.ports import RouteBackend
@@ -45,7 +46,7 @@ class RoutePlan:
         """Plan for a node as it is; `exits` are those of the config."""
         self._section = section
         self._observed = read(routing, section.routes)
-        self._links = routing.links()
+        self._devices = {link.name: link for link in routing.links()}
         self.resolution: Resolution = resolved(section.routes, self._observed, routing, exits)
         undecided = {route.place for route, _ in self.resolution.missing}
         #: The changes, and their consequences for other routes.
@@ -66,7 +67,7 @@ class RoutePlan:
     @cached_property
     def _hindered(self) -> dict[RouteChange, Hindrance]:
         """The changes that cannot be made now."""
-        return dict(hindrances(self.outcome, self._links, self._observed))
+        return dict(hindrances(self.outcome, self._devices, self._observed))
 
     @property
     def entries(self) -> list[Foreseen]:
@@ -89,12 +90,11 @@ class RoutePlan:
 
     def _without_change(self) -> Iterator[Foreseen]:
         """Yield the entries of routes that are incomplete, or that cannot be removed."""
-        names = {link.name for link in self._links}
         for lacking, reason in self.resolution.missing:
-            entry = hindered("+", str(lacking), no_device(lacking))
-            if lacking.dev is None or lacking.dev in names:
-                waits = f"looked up when a default route is there: {reason}"
-                entry = Change("+", str(lacking), waits, AWAITED)
+            waits = f"looked up when a default route is there: {reason}"
+            entry = Change("+", str(lacking), waits, AWAITED)
+            if fact := no_way(lacking, self._devices):
+                entry = hindered("+", str(lacking), f"{fact}; correct its 'dev'")
             yield Foreseen(entry, lacking.place, is_incomplete=True)
         for route in self.outcome.merged:
             yield Foreseen(hindered("-", str(route), why_merged(route)), place(route))
@@ -132,10 +132,10 @@ class Hindrance(NamedTuple):
 
 
 def hindrances(
-    outcome: Reconciliation, links: Sequence[Device], observed: Routes
+    outcome: Reconciliation, devices: Mapping[str, Device], observed: Routes
 ) -> Iterator[tuple[RouteChange, Hindrance]]:
     """Yield the changes of a reconciliation that cannot be made now."""
-    devices = {link.name: link for link in links}
+    own = own_gateways(devices.values())
     no_gateway = without_gateway(outcome.changes, observed)
     in_the_way = all_in_the_way(outcome)
     for change in outcome.changes:
@@ -144,8 +144,10 @@ def hindrances(
             yield change, Hindrance(in_the_way[change])
         elif route is None or not route.dev:
             continue
-        elif route.dev not in devices:
-            yield change, Hindrance(no_device(route))
+        elif fact := no_way(route, devices):
+            yield change, Hindrance(f"{fact}; correct its 'dev'")
+        elif route.gateway in own:
+            yield change, Hindrance(f"its gateway {own[route.gateway]}")
         elif needed := lack(devices[route.dev], route):
             yield change, Hindrance(f"waits up to 30 s, since {route.dev} {needed}", may_end=True)
         elif change in no_gateway:

@@ -19,12 +19,14 @@ from hostrouting.net.routes import (
     RouteChange,
     is_merged,
 )
+from hostrouting.net.rules import addition, lost_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostrouting.config import StaticRoute
     from hostrouting.exceptions import RouteRejectedError
+    from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.static_routes.reconcile import Reconciliation, Routes
@@ -34,12 +36,12 @@ _MAY_END = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, err
 
 
 def explain(
-    error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]
+    error: RouteRejectedError, outcome: Reconciliation, observed: Routes, routing: RouteBackend
 ) -> None:
     """Add to the error which routes are in the way, and whether waiting may help."""
     # With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
     # config: the kernel's error number is the same for both.
-    devices = {link.name: link for link in links}
+    devices = {link.name: link for link in routing.links()}
     healing = [
         refusal
         for refusal in error.refusals
@@ -57,8 +59,19 @@ def explain(
             reason = reasons[refusal.change]
         elif refusal.change in lost:
             reason = f"{reason}; {lost[refusal.change]}"
+        elif refusal.errno in _MAY_END:
+            reason = "; ".join([reason, *_lost_rules(refusal.change.after, routing)])
         explained.append(attrs.evolve(refusal, reason=reason))
     error.refusals = explained
+
+
+def _lost_rules(route: Route | None, routing: RouteBackend) -> Iterator[str]:
+    """Yield the built-in rules without which the kernel finds no gateway, and their commands."""
+    if route is None or route.gateway is None:
+        return
+    family = route.gateway.family
+    for rule in lost_rules(routing.rules(family), family):
+        yield f"the {FAMILY_NAMES[family]} rule '{rule}' is gone; run: {addition(rule)}"
 
 
 def _waits(route: Route | None, devices: Mapping[str, Device]) -> bool:
@@ -96,9 +109,7 @@ def _needed_hop(route: Route | None) -> tuple[Address, str] | None:
     """Return the gateway of a route, and the device on whose networks it must be; None if none."""
     if route is None or route.gateway is None or route.dev is None:
         return None
-    # The routes of the gateway's family may not have been read.
-    is_known = route.gateway.family == route.family and not route.gateway.is_link_local
-    return (route.gateway, route.dev) if is_known and not route.onlink else None
+    return None if route.gateway.is_link_local or route.onlink else (route.gateway, route.dev)
 
 
 def _is_reached(gateway: Address, dev: str, observed: Routes) -> bool:
@@ -129,9 +140,26 @@ def lack(device: Device, route: Route) -> str:
     return f"has no {FAMILY_NAMES[family]} address"
 
 
-def no_device(route: Route | StaticRoute) -> str:
-    """Return the reason why a route over an absent device is refused."""
-    return f"there is no network device {route.dev}; correct its 'dev'"
+def no_way(route: Route | StaticRoute, devices: Mapping[str, Device]) -> str:
+    """Return why nothing leaves by the device of a route; "" if it may, or is not known yet."""
+    if route.dev is None:
+        return ""
+    if route.dev not in devices:
+        return f"there is no network device {route.dev}"
+    if devices[route.dev].loopback:
+        return f"{route.dev} is the loopback device, and leads nowhere"
+    return ""
+
+
+def own_gateways(links: Iterable[Device]) -> dict[Address, str]:
+    """Return each address of the node that is no gateway, with the reason."""
+    own = ((address.address, link.name) for link in links for address in link.addresses)
+    return {
+        address: f"is an address of this node, on {dev}; give that of the router"
+        for address, dev in own
+        # Link-local addresses repeat on other links; the kernel refuses that of the same link.
+        if not address.is_link_local
+    }
 
 
 def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:

@@ -21,11 +21,16 @@ from hostrouting.exceptions import (
     LinkNotFoundError,
     RouteRejectedError,
 )
-from hostrouting.net.addresses import GIVERS, IPV6, Address
+from hostrouting.net.addresses import GIVERS, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.plan import RoutePlan
-from hostrouting.static_routes.refusals import why_merged, with_routes
+from hostrouting.static_routes.refusals import (
+    no_way,
+    own_gateways,
+    why_merged,
+    with_routes,
+)
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 from phases import Change, Context
 from phases.arguments import checked
@@ -116,16 +121,11 @@ class ConfigureStaticRoutes(PairTask):
     def refuse_own_gateways(self) -> None:
         """Raise InvalidConfigError for gateways of the node itself, which the kernel accepts."""
         links = self._host.routes.links() if self._host.is_live else ()
-        own: dict[str, str] = {}
-        for link in links:
-            addresses = [Address(address.family, address.local) for address in link.addresses]
-            # Link-local addresses repeat on other links; the kernel refuses that of the same link.
-            own |= {str(address): link.name for address in addresses if not address.is_link_local}
+        own = {str(address): reason for address, reason in own_gateways(links).items()}
         mistakes = [
             ConfigMistake(
                 f"hostRouting.staticRoutes.routes[{index}].gateway",
-                f"{route.gateway!r} is an address of this node, on {own[route.gateway]}; give that "
-                f"of the router",
+                f"{route.gateway!r} {own[route.gateway]}",
             )
             for index, route in enumerate(self._config.static_routes.routes)
             if route.gateway in own
@@ -237,11 +237,13 @@ class ConfigureStaticRoutes(PairTask):
         return exits_under(self._config, self._host.files)
 
     def _refuse_incomplete(self, resolution: Resolution, seconds: float) -> NoReturn:
-        devices = {link.name for link in self._host.routes.links()}
+        devices = {link.name: link for link in self._host.routes.links()}
         for route, _ in resolution.missing:
-            if route.dev is not None and route.dev not in devices:
-                # A device that does not exist gets no default route.
-                text = f"there is no network device {route.dev}. No route was changed"
+            # Neither a device that does not exist nor the loopback device gets a default route.
+            if fact := no_way(route, devices):
+                text = f"{fact}. No route was changed"
+                if route.dev is None or route.dev in devices:
+                    raise BackendError(f"{text}; correct the 'dev' of: {route}")
                 error = LinkNotFoundError(text, dev=route.dev)
                 raise with_routes(error, self._config.static_routes.routes)
         routes = [route for route, _ in resolution.missing]

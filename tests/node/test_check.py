@@ -129,6 +129,41 @@ def test_a_sweep_alone_needs_no_watch(host: FakeHost) -> None:
     assert check(host, applied(host, **SWEEP)).findings == ()
 
 
+@pytest.mark.parametrize(
+    ("route", "reason"),
+    [
+        ({"dev": "eth7"}, "there is no network device eth7; correct its 'dev'"),
+        ({"dev": "lo"}, "lo is the loopback device, and leads nowhere; correct its 'dev'"),
+        (
+            {"gateway": "10.9.9.9", "dev": "eth0"},
+            "no network of eth0 has the gateway 10.9.9.9; correct its 'gateway' or 'dev'",
+        ),
+        (
+            {"gateway": "10.224.0.4", "dev": "eth0"},
+            "its gateway is an address of this node, on eth0; give that of the router",
+        ),
+    ],
+)
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_new_config_that_an_apply_refuses(
+    host: FakeHost, route: dict[str, str], reason: str, installed: bool
+) -> None:
+    """What a plan foresees is an error of the check, too, before anything is installed."""
+    if installed:
+        applied(host, **ROUTES)
+    new = {"enabled": True, "routes": [{"destination": "172.17.0.0/24", **route}]}
+    report = check(host, config_of(staticRoutes=new))
+    [lost] = [finding for finding in report.findings if finding.subject.startswith("172.17.0.0/24")]
+    assert (report.ok, lost.kind, lost.severity) == (False, "lost-route", "error")
+    assert lost.reason == f"is not in force (will be refused: {reason})"
+
+
+def test_a_new_config_that_an_apply_puts_in_force(host: FakeHost) -> None:
+    """Nothing but the apply is left to do."""
+    report = check(host, config_of(**ROUTES))
+    assert told(report) == [("warning", "not-applied", "hostRouting")]
+
+
 #: The files of a generation; the last two are scripts.
 GENERATION = [
     *(f"/etc/aks-flex-node/hostrouting.{ending}" for ending in ("json", "units", "zip")),

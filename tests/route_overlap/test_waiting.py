@@ -95,6 +95,18 @@ def test_what_may_heal(node: KernelNode, caplog: pytest.LogCaptureFixture, case:
     assert caplog.messages == ([f"waiting up to 30 s: {reason}"] if reason else [])
 
 
+@pytest.mark.parametrize("rule", ["del pref 32766", f"add pref 100 to {CIDR} unreachable"])
+def test_a_rule_is_not_waited_for(
+    node: KernelNode, caplog: pytest.LogCaptureFixture, rule: str
+) -> None:
+    """No program adds the rule of table main again, or removes one that refuses, with the errno of
+    a missing route.
+    """
+    node.ip("route add default via 10.224.0.1")
+    node.ip(f"rule {rule}")
+    assert (checked(node, {}), caplog.messages) == ((False, 0), [])
+
+
 def test_a_dead_end_may_heal(node: KernelNode) -> None:
     """An expected device without carrier is waited for."""
     node.add_link("eth1", carrier=False)

@@ -64,6 +64,11 @@ def test_a_link_outlives_the_routes_over_it() -> None:
         (wanted(gateway=ROUTER), (), None),
         (wanted(gateway=None), (), None),
         (wanted("10.9.0.0/16", gateway="fd00:1::7"), ("10.1.0.4/16", "fd00:1::4/64"), None),
+        (
+            wanted("10.9.0.0/16", gateway="fd00:9::7"),
+            ("10.1.0.4/16", "fd00:1::4/64"),
+            "no network of eth0 has the gateway fd00:9::7",
+        ),
         (wanted(), ("fe80::4/64",), "has no IPv6 address"),
         (wanted(), ("10.1.0.4/16",), "has no IPv6 address"),
         (wanted(), ("fd00:2::4/64",), "no network of eth0 has the gateway"),
@@ -72,8 +77,8 @@ def test_a_link_outlives_the_routes_over_it() -> None:
 def test_a_refusal_is_foreseen_where_it_is_certain(
     route: Route, addresses: tuple[str, ...], refusal: str | None
 ) -> None:
-    """A gateway on the link needs no address; the routes of the other family, where a gateway is,
-    are not known.
+    """A gateway on the link needs no address; an IPv6 gateway is on a network of IPv6, whatever the
+    family of the route.
     """
     own = tuple(
         DeviceAddress.parse(text)._replace(scope=253 if text.startswith("fe80") else 0)
@@ -83,9 +88,11 @@ def test_a_refusal_is_foreseen_where_it_is_certain(
     connected = [
         ObservedRoute(*Prefix.parse(str(one)).masked[1:], dev="eth0", protocol=2, family=IPV6)
         for one in own
-        if one.family == IPV6 == route.family
+        if one.family == IPV6
     ]
-    reasons = [each.reason for _, each in hindrances(reconcile([route], []), [device], connected)]
+    reasons = [
+        each.reason for _, each in hindrances(reconcile([route], []), {"eth0": device}, connected)
+    ]
     assert len(reasons) == bool(refusal)
     assert all(str(refusal) in reason for reason in reasons)
 

@@ -9,7 +9,7 @@ from functools import partial
 from unittest.mock import Mock
 
 import pytest
-from support.kernel import connect
+from support.kernel import connect, uplink
 from support.needs import needs
 from support.patience import in_time
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
@@ -228,6 +228,13 @@ class TestRefusals:
             ),
             ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
             (None, "eth7", "refused: there is no network device eth7; correct its 'dev'"),
+            (None, "lo", "refused: lo is the loopback device, and leads nowhere; correct its"),
+            ("fd00:1::1", "eth0", None),
+            (
+                "fd00:2::1",
+                "eth0",
+                "refused: no network of eth0 has the gateway fd00:2::1; correct its",
+            ),
             ("10.9.0.1", "eth1", "waits up to 30 s, since eth1 has no IPv4 address"),
             ("10.9.0.1", "eth2", "waits up to 30 s, since eth2 is down"),
         ],
@@ -243,6 +250,7 @@ class TestRefusals:
             for name in "eth0", "ib0", "eth1", "eth2":
                 node.add_link(name, up=name != "eth2")
             node.add_address("eth0", "10.224.0.4/16")
+            node.add_address("eth0", "fd00:1::4/64")
             node.add_address("ib0", "172.16.1.4/16")
             node.add_route("default", gateway="10.224.0.1", dev="eth0")
             backend = (
@@ -267,6 +275,33 @@ class TestRefusals:
             assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(
                 raised.value
             ).replace("no such device: eth7", "there is no network device eth7")
+
+    def test_the_loopback_device(self, host: FakeHost, ctx: Context) -> None:
+        """No default route will leave by it, so nothing is waited for."""
+        error = self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", dev="lo"))
+        assert str(error) == (
+            "lo is the loopback device, and leads nowhere. No route was changed; correct the 'dev' of: 172.17.0.0/24 "
+            "dev lo"
+        )
+        assert ctx.clock.monotonic() == 0
+
+    @needs("kernel")
+    def test_the_rule_of_table_main_is_gone(self, ctx: Context) -> None:
+        """Then the kernel finds no gateway: the refusal names the rule and its command."""
+        with KernelNode.made() as node:
+            uplink(node)
+            node.ip("rule del pref 32766")
+            host = FakeHost(NetlinkBackend(netns=node.name))
+            task = ConfigureStaticRoutes(
+                config_of([StaticRoute(destination="172.16.8.0/22")]), host=host
+            )
+            with pytest.raises(RouteRejectedError) as raised:
+                task.do(ctx)
+        assert list(map(str, raised.value.refusals)) == [
+            "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: Nexthop has invalid gateway (Network is unreachable); "
+            "the IPv4 rule '32766: from all lookup main' is gone; run: ip rule add pref 32766 lookup main"
+        ]
+        assert ctx.clock.monotonic() == 0
 
     @pytest.mark.parametrize(
         ("gateway", "dev"), [("10.224.0.4", "eth0"), ("172.16.1.4", "ib0"), ("fd00:1::4", "eth0")]
