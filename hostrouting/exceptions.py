@@ -357,7 +357,11 @@ class UnitError(HostRoutingError):
 
 
 class HostFileError(HostRoutingError):
-    """A file could not be read, written or removed."""
+    """A file could not be read, written or removed; `errno` is None or that of the system."""
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        self.errno = errno
+        super().__init__(message)
 
 
 def why_refused(

@@ -139,6 +139,25 @@ OF_THE_NODE: Final = (
         "nothing looks at routing until a gated unit starts: a marker may outlive the truth",
         "enable `watch`",
     ),
+    # What stands in the way.
+    Kind(
+        "device-down",
+        "warning",
+        "the device by which addresses should leave is set down, and they are wrong",
+        "`ip link set` it `up`",
+    ),
+    Kind(
+        "read-only",
+        "warning",
+        "an apply is needed, and where it writes is read-only",
+        "mount it with `remount,rw`",
+    ),
+    Kind(
+        "no-room",
+        "warning",
+        "an apply is needed, and where it writes is full; in `/run` it takes 16 MB",
+        "make room",
+    ),
     # Routes.
     Kind(
         "lost-rule",
@@ -241,8 +260,8 @@ OF_THE_NODE: Final = (
     Kind(
         "gate-down",
         "warning",
-        "a gated unit is down although the node wants it, and is not held",
-        "see `systemctl status` of it",
+        "a gated unit is down or masked although the node wants it, and is not held",
+        "`systemctl start` it, or `systemctl unmask` it first",
     ),
     Kind(
         "failed-trigger",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import (
     DROP_IN_NAME,
@@ -375,7 +376,8 @@ def gates_down(
     """Yield the units with a gate that are down and not held, but wanted by an active target."""
     held = held_gates(ctx, services) if gates else []
     for state in (state for gate in gates for state in services.loaded(ctx, gate)):
-        is_down = state.active_state in {"inactive", "failed"} and state.load_state == "loaded"
+        is_known = state.load_state in {"loaded", "masked"}
+        is_down = is_known and state.active_state in {"inactive", "failed"}
         if not is_down or state.name in held:
             continue
         settings = services.settings(ctx, state.name, *_WANTED)
@@ -390,9 +392,12 @@ def gates_down(
         ]
         if active and not is_skipped:
             was = f"failed ({state.result})" if state.active_state == "failed" else "down"
+            verb = "start"
+            if state.load_state == "masked":
+                was, verb = "masked", "unmask"
             reason = f"is {was}, although {active[0]} wants it, and is not held"
-            step = f"see: systemctl status {state.name}"
-            yield NodeFinding("gate-down", state.name, reason, "warning", step)
+            command = quoted("systemctl", verb, state.name)
+            yield NodeFinding("gate-down", state.name, reason, "warning", command=command)
 
 
 def is_unsuitable(fault: NodeFinding) -> bool:

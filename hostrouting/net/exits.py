@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hostrouting.net.routes import default_routes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.net.links import Device
     from hostrouting.net.routes import NextHop, ObservedRoute
@@ -39,6 +39,20 @@ def working(exits: Exits, links: Iterable[Device], observed: Iterable[ObservedRo
         for family, dev in exits.items()
         if dev in devices and _carries(family, devices[dev], hops.get((family, dev)))
     }
+
+
+def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[str, ...]:
+    """Return the devices that are set down, of which one would be the exit of a family.
+
+    That is the `pinned` one, or else each that leads to a wire, if all of these are down. The end
+    of a pod's veth is none of them on a node with other devices.
+    """
+    devices = {link.name: link for link in links}
+    if pinned in devices:
+        return () if devices[pinned].up else (pinned,)
+    wired = [link for link in links if link.may_stand_for_network and link.master is None]
+    own = [link for link in wired if link.kind != "veth"] or wired
+    return () if any(link.up for link in own) else tuple(link.name for link in own)
 
 
 def _carries(family: int, device: Device, hop: NextHop | None) -> bool:

@@ -39,6 +39,7 @@ from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
+from hostrouting.node.causes import in_order, obstacles, unmasking
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
@@ -108,6 +109,12 @@ class NodeReport(LightValue, NoTruth):
         """The first that an apply has not reached, and the number of the rest."""
         errors = [finding for finding in self.findings if finding.severity == "error"]
         return self.overlap.first_wrong or first_of([str(finding) for finding in errors])
+
+    @property
+    def causes(self) -> list[NodeFinding]:
+        """The findings whose command comes before an apply, in this order."""
+        rest = (finding for finding in self.findings if finding not in self.overlap.notes)
+        return in_order((*self.overlap.causes, *rest))
 
     @property
     def left_routes(self) -> int:
@@ -209,9 +216,13 @@ def check_node(
         ctx.child(timeout=_LONGEST_LOOK).expiring(),
         Inquiry(config, host, queries=seconds != 0, spare=spared.append),
         overlap.expected_devs,
+        overlap.ok,
         applied=applied,
     )
     findings = (*overlap.notes, *look.findings())
+    needs_apply = any(found.apply or found.kind == "boot-file" for found in findings)
+    if host.is_live and (needs_apply or overlap.suggested_routes):
+        findings = (*obstacles(host.files), *findings)
     step = None
     is_worse = False
     if path and any(finding.apply for finding in findings):
@@ -254,7 +265,8 @@ def look_after_apply(
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
         overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
-    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap.expected_devs)
+    inquiry = Inquiry(config, host, queries=False)
+    look = _Look(ctx.expiring(), inquiry, overlap.expected_devs, overlap.ok)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -286,10 +298,13 @@ class _Look:
     ctx: Context
     inquiry: Inquiry
     expected_devs: Sequence[str]
+    is_proven: bool
     #: That of `look_after_apply`.
     applied: NodeReport | None = None
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
+    #: True once a boot file has turned out to differ.
+    has_drift: bool = False
 
     @property
     def config(self) -> HostRoutingConfig:
@@ -429,10 +444,23 @@ class _Look:
     def _plan(self, node: Host) -> RoutePlan:
         return ConfigureStaticRoutes(self.config, host=self.host).plan_routes(node)
 
+    @property
+    def _awaited(self) -> str:
+        """What the held units wait for, as the subject of a sentence with its verb."""
+        # Nothing proves the routing without its scripts.
+        if not self.has_drift:
+            return "routing is"
+        return "the boot files are" if self.is_proven else "routing and the boot files are"
+
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)
         parts = (*boot_parts(self.config, (*exits.items(),)), Intent(config=self.config))
-        return map(boot_file, self.boot.drift(ctx, *parts))
+        for change in self.boot.drift(ctx, *parts):
+            # What a mask prevents has a kind.
+            is_masked = change.kind and self.host.is_live
+            command = unmasking(change.subject) if is_masked else ""
+            self.has_drift = True
+            yield attrs.evolve(boot_file(change), command=command)
 
     def _exposed(self, _ctx: Context) -> _Findings:
         units = sibling_units(self.config, self.host)
@@ -448,7 +476,7 @@ class _Look:
                 seconds = held_since(ctx, self.host.services, gate)
                 began = time.localtime(ctx.clock.time() - ctx.clock.monotonic() + seconds)
                 since = f"is held by its gate since {time.strftime('%Y-%m-%d %H:%M %Z', began)}"
-                reason = f"{since}, and starts by itself once routing is right"
+                reason = f"{since}, and starts by itself once {self._awaited} right"
                 yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")

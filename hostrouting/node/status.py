@@ -72,19 +72,20 @@ class NodeStatus(NoTruth):
         if self.absence:
             return self.absence
         overlap = self.report.overlap
-        causes = [f"{cause.subject} {cause.reason}" for cause in overlap.causes]
-        causes += overlap.lines()
-        causes += [
-            f"{finding.subject}: {finding.reason}"
+        wrong = [_fact(cause) for cause in overlap.causes]
+        wrong += overlap.lines()
+        wrong += [
+            _fact(finding)
             for finding in self.report.findings
             if (finding.severity == "error" and finding.kind != "held")
             or finding.kind == "not-applied"
         ]
-        # Without causes the errors are held units.
-        word = "wrong" if causes else "waiting" if "error" in self.report.severities else "right"
+        # Without one of these the errors are held units.
+        word = "wrong" if wrong else "waiting" if "error" in self.report.severities else "right"
         parts = list(self.live.values())
-        if causes:
-            parts[:2] = [first_of(causes)]
+        if wrong:
+            first = map(_fact, self.report.causes)
+            parts[:2] = [first_of(list(dict.fromkeys([*first, *wrong])))]
         elif named := [*self._named, *self._chosen]:
             parts.append(first_of([f"{finding.subject}: {finding.reason}" for finding in named]))
         if self.live and self.report.not_asked:
@@ -100,7 +101,7 @@ class NodeStatus(NoTruth):
         if not self.live or (overlap.ok and not self._severe and not self.report.not_asked):
             return None
         # Of a node that is right the sentence names the first warning.
-        for finding in overlap.causes or (self._named[:1] if self.report.ok else ()):
+        for finding in self.report.causes or (self._named[:1] if self.report.ok else ()):
             if finding.command:
                 return finding.command
         # A route that waits for a default route has another step first: `check` names it.
@@ -127,7 +128,7 @@ class NodeStatus(NoTruth):
         """The warnings that the sentence names: what an apply repairs, or else all."""
         # Of gates that are open the state of the gates has the reason.
         rest = [finding for finding in self._severe if finding.kind != "disabled"]
-        return self._repairable or rest
+        return list(dict.fromkeys([*self.report.causes, *self._repairable])) or rest
 
     @property
     def _chosen(self) -> list[NodeFinding]:
@@ -144,6 +145,12 @@ class NodeStatus(NoTruth):
         facts = {**self.facts, **self.live, **self.gates, "next": self.next or "nothing to do"}
         lines = (f"{name.replace('_', ' ')}: {text}" for name, text in facts.items())
         return [self.sentence, *lines]
+
+
+def _fact(finding: NodeFinding) -> str:
+    """Return what is wrong; a cause reads as a sentence."""
+    colon = ":" if finding.apply or finding.severity == "error" else ""
+    return f"{finding.subject}{colon} {finding.reason}"
 
 
 @checked(ctx=CONTEXT, host=HOST, config=CONFIG.or_none)

@@ -6,14 +6,16 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from hostrouting.base.commands import quoted
+from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import is_device_name
+from hostrouting.net.exits import set_down
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.base.findings import NodeFinding
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.net.addresses import Prefix
     from hostrouting.net.routes import ObservedRoute
@@ -93,9 +95,30 @@ class FamilyProof(NamedTuple):
 
     @property
     def down_devs(self) -> tuple[str, ...]:
-        """The dead ends that are set down."""
+        """The devices that are set down, and that are expected, or would be."""
         down = {link.name for link in self.node.links if not link.up}
+        if self.without_exit and self.lacks_default:
+            return set_down(self.node.pinned.get(self.node.family), self.node.links)
         return tuple(dev for dev in self.dead_ends if dev in down)
+
+    @property
+    def down(self) -> list[NodeFinding]:
+        """A warning for each of them, if addresses are wrong."""
+        devs = self.down_devs if any(self.findings) else ()
+        reason = "is set down, and no packet leaves by it"
+        if len(devs) > 1:
+            step = "set up the one that leads to the cluster: ip link set DEVICE up"
+            return [NodeFinding("device-down", dev, reason, "warning", step) for dev in devs]
+        return [
+            NodeFinding(
+                "device-down",
+                dev,
+                reason,
+                "warning",
+                command=quoted("ip", "link", "set", dev, "up"),
+            )
+            for dev in devs
+        ]
 
     @property
     def absent_devs(self) -> tuple[str, ...]:
@@ -206,7 +229,7 @@ class Proofs(NamedTuple):
             moved_exits=tuple(filter(None, moves)),
             deciding=self.deciding,
             learned=learned,
-            notes=(*notes, *self._of_all("notes")),
+            notes=(*notes, *self._of_all("down"), *self._of_all("notes")),
             without_exit=self._families_with("without_exit"),
             lacks_default=self._families_with("lacks_default"),
             **{name: self._of_all(name) for name in _DEVICES},

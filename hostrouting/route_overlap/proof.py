@@ -116,6 +116,7 @@ def prove_families(
         snapshot = RoutingSnapshot(node, family)
         snapshot.allowed = allowed_devices(snapshot, allowed_devs, expected_devs)
         if pinned and expected_devs is None:
+            snapshot.pinned = pinned
             snapshot.moved = snapshot.moved_from(pinned)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             _announce(snapshot, fabric)

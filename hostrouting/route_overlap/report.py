@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,7 +55,7 @@ _OPTIONAL: Final = frozenset(
     }
 )
 #: The kinds of notes that explain why addresses are wrong.
-_EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "moved-exit"})
+_EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "moved-exit", "device-down"})
 #: Those of them on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
 #: The words of a finding about its addresses.
@@ -251,7 +250,7 @@ class OverlapReport(LightValue, NoTruth):
     #: Expected devices without carrier, if no default route leads out by another one: they hide the
     #: gateway, too.
     dead_ends: tuple[str, ...] = ()
-    #: Those of them that are set down.
+    #: Devices that are set down: of these, or those of which one would be the exit.
     down_devs: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
@@ -491,8 +490,6 @@ def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
 
 
 def _ways_out(report: OverlapReport) -> Iterator[str]:
-    for dev in report.down_devs:
-        yield f"{dev} is down; run: {shlex.join(['ip', 'link', 'set', dev, 'up'])}"
     present = [
         dev for dev in report.expected_devs if not is_network(dev) and dev not in report.absent_devs
     ]
@@ -503,7 +500,9 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
         )
     by = f" by {' or '.join(present)}" if present else ""
     named = "the devices by which IPv6 leaves in expectedDevs of routeOverlap."
-    for family in report.lacks_default if present or not report.expected_devs else ():
+    # What else a device lacks shows once it is up.
+    is_known = present or not report.expected_devs
+    for family in report.lacks_default if is_known and not report.down_devs else ():
         kind = "a" if family == IPV4 else "an IPv6"
         end = (
             f"; or name {named}"
@@ -544,7 +543,6 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
         finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev
     )
     dead |= dict.fromkeys(report.dead_ends)
-    # What else a device lacks shows once it is up.
     dead = {dev: None for dev in dead if dev not in report.down_devs}
     if dead:
         places = "its cable, its switch and its driver (ip link show)"

@@ -149,6 +149,7 @@ class RoutingSnapshot:
         self.allowed: AllowedDevices = AllowedDevices()
         self.announced: Announced | None = None
         self.moved: MovedExit | None = None
+        self.pinned: Exits = {}
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
         #: The rules as the node has them: an answer may change at their selectors.

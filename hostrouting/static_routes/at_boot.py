@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot import exits_under, require_intent
 from hostrouting.exceptions import RouteRejectedError
-from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes.converge import log_consequences, repair
 from hostrouting.static_routes.observed import read
 from hostrouting.static_routes.reconcile import reconcile
+from hostrouting.static_routes.refusals import giver
 from phases import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import StaticRoute
     from hostrouting.host import Host
-    from hostrouting.static_routes.converge import Repair
     from phases import Change, Context
 
 _logger = logging.getLogger(__name__)
@@ -59,12 +57,15 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
         after = read(host.routes, routes)
     if fixed.outcome is not None:
         log_consequences(fixed.outcome, _logger)
+    # What to do for a route that no default route completes.
+    links = host.routes.links()
+    steps = {family: f"; {giver(family, exits, links)}" for family in host.routes.families}
     # As the config has them, not as they were completed.
     configured = {route.place: route for route in routes}
-    refusals = [
-        f"{configured[key]}: {waiting.reason}{_next_step(configured[key], fixed)}"
-        for key, waiting in fixed.waiting.items()
-    ]
+    refusals = []
+    for key, waiting in fixed.waiting.items():
+        step = "" if key in fixed.wanted else steps[configured[key].family]
+        refusals.append(f"{configured[key]}: {waiting.reason}{step}")
     undecided = {key for key in configured if key not in fixed.wanted or key in fixed.waiting}
     desired = [route for key, route in fixed.wanted.items() if key not in undecided]
     # The kernel accepted all of it, and here is what it has.
@@ -72,10 +73,3 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
     refusals += [f"{change}: another program has changed it meanwhile" for change in lost]
     may_heal = bool(lost) or fixed.may_heal
     return Outcome(made.changes, refusals, may_heal, wanted=len(routes))
-
-
-def _next_step(route: StaticRoute, fixed: Repair) -> str:
-    """Return what to do for a route that no default route completes; empty for any other one."""
-    if route.place in fixed.wanted:
-        return ""
-    return f"; see {GIVERS[route.family]}, or its network configuration"

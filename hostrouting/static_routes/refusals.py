@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.base.commands import quoted
 from hostrouting.exceptions import PASSING, LinkNotFoundError
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Prefix
+from hostrouting.net.exits import set_down
 from hostrouting.net.routes import (
     OUR_PROTOCOL,
     PROTOCOL_NAMES,
@@ -22,12 +24,13 @@ from hostrouting.net.routes import (
 from hostrouting.net.rules import addition, lost_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.exceptions import RouteRejectedError
     from hostrouting.host.ports import RouteBackend
     from hostrouting.net.addresses import Address
+    from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device
     from hostrouting.static_routes.reconcile import Reconciliation, Routes
 
@@ -138,6 +141,15 @@ def lack(device: Device, route: Route) -> str:
     ):
         return ""
     return f"has no {FAMILY_NAMES[family]} address"
+
+
+def giver(family: int, exits: Exits, links: Sequence[Device]) -> str:
+    """Return where a missing default route comes from: a device that is set up, or a program."""
+    if down := set_down(exits.get(family), links):
+        [dev, *others] = down
+        command = quoted("ip", "link", "set", "DEVICE" if others else dev, "up")
+        return f"{' and '.join(down)} {'are' if others else 'is'} set down; run: {command}"
+    return f"see {GIVERS[family]}, or its network configuration"
 
 
 def no_way(route: Route | StaticRoute, devices: Mapping[str, Device]) -> str:

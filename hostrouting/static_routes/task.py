@@ -21,11 +21,12 @@ from hostrouting.exceptions import (
     LinkNotFoundError,
     RouteRejectedError,
 )
-from hostrouting.net.addresses import GIVERS, IPV6
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.static_routes.observed import read, resolved
 from hostrouting.static_routes.plan import RoutePlan
 from hostrouting.static_routes.refusals import (
+    giver,
     no_way,
     own_gateways,
     why_merged,
@@ -237,7 +238,8 @@ class ConfigureStaticRoutes(PairTask):
         return exits_under(self._config, self._host.files)
 
     def _refuse_incomplete(self, resolution: Resolution, seconds: float) -> NoReturn:
-        devices = {link.name: link for link in self._host.routes.links()}
+        links = self._host.routes.links()
+        devices = {link.name: link for link in links}
         for route, _ in resolution.missing:
             # Neither a device that does not exist nor the loopback device gets a default route.
             if fact := no_way(route, devices):
@@ -248,11 +250,12 @@ class ConfigureStaticRoutes(PairTask):
                 raise with_routes(error, self._config.static_routes.routes)
         routes = [route for route, _ in resolution.missing]
         givers = " and ".join(
-            GIVERS[family] for family in sorted({route.family for route in routes})
+            giver(family, self._exits, links)
+            for family in sorted({route.family for route in routes})
         )
         incomplete = BackendError(
             f"static routes cannot be completed: {resolution.reasons}, not even after "
-            f"{round(seconds, 1):g} s. No route was changed. Give the node one (see {givers}), or "
+            f"{round(seconds, 1):g} s. No route was changed. Give the node one ({givers}), or "
             f"give 'dev' and 'gateway' of: {', '.join(map(str, routes))}",
             retryable=True,
         )

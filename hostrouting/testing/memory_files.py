@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hostrouting.exceptions import HostFileError, why_refused
 from hostrouting.host.files.rooted import MODE, MOST_LINKS, exposure, path_parts
 from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty
 from phases.arguments import BYTES, TEXT, checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class MemoryFile(NamedTuple):
@@ -35,8 +38,9 @@ class MemoryTree:
         self._generations = count(1)
         #: Paths of files on which another process holds a lock.
         self.locked: set[str] = set()
-        #: Folders on a file system that is mounted read-only.
+        #: Folders on a file system that is mounted read-only, and on one that is full.
         self.read_only: set[str] = set()
+        self.full: set[str] = set()
         #: Paths of programs that can be run, beside the files.
         self.programs: set[str] = set()
 
@@ -188,7 +192,7 @@ class MemoryTree:
         entry = self._entries.get(place)
         if entry is None or entry.content is not None or self.names(place):
             return False
-        if self._is_read_only(place):
+        if _is_below(place, self.read_only):
             return False
         del self._entries[place]
         return True
@@ -196,7 +200,10 @@ class MemoryTree:
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
         self._record("refuse_unwritable", path)
-        self._refuse_read_only("write below", self._place("write below", path, follow=True))
+        place = self._place("write below", path, follow=True)
+        self._refuse_read_only("write below", place)
+        if size and _is_below(place, self.full):
+            raise self._error("write below", place, errno.ENOSPC)
 
     def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile:
         """Return the file or link at a path, or one without content; refuse a folder."""
@@ -206,11 +213,8 @@ class MemoryTree:
         return entry or MemoryFile()
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
-        if self._is_read_only(place):
+        if _is_below(place, self.read_only):
             raise self._error(verb, place, errno.EROFS)
-
-    def _is_read_only(self, place: str) -> bool:
-        return any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only)
 
     def sweep(self, path: str) -> None:
         """See `FileStore.sweep`; a write to memory leaves nothing."""
@@ -258,7 +262,7 @@ class MemoryTree:
 
     def _error(self, verb: str, path: str, number: int) -> HostFileError:
         why = why_refused(number, path, is_folder=self._is_folder)
-        return HostFileError(f"cannot {verb} {path}: {why}")
+        return HostFileError(f"cannot {verb} {path}: {why}", errno=number)
 
     def _is_folder(self, path: str) -> bool:
         entry = self._entries.get(path)
@@ -291,3 +295,7 @@ class MemoryFiles(Faulty, MemoryTree):
 
     def _record(self, *call: str) -> None:
         self.operations.record(*call)
+
+
+def _is_below(place: str, folders: Iterable[str]) -> bool:
+    return any(place == folder or place.startswith(f"{folder}/") for folder in folders)

@@ -196,7 +196,7 @@ def test_a_name_that_leaves_no_room_for_the_mark(host: FakeHost, ctx: Context) -
 
 
 def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
-    """It is a finding if an active target wants it, and neither its gate nor a mask keeps it down.
+    """It is a finding if an active target wants it, and its gate does not keep it down.
 
     An install over upstream's links does not start it later: it did not require upstream's units.
     """
@@ -211,7 +211,7 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     [down] = gates_down(ctx, host.services, [NSPAWN, KUBELET])
     assert str(down) == (
         "warning: gate-down: systemd-nspawn@kube1.service: is failed (exit-code), although machines.target wants it, "
-        "and is not held; see: systemctl status systemd-nspawn@kube1.service"
+        "and is not held; run: systemctl start systemd-nspawn@kube1.service"
     )
     install_upstream(host.files)
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))

@@ -176,6 +176,19 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
             1,
             f"waiting: {RIGHT}, systemd-nspawn@kube1.service {HELD}",
         ),
+        (
+            lambda host: (
+                host.services.start(
+                    Context(), "hostrouting-held@systemd-nspawn@kube1.service.service"
+                ),
+                host.files.remove("/etc/aks-flex-node/static-routes.sh"),
+            ),
+            1,
+            (
+                "wrong: /etc/aks-flex-node/static-routes.sh: is missing, systemd-nspawn@kube1.service "
+                f"{HELD.replace('routing is', 'the boot files are')}; run: {APPLY}"
+            ),
+        ),
     ],
 )
 def test_a_node_in_trouble(

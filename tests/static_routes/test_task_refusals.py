@@ -61,8 +61,8 @@ class TestWaiting:
             configure(host, ctx)
         assert str(raised.value) == (
             "static routes cannot be completed: table main has no IPv4 default route, not even after 30 s. No route "
-            "was changed. Give the node one (see the log of its DHCP client), or give 'dev' and 'gateway' of: "
-            "172.16.8.0/22, 172.16.16.0/24"
+            "was changed. Give the node one (see the log of its DHCP client, or its network configuration), or give "
+            "'dev' and 'gateway' of: 172.16.8.0/22, 172.16.16.0/24"
         )
         assert ctx.clock.monotonic() == 30
         waits = [message for message in caplog.messages if not message.startswith("boot: ")]
@@ -79,9 +79,20 @@ class TestWaiting:
         host.routes.add_link("eth0")
         config = config_of([StaticRoute(destination="fd00:9::/64")])
         with pytest.raises(
-            BackendError, match=r"\(see the advertisements of its router\), or give"
+            BackendError,
+            match=r"\(see the advertisements of its router, or its network configuration\), or give",
         ):
             ConfigureStaticRoutes(config, host=host).do(ctx)
+
+    def test_the_device_is_down(self, ctx: Context) -> None:
+        """The only device is set down: this gives no default route, and not the DHCP client."""
+        host = FakeHost()
+        host.routes.add_link("eth0", up=False)
+        with pytest.raises(
+            BackendError,
+            match=r"Give the node one \(eth0 is set down; run: ip link set eth0 up\), or",
+        ):
+            configure(host, ctx)
 
     def test_it_comes_in_time(self) -> None:
         """A lease that comes after 5 s is waited for."""
@@ -298,8 +309,10 @@ class TestRefusals:
             with pytest.raises(RouteRejectedError) as raised:
                 task.do(ctx)
         assert list(map(str, raised.value.refusals)) == [
-            "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: Nexthop has invalid gateway (Network is unreachable); "
-            "the IPv4 rule '32766: from all lookup main' is gone; run: ip rule add pref 32766 lookup main"
+            (
+                "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: Nexthop has invalid gateway (Network is unreachable); "
+                "the IPv4 rule '32766: from all lookup main' is gone; run: ip rule add pref 32766 lookup main"
+            )
         ]
         assert ctx.clock.monotonic() == 0
 

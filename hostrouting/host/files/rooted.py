@@ -123,7 +123,7 @@ def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
         why = error.strerror
         if error.errno is not None and why == os.strerror(error.errno):
             why = why_refused(error.errno, shown)
-        raise HostFileError(f"cannot {verb} {shown}: {why}") from error
+        raise HostFileError(f"cannot {verb} {shown}: {why}", errno=error.errno) from error
 
 
 def shown_path(root: str, path: str) -> str:

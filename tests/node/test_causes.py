@@ -1,0 +1,129 @@
+"""What stands in the way of an apply, in the order in which it must go; on a fake machine."""
+
+from collections.abc import Callable
+
+import pytest
+from support.intent_nodes import node
+from support.kernel import connect
+from support.patience import in_time
+from support.run_nodes import lose_our_routes, lose_the_default_route
+
+from hostrouting import Configure, HostRoutingConfig, node_status
+from hostrouting.boot import INTENT_PATH
+from hostrouting.net.exits import set_down
+from hostrouting.net.links import Device
+from hostrouting.testing import FakeHost
+from phases import execute
+
+APPLY = f"hostrouting apply {INTENT_PATH}"
+CONFIG = HostRoutingConfig.from_mapping(
+    {
+        "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]},
+        "gates": ["systemd-nspawn@.service"],
+    }
+)
+FOLDER = "/etc/aks-flex-node"
+UNIT = "/etc/systemd/system/static-routes.service"
+REMOUNT = f'mount -o remount,rw "$(findmnt -n -o TARGET -T {FOLDER})"'
+Trouble = Callable[[FakeHost], object]
+IS_READ_ONLY: Trouble = lambda host: host.files.read_only.add("/etc")  # noqa: E731
+RUN_IS_FULL: Trouble = lambda host: host.files.full.add("/run")  # noqa: E731
+IS_MASKED: Trouble = lambda host: host.files.link(UNIT, "/dev/null")  # noqa: E731
+IS_DOWN: Trouble = lambda host: host.routes.set_up("eth0", up=False)  # noqa: E731
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node that an apply found right."""
+    host = node()
+    connect(host.routes, ib0="172.16.1.4/16")
+    execute(Configure(CONFIG, host=host), in_time())
+    return host
+
+
+@pytest.mark.parametrize(
+    ("troubles", "fact", "step"),
+    [
+        (
+            [IS_READ_ONLY, lose_our_routes],
+            (
+                f"{FOLDER} is read-only, so an apply cannot install anything (dmesg shows an error of "
+                "the disk) and 2 more"
+            ),
+            REMOUNT,
+        ),
+        (
+            [lambda host: host.files.full.add("/etc"), lose_our_routes],
+            f"{FOLDER} is on a full disk, so an apply cannot install anything: make room and 2 more",
+            f'du -xah "$(findmnt -n -o TARGET -T {FOLDER})" | sort -h | tail',
+        ),
+        (
+            [RUN_IS_FULL, lose_our_routes],
+            "/run has less than 16 MB free, so systemd reads no unit files: free 16 MB and 2 more",
+            "du -xah /run | sort -h | tail",
+        ),
+        (
+            [IS_DOWN],
+            "eth0 is set down, and no packet leaves by it and 2 more",
+            "ip link set eth0 up",
+        ),
+        ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),
+        ([IS_MASKED, IS_READ_ONLY], f"{FOLDER} is read-only", REMOUNT),
+        ([IS_READ_ONLY, IS_DOWN], "eth0 is set down", "ip link set eth0 up"),
+        (
+            [IS_MASKED, lose_our_routes],
+            f"{UNIT}: will be refused",
+            "systemctl unmask static-routes.service",
+        ),
+    ],
+)
+def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step: str) -> None:
+    """The sentence begins with what has to go first, and ends with the command against it."""
+    for trouble in troubles:
+        trouble(host)
+    status = node_status(in_time(), host)
+    assert status.next == step
+    assert status.sentence.startswith(f"wrong: {fact}")
+    assert status.sentence.endswith(f"; run: {step}")
+    assert any(f"run: {step}" in line for line in status.report.lines())
+
+
+@pytest.mark.parametrize("trouble", [IS_READ_ONLY, RUN_IS_FULL])
+def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
+    """An image with a read-only /etc is right as it is."""
+    trouble(host)
+    status = node_status(in_time(), host)
+    assert (status.report.findings, status.next) == ((), None)
+
+
+def test_a_lease_that_is_late(host: FakeHost) -> None:
+    """A device that is up waits for its default route: that another one is down, does not matter."""
+    lose_the_default_route(host)
+    host.routes.add_link("eth1", up=False)
+    kinds = [finding.kind for finding in node_status(in_time(), host).report.findings]
+    assert "device-down" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("pinned", "links", "down"),
+    [
+        ("eth0", {"eth0": True, "eth1": False}, ()),
+        ("eth0", {"eth0": False, "eth1": True}, ("eth0",)),
+        ("gone0", {"eth0": False, "eth1": False}, ("eth0", "eth1")),
+        (None, {"eth0": False, "eth1": True}, ()),
+        (None, {"eth0": False, "cali0": True}, ("eth0",)),
+        (None, {"cali0": False}, ("cali0",)),
+        (None, {"eth0": False, "docker0": True}, ("eth0",)),
+    ],
+)
+def test_which_devices_are_set_down(
+    pinned: str | None, links: dict[str, bool], down: tuple[str, ...]
+) -> None:
+    """The pinned device, or else all that lead to a wire; pods and bridges do not count."""
+    kinds = {"cali0": "veth", "docker0": "bridge"}
+    devices = [
+        Device(name, number, up=up, kind=kinds.get(name, ""))
+        for number, (name, up) in enumerate(links.items())
+    ]
+    assert set_down(pinned, devices) == down
