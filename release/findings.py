@@ -139,6 +139,12 @@ OF_THE_NODE: Final = (
         "nothing looks at routing until a gated unit starts: a marker may outlive the truth",
         "enable `watch`",
     ),
+    Kind(
+        "node-ip",
+        "note",
+        "the kubelet's `--node-ip` is on another device than the exit of its family",
+        "give an address of the exit, or choose the other exit",
+    ),
     # What stands in the way.
     Kind(
         "device-down",
@@ -200,7 +206,7 @@ OF_THE_NODE: Final = (
         "chosen-exit",
         "note",
         "of IPv4 default routes by several devices one decides by its metric, and nothing names it",
-        "name the right device in `expectedDevs`",
+        "name the right device in `expectedDevs`, or set the metric at the owner that it names",
     ),
     Kind(
         "moved-exit",

@@ -40,6 +40,7 @@ from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
 from hostrouting.node.causes import in_order, obstacles, unmasking
+from hostrouting.node.kubelet import off_the_exit
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
@@ -47,7 +48,7 @@ from phases.arguments import SECONDS, checked
 from phases.mistakes import CONTEXT, NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from hostrouting.boot.capability import Capability, Look
     from hostrouting.net.routes import ObservedRoute
@@ -215,8 +216,7 @@ def check_node(
         # What no time is left for is named in the report.
         ctx.child(timeout=_LONGEST_LOOK).expiring(),
         Inquiry(config, host, queries=seconds != 0, spare=spared.append),
-        overlap.expected_devs,
-        overlap.ok,
+        overlap,
         applied=applied,
     )
     findings = (*overlap.notes, *look.findings())
@@ -265,8 +265,7 @@ def look_after_apply(
         # A config that expects no addresses has nothing to prove, and many routes to read.
         is_proven = host.is_live and config.route_overlap.cidrs
         overlap = _proven(ctx, config, host, seconds=0) if is_proven else OverlapReport()
-    inquiry = Inquiry(config, host, queries=False)
-    look = _Look(ctx.expiring(), inquiry, overlap.expected_devs, overlap.ok)
+    look = _Look(ctx.expiring(), Inquiry(config, host, queries=False), overlap)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -297,8 +296,7 @@ class _Look:
 
     ctx: Context
     inquiry: Inquiry
-    expected_devs: Sequence[str]
-    is_proven: bool
+    overlap: OverlapReport
     #: That of `look_after_apply`.
     applied: NodeReport | None = None
     not_asked: list[str] = attrs.field(factory=list)
@@ -359,8 +357,9 @@ class _Look:
             ]
             return
         if config.route_overlap.cidrs:
-            devs = self.expected_devs
+            devs = self.overlap.expected_devs
             yield from self._make(routers=lambda ctx: silent_routers(ctx, self.host, devs))
+            yield from self._make(kubelet=self._kubelet)
         elif config.after or config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot"
             step = "give expectedCidrs or expected"
@@ -444,13 +443,17 @@ class _Look:
     def _plan(self, node: Host) -> RoutePlan:
         return ConfigureStaticRoutes(self.config, host=self.host).plan_routes(node)
 
+    def _kubelet(self, _ctx: Context) -> _Findings:
+        links = self.host.routes.links()
+        return off_the_exit(self.host.files, links, dict(self.overlap.exits))
+
     @property
     def _awaited(self) -> str:
         """What the held units wait for, as the subject of a sentence with its verb."""
         # Nothing proves the routing without its scripts.
         if not self.has_drift:
             return "routing is"
-        return "the boot files are" if self.is_proven else "routing and the boot files are"
+        return "the boot files are" if self.overlap.ok else "routing and the boot files are"
 
     def _files(self, ctx: Context) -> _Findings:
         exits = exits_under(self.config, self.host.files)

@@ -28,6 +28,8 @@ class MovedExit(LightValue):
     before: str
     after: tuple[str, ...]
     route: ObservedRoute | None = None
+    #: How its owner gives it a higher metric; "" if unknown.
+    owner: str = ""
 
     @property
     def subject(self) -> str:
@@ -59,7 +61,8 @@ class MovedExit(LightValue):
     def step(self) -> str:
         """The two commands to choose from, and the third way."""
         after = ", ".join(f'"{dev}"' for dev in self.after)
-        delete = f"{self.deletion} (or give it a higher metric); " if self.deletion else ""
+        lasting = self.owner or "give it a higher metric"
+        delete = f"{self.deletion} (or {lasting}); " if self.deletion else ""
         return (
             f"run one of these: {delete}{FIX} (which names {self.before} in expectedDevs); or, if "
             f'the move is meant, add "expectedDevs": [{after}] to routeOverlap'

@@ -197,7 +197,7 @@ def prove_now(
 
     `accepted` is that of `check_now`.
     """
-    proofs = _proofs(config, fabric, host.routes, exits_under(config, host.files))
+    proofs = _proofs(config, fabric, host, exits_under(config, host.files))
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
     learned: tuple[ObservedRoute, ...] = ()
@@ -226,11 +226,11 @@ def prove_config(
 
 
 def _proofs(
-    config: HostRoutingConfig, fabric: Fabric, routing: Routing, pinned: Exits | None
+    config: HostRoutingConfig, fabric: Fabric, node: Host | Routing, pinned: Exits | None
 ) -> Proofs:
     section = config.route_overlap
     return prove_families(
-        routing,
+        node,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,

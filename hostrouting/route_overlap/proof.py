@@ -122,8 +122,8 @@ def prove_families(
             _announce(snapshot, fabric)
         notes = [snapshot.moved.note] if snapshot.moved else []
         notes += lost_rule_findings(snapshot)
-        if family == IPV4 and cidrs and expected_devs is None:
-            notes += _ambiguous_exits(snapshot.defaults)
+        if family == IPV4 and cidrs:
+            notes += _ambiguous_exits(snapshot, is_named=expected_devs is not None)
         own = [str(prefix) for prefix in prefixes if prefix.family == family]
         proofs.append(_prove(snapshot, own, notes))
     return Proofs([*map(str, prefixes)], proofs)
@@ -139,18 +139,31 @@ def _announce(node: RoutingSnapshot, fabric: Fabric) -> None:
     node.routes += node.announced.routes
 
 
-def _ambiguous_exits(defaults: Sequence[ObservedRoute]) -> Iterator[NodeFinding]:
-    """Yield a warning if several default routes decide alike, a note if one of several decides."""
+def _ambiguous_exits(node: RoutingSnapshot, *, is_named: bool) -> Iterator[NodeFinding]:
+    """Yield a warning if several default routes decide alike, a note if one of several decides.
+
+    Where the config names the devices, that is a note if another one decides, and its owner can
+    give it a higher metric.
+    """
+    defaults = node.defaults
     best = best_default_devs(defaults)
     exits = dict.fromkeys(hop.dev for route in defaults for hop in route.hops if not hop.dead)
     beside = [dev for dev in exits if dev not in best]
-    if len(best) > 1:
+    if is_named and not {*best}.isdisjoint(node.allowed.expected):
+        return
+    if len(best) > 1 and not is_named:
         reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
         subject = f"the IPv4 default routes by {' and '.join(best)}"
         yield NodeFinding("several-exits", subject, reason, "warning")
-    elif beside:
+    elif len(best) == 1 and beside:
+        owner = node.owner_step(next(route for route in defaults if best[0] in route.devs))
+        if is_named and not owner:
+            return
         reason = f"decides, by its metric, before that by {' and '.join(beside)}"
-        step = f'if that is right, add "expectedDevs": {json.dumps(best)} to routeOverlap'
+        step = owner
+        if not is_named:
+            step = f'if that is right, add "expectedDevs": {json.dumps(best)} to routeOverlap'
+            step += f"; if not, {owner}" if owner else ""
         subject = f"the IPv4 default route by {best[0]}"
         yield NodeFinding("chosen-exit", subject, reason, "note", step)
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.fib.model import Decision, Fib
+    from hostrouting.host import FileStore
     from hostrouting.host.ports import Routing
     from hostrouting.net.exits import Exits
     from hostrouting.net.links import Device, DeviceAddress
@@ -144,6 +145,8 @@ class RoutingSnapshot:
         if not hasattr(backend, "lookup") or isinstance(backend, type):
             raise _NODE.refusal("node", node)
         self.backend = backend
+        #: Those of a host, which show the owners of its routes.
+        self.files: FileStore | None = node.files if isinstance(node, Host) else None
         self.family = family
         #: Empty, unless a proof sets them.
         self.allowed: AllowedDevices = AllowedDevices()
@@ -280,7 +283,22 @@ class RoutingSnapshot:
         # Imported late: an exit hardly ever moves.
         from hostrouting.route_overlap.exits import MovedExit
 
-        return MovedExit(family=self.family, before=dev, after=tuple(expected), route=decides)
+        return MovedExit(
+            family=self.family,
+            before=dev,
+            after=tuple(expected),
+            route=decides,
+            owner=self.owner_step(decides) if decides else "",
+        )
+
+    def owner_step(self, route: ObservedRoute) -> str:
+        """Return how the owner of a default route gives it a higher metric; "" if unknown."""
+        if self.files is None:
+            return ""
+        # Imported late: most nodes have one default route.
+        from hostrouting.route_overlap.owners import metric_step
+
+        return metric_step(route, self.defaults, self.links, self.files)
 
     def holders(self, network: str) -> list[str]:
         """Return the devices for which a network in `expectedDevs` may stand.

@@ -1,0 +1,74 @@
+"""The address by which the kubelet announces its node: `--node-ip`, beside the exit of the node."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.base.findings import NodeFinding
+from hostrouting.exceptions import HostFileError
+from hostrouting.net.addresses import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hostrouting.host import FileStore
+    from hostrouting.net.links import Device
+
+#: The names of programs that are or hold a kubelet, as the kernel has them.
+_PROGRAMS: Final = frozenset({b"kubelet", b"k3s", b"k3s-server", b"k3s-agent", b"rke2"})
+#: Longer ones are cut.
+_LONGEST_NAME: Final = 16
+#: Its options for the next start, of packages, kubeadm, k3s and RKE2.
+_FILES: Final = (
+    "/etc/default/kubelet",
+    "/etc/sysconfig/kubelet",
+    "/var/lib/kubelet/kubeadm-flags.env",
+    "/etc/rancher/k3s/config.yaml",
+    "/etc/rancher/rke2/config.yaml",
+)
+_NODE_IP: Final = re.compile(
+    rb"(?:--node-ip[= \0]|^\s*node-ip:\s*)[\"']?([0-9a-fA-F.:,]+)", re.MULTILINE
+)
+
+
+def off_the_exit(
+    files: FileStore, links: Sequence[Device], exits: Mapping[int, str]
+) -> Iterator[NodeFinding]:
+    """Yield a note for each node IP that another device has than the exit of its family.
+
+    One that no device has is that of a kubelet in another network namespace, or a mistake that the
+    kubelet reports itself.
+    """
+    devs = {own.address: link.name for link in links for own in link.addresses}
+    for address, place in _node_ips(files).items():
+        dev, way = devs.get(address), exits.get(address.family)
+        if dev is not None and way is not None and dev != way:
+            reason = f"is on {dev}, by which its requests come, and the answers leave by {way}"
+            step = f"see {place}; if the exit is right, give an address of {way}"
+            yield NodeFinding(
+                "node-ip", f"--node-ip={address} of the kubelet", reason, "note", step
+            )
+
+
+def _node_ips(files: FileStore) -> dict[Address, str]:
+    """Return each node IP, with the command line or file that has it."""
+    found: dict[Address, str] = {}
+    for path in (*_command_lines(files), *_FILES):
+        # A process may have ended meanwhile, and another user reads less.
+        with suppress(HostFileError):
+            for given in _NODE_IP.findall(files.read(path) or b""):
+                for text in given.decode().split(","):
+                    with suppress(ValueError):
+                        found.setdefault(Address.parse(text), path)
+    return found
+
+
+def _command_lines(files: FileStore) -> Iterator[str]:
+    for name in files.names("/proc"):
+        if not name.isdigit():
+            continue
+        with suppress(HostFileError):
+            if (files.read(f"/proc/{name}/comm", limit=_LONGEST_NAME) or b"").strip() in _PROGRAMS:
+                yield f"/proc/{name}/cmdline"
