@@ -40,6 +40,7 @@ _LATE = (
     "hostrouting.host.trial",
     "hostrouting.route_overlap.announced",
     "hostrouting.route_overlap.exits",
+    "hostrouting.route_overlap.owners",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
     "hostrouting.static_routes.forecast",
