@@ -66,9 +66,11 @@ def _node_ips(files: FileStore) -> dict[Address, str]:
 
 
 def _command_lines(files: FileStore) -> Iterator[str]:
+    """Yield that of the first kubelet: a node has one."""
     for name in files.names("/proc"):
         if not name.isdigit():
             continue
         with suppress(HostFileError):
             if (files.read(f"/proc/{name}/comm", limit=_LONGEST_NAME) or b"").strip() in _PROGRAMS:
                 yield f"/proc/{name}/cmdline"
+                return

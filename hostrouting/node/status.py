@@ -128,6 +128,8 @@ class NodeStatus(NoTruth):
         """The warnings that the sentence names: what an apply repairs, or else all."""
         # Of gates that are open the state of the gates has the reason.
         rest = [finding for finding in self._severe if finding.kind != "disabled"]
+        # What has a command comes first.
+        rest.sort(key=lambda finding: not finding.command)
         return list(dict.fromkeys([*self.report.causes, *self._repairable])) or rest
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.net.addresses import is_device_name
+from hostrouting.net.addresses import is_device_name, is_network
 from hostrouting.net.exits import set_down
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
@@ -97,7 +97,8 @@ class FamilyProof(NamedTuple):
     def down_devs(self) -> tuple[str, ...]:
         """The devices that are set down, and that are expected, or would be."""
         down = {link.name for link in self.node.links if not link.up}
-        if self.without_exit and self.lacks_default:
+        is_unknown = self.without_exit or any(map(is_network, self.absent_devs))
+        if is_unknown and self.lacks_default:
             return set_down(self.node.pinned.get(self.node.family), self.node.links)
         return tuple(dev for dev in self.dead_ends if dev in down)
 

@@ -493,16 +493,16 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
     present = [
         dev for dev in report.expected_devs if not is_network(dev) and dev not in report.absent_devs
     ]
-    if report.lacks_default and report.absent_devs:
+    # What else a device lacks shows once it is up.
+    lacks_default = () if report.down_devs else report.lacks_default
+    if lacks_default and report.absent_devs:
         yield (
             f"The node has no device {' and no device '.join(map(described, report.absent_devs))}: "
             "correct expectedDevs, or see the driver of the device (ip link show)."
         )
     by = f" by {' or '.join(present)}" if present else ""
     named = "the devices by which IPv6 leaves in expectedDevs of routeOverlap."
-    # What else a device lacks shows once it is up.
-    is_known = present or not report.expected_devs
-    for family in report.lacks_default if is_known and not report.down_devs else ():
+    for family in lacks_default if present or not report.expected_devs else ():
         kind = "a" if family == IPV4 else "an IPv6"
         end = (
             f"; or name {named}"

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 from support.intent_nodes import node
-from support.kernel import connect
 from support.patience import in_time
 from support.run_nodes import lose_our_routes, lose_the_default_route
 
@@ -12,6 +12,7 @@ from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.boot import INTENT_PATH
 from hostrouting.net.exits import set_down
 from hostrouting.net.links import Device
+from hostrouting.node.check import check_node
 from hostrouting.testing import FakeHost
 from phases import execute
 
@@ -37,7 +38,9 @@ IS_DOWN: Trouble = lambda host: host.routes.set_up("eth0", up=False)  # noqa: E7
 def host() -> FakeHost:
     """A node that an apply found right."""
     host = node()
-    connect(host.routes, ib0="172.16.1.4/16")
+    # The address of InfiniBand has 20 octets.
+    host.routes.add_link("ib0", mac=":".join(["00"] * 20))
+    host.routes.add_address("ib0", "172.16.1.4/16")
     execute(Configure(CONFIG, host=host), in_time())
     return host
 
@@ -87,6 +90,42 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
     assert status.sentence.startswith(f"wrong: {fact}")
     assert status.sentence.endswith(f"; run: {step}")
     assert any(f"run: {step}" in line for line in status.report.lines())
+
+
+def test_a_network_stands_for_a_device_that_is_down(host: FakeHost) -> None:
+    """It is set up first, and its name is not looked for."""
+    host.routes.set_up("eth0", up=False)
+    overlap = {"expectedCidrs": ["172.16.8.0/22"], "expectedDevs": ["10.224.0.0/16"]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": overlap, "gates": []})
+    report = check_node(in_time(), config, host, seconds=0)
+    assert [(cause.subject, cause.command) for cause in report.causes] == [
+        ("eth0", "ip link set eth0 up")
+    ]
+    assert "no device" not in report.overlap.advice
+
+
+def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
+    """Of the warnings of a right node, that with a command comes first."""
+    units = {
+        "systemd-nspawn@.service": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=machines.target\n",
+        "machines.target": "[Unit]\n",
+    }
+    for name, text in units.items():
+        host.files.write(f"/lib/systemd/system/{name}", text.encode(), mode=0o644)
+    config = attrs.evolve(CONFIG, gates=("other.service", *CONFIG.gates))
+    execute(Configure(config, host=host), in_time())
+    unit = "systemd-nspawn@kube1.service"
+    host.services.failing.add(unit)
+    host.services.start(in_time(), unit)
+    host.services.start(in_time(), "machines.target")
+    status = node_status(in_time(), host)
+    warnings = [found.kind for found in status.report.findings if found.severity == "warning"]
+    assert sorted(warnings) == ["gate-down", "gate-missing"]
+    assert status.sentence.startswith("right: ")
+    assert status.sentence.endswith(
+        f"{unit}: is failed (exit-code), although machines.target wants it, and is not held and 1 "
+        f"more; run: systemctl start {unit}"
+    )
 
 
 @pytest.mark.parametrize("trouble", [IS_READ_ONLY, RUN_IS_FULL])

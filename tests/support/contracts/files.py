@@ -1,5 +1,6 @@
 """The promises of `FileStore`, as tests."""
 
+import errno
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -312,12 +313,13 @@ class FileStoreContract:
         assert files.read_link("/etc/ours/other") == "/nowhere"
 
     def test_a_name_that_is_taken_is_refused(self, ours: FileStore) -> None:
-        """Neither of the two is changed."""
+        """Neither of the two is changed; the error has the number of the system's."""
         ours.write("/etc/ours/b", b"two\n", mode=0o644)
         with pytest.raises(
             HostFileError, match=r"cannot give the name 'b' to .*/etc/ours/a: File exists"
-        ):
+        ) as raised:
             ours.rename("/etc/ours/a", "b")
+        assert raised.value.errno == errno.EEXIST
         assert (ours.read("/etc/ours/a"), ours.read("/etc/ours/b")) == (b"one\n", b"two\n")
 
     def test_where_there_is_room_nothing_is_refused(self, ours: FileStore) -> None:
