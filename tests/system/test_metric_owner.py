@@ -37,7 +37,11 @@ IPv6AcceptRA=no
 LinkLocalAddressing=no
 END
 """
-IS_LEASED = "[[ $(ip route show default dev eth1) && $(ip route show default dev eth0) ]]"
+#: A device that networkd configures anew is without its route for a moment.
+IS_LEASED = """
+[[ $(networkctl --no-legend list eth0) == *configured* && $(networkctl --no-legend list eth1) == *configured*
+    && $(ip route show default dev eth1) && $(ip route show default dev eth0) ]]
+"""
 
 
 class TwoCards(Machine):
@@ -48,7 +52,7 @@ class TwoCards(Machine):
 
     def chosen(self) -> tuple[str, str]:
         """Return which default route decides, and the step against it."""
-        self.until(IS_LEASED)
+        self.until(" ".join(IS_LEASED.split()))
         report = check_node(self.ctx, CONFIG, self.host, seconds=0)
         [note] = [finding for finding in report.findings if finding.kind == "chosen-exit"]
         return note.subject, note.step
