@@ -236,7 +236,7 @@ class TestNames:
         node.ip("rule add from 10.220.0.4 lookup 101")
         report = proof(node)
         lines = [
-            f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link)"
+            f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link, by the rule 32765: from 10.220.0.4 lookup 101)"
         ]
         assert report.lines() == lines
         run_script(node, tmp_path, [CIDR]).must_follow(report)

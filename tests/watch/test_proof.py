@@ -330,7 +330,8 @@ def test_a_time_that_cannot_be_renewed(
     watched.host.files.tree.read_only.add(MARKER_OK)
     watched.run(200)
     failure = "the marker of the expected CIDRs is not right now"
-    assert caplog.messages == [f"{failure}: cannot write {MARKER_OK}: Read-only file system"]
+    reason = f"cannot write {MARKER_OK}: Read-only file system; mount it writable, see: findmnt -T"
+    assert caplog.messages == [f"{failure}: {reason} /run/aks-flex-node"]
     assert proven_seconds(watched) == began
     watched.host.files.tree.read_only.clear()
     watched.run(6)
