@@ -52,8 +52,9 @@ async def follow(work: Task) -> Report:
             if event.path == "join/wait-for-peers":
                 ctx.cancel("the agent stops")
     finally:
-        # If the agent itself is cancelled, the thread must end too.
+        # If the agent itself is cancelled, the thread must end, too, and its undo.
         ctx.cancel("the agent was cancelled")
+        await asyncio.wait([running])
     return await running
 
 
