@@ -37,8 +37,7 @@ _WAYS: Final = {
     "--device": "devices are fields of CONFIG, such as hostRouting.routeOverlap.expectedDevs",
     "version": "run: hostrouting --version",
     "-V": "run: hostrouting --version",
-    "history": f"run: {SHOW_HISTORY}",
-    "logs": f"run: {SHOW_HISTORY}",
+    **dict.fromkeys(("history", "logs", "log"), f"run: {SHOW_HISTORY}"),
 }
 
 

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import attrs
 
@@ -44,6 +44,12 @@ _TYPED = (
 )
 #: A longer key is not a misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
+#: The words of ip, route, netplan and others for keys of a route.
+_OF_OTHER_TOOLS: Final = {
+    **dict.fromkeys(("to", "dst", "dest", "network"), "destination"),
+    **dict.fromkeys(("via", "gw", "nexthop"), "gateway"),
+    **dict.fromkeys(("interface", "iface", "oif"), "dev"),
+}
 
 
 class _JSONObject(dict[str, object]):
@@ -319,7 +325,8 @@ def errors_under(path: str, error: ValueError) -> list[ConfigMistake]:
 def _unknown_key(name: object, known: list[str]) -> ConfigMistake:
     if not isinstance(name, str):
         return ConfigMistake("", f"expected strings as keys, found {describe(name)}")
-    guess = closest(name, known)
+    guess = _OF_OTHER_TOOLS.get(name.lower())
+    guess = guess if guess in known else closest(name, known)
     step = f"did you mean {guess!r}?" if guess else f"known here are {', '.join(sorted(known))}"
     return ConfigMistake(_key(name), f"is not a known key; {step}")
 

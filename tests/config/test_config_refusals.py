@@ -172,3 +172,27 @@ def test_a_source_of_another_type_is_refused(read: Callable[[], object], message
     with pytest.raises(TypeError) as caught:
         read()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("to", "destination"),
+        ("dst", "destination"),
+        ("via", "gateway"),
+        ("gw", "gateway"),
+        ("interface", "dev"),
+        ("IFACE", "dev"),
+    ],
+)
+def test_a_word_of_another_tool_has_its_key(word: str, key: str) -> None:
+    """ip, route and netplan have other words for the same; elsewhere they stand for nothing."""
+    route = {"destination": "172.16.8.0/22", word: "x"}
+    document = {"staticRoutes": {"enabled": True, "routes": [route]}, "watch": {word: "x"}}
+    with pytest.raises(InvalidConfigError) as caught:
+        HostRoutingConfig.from_mapping({"hostRouting": document})
+    [of_route, of_watch] = caught.value.errors
+    assert str(of_route) == (
+        f"hostRouting.staticRoutes.routes[0].{word}: is not a known key; did you mean {key!r}?"
+    )
+    assert f"did you mean {key!r}" not in of_watch.message

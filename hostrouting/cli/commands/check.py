@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from hostrouting.base.commands import BAD, FAILED, FINE, USAGE
+from hostrouting.base.commands import BAD, FAILED, FINE, FIX, USAGE
 from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import (
@@ -111,5 +111,8 @@ COMMAND = Command(
             "help": "write the metrics to FILE, which is replaced as a whole",
         },
     },
-    hints=dict.fromkeys(("validate", "verify", "test", "lint"), "run: hostrouting check CONFIG"),
+    hints={
+        **dict.fromkeys(("validate", "verify", "test", "lint"), "run: hostrouting check CONFIG"),
+        **dict.fromkeys(("repair", "fix"), f"run: {FIX}"),
+    },
 )

@@ -34,7 +34,7 @@ COMMAND = Command(
     hints={
         **dict.fromkeys(("uninstall", "remove", "delete", "clean"), _RESET),
         **dict.fromkeys(
-            ("undo", "rollback", "revert"), f"apply the earlier CONFIG again; {_RESET}"
+            ("undo", "rollback", "revert", "restore"), f"apply the earlier CONFIG again; {_RESET}"
         ),
     },
     is_guessed=False,

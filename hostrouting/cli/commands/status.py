@@ -31,7 +31,9 @@ COMMAND = Command(
     summary="show in one sentence if this node is right, and the next step; needs no root",
     position=10,
     hints={
-        "show": "run: hostrouting status, or hostrouting explain ADDRESS",
+        **dict.fromkeys(
+            ("show", "get", "routes"), "run: hostrouting status, or hostrouting explain ADDRESS"
+        ),
         "list": "run: hostrouting status, or hostrouting render CONFIG",
     },
 )
