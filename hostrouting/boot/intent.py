@@ -87,7 +87,9 @@ class Intent(NamedTuple):
             return Merged(installed, None)
         kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in names}
         whole = attrs.evolve(self.config, **kept)
-        return Merged(_with_exits(whole, exits), whole) if whole.asks else NOTHING
+        # A watch alone asks for nothing, but its unit reads this file.
+        is_needed = whole.asks or self.config.asks
+        return Merged(_with_exits(whole, exits), whole) if is_needed else NOTHING
 
 
 class Merged(NamedTuple):

@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from support.command_line import OTHER_COMMAND
 from support.in_process import run_here
 
 from hostrouting import Configure, UnitError
 from phases import Context
+
+pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="they run within this process")
 
 REPORT = "report it, with the above: https://github.com/hostrouting/hostrouting/issues\n"
 

@@ -756,3 +756,11 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
     assert ours(host) == []
     assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
     assert render_files(HostRoutingConfig()).files == ()
+
+
+def test_a_watch_has_its_config_though_the_probes_failed(host: FakeHost) -> None:
+    """Its unit reads the file; the next run adds the section of the probes."""
+    sections = {"probeSnat": {"enabled": True}, "watch": {"enabled": True}}
+    assert run(configure(host, **sections), in_time(600)).degraded
+    installed = HostRoutingConfig.from_json(host.files.read(INTENT_PATH) or b"")
+    assert installed.to_mapping() == {"watch": {"enabled": True}, "gates": []}
