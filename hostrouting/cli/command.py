@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,6 +46,16 @@ class Command(NamedTuple):
 def switch(text: str) -> dict[str, Any]:
     """Return the keywords of an option without a value."""
     return {"action": "store_true", "help": text}
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that an option gives."""
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < float("inf"):
+            return number
+    raise argparse.ArgumentTypeError(
+        f"a timeout must be more than 0 seconds, such as 60 (got {text})"
+    )
 
 
 def folder(text: str) -> str:

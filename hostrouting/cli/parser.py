@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from hostrouting import __version__
 from hostrouting.base.commands import SHOW_HISTORY, USAGE, printable
 from hostrouting.boot import INTENT_PATH
-from hostrouting.cli.command import switch
+from hostrouting.cli.command import seconds, switch
 from hostrouting.cli.commands import all_commands, command_named
 from hostrouting.config.wire import closest
 from hostrouting.node.output import end_streams, print_json
@@ -39,15 +39,6 @@ _WAYS: Final = {
     "-V": "run: hostrouting --version",
     **dict.fromkeys(("history", "logs", "log"), f"run: {SHOW_HISTORY}"),
 }
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (seconds := float(text)) < float("inf"):
-            return seconds
-    raise argparse.ArgumentTypeError(
-        f"a timeout must be more than 0 seconds, such as 60 (got {text})"
-    )
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -102,7 +93,7 @@ def parser(*, as_json: bool = False, words: Sequence[str] = ()) -> argparse.Argu
     common.add_argument("--json", **switch("the answer as JSON"))
     common.add_argument("-v", "--verbose", **switch("write more to stderr"))
     common.add_argument(
-        "--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds"
+        "--timeout", type=seconds, metavar="S", help="the limit for the run, in seconds"
     )
     root = Parser(
         prog="hostrouting",

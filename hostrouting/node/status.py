@@ -71,15 +71,7 @@ class NodeStatus(NoTruth):
         """The verdict, with the first cause, the first held unit and the next step."""
         if self.absence:
             return self.absence
-        overlap = self.report.overlap
-        wrong = [_fact(cause) for cause in overlap.causes]
-        wrong += overlap.lines()
-        wrong += [
-            _fact(finding)
-            for finding in self.report.findings
-            if (finding.severity == "error" and finding.kind != "held")
-            or finding.kind == "not-applied"
-        ]
+        wrong = self._wrong
         # Without one of these the errors are held units.
         word = "wrong" if wrong else "waiting" if "error" in self.report.severities else "right"
         parts = list(self.live.values())
@@ -93,6 +85,26 @@ class NodeStatus(NoTruth):
             parts.append(f"not looked at: {first_of(self.report.not_asked)}")
         sentence = f"{word}: {', '.join(parts) or 'the image is as the config wants it'}"
         return f"{sentence}; run: {self.next}" if self.next else sentence
+
+    @property
+    def is_right(self) -> bool:
+        """True if nothing is wrong, and nothing is waited for."""
+        return not (self.absence or self._wrong or "error" in self.report.severities)
+
+    @property
+    def _wrong(self) -> list[str]:
+        """What is wrong: causes, addresses, and findings."""
+        overlap = self.report.overlap
+        return [
+            *(_fact(cause) for cause in overlap.causes),
+            *overlap.lines(),
+            *(
+                _fact(finding)
+                for finding in self.report.findings
+                if (finding.severity == "error" and finding.kind != "held")
+                or finding.kind == "not-applied"
+            ),
+        ]
 
     @property
     def next(self) -> str | None:

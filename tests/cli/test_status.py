@@ -28,6 +28,7 @@ from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
+from hostrouting.node.status import node_status
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -717,3 +718,33 @@ def test_the_warnings_of_check_are_those_of_apply_and_status(host: FakeHost) -> 
         "right: no route is wanted, 172.16.8.0/22 leaves by ib0, no gate is held, the IPv4 default "
         "route by ib0: decides, by its metric, before that by eth0"
     )
+
+
+def test_status_waits_until_the_node_is_right(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It logs each state once, and its answer is the last one; the limit ends it."""
+    monkeypatch.setattr("hostrouting.cli.commands.status._SECONDS_BETWEEN_LOOKS", 0.001)
+    on_mended("apply")
+    lose_our_routes(host)
+    waited = run_here("status", "--wait", "0.01")
+    assert waited.returncode == 1
+    [line] = waited.stderr.splitlines()
+    assert line.startswith(f"hostrouting: waiting: wrong: {OVERLAP}")
+    assert waited.stdout.splitlines()[0] == line.removeprefix("hostrouting: waiting: ")
+    looks = iter([None, None, lambda: on_mended("apply")])
+
+    def look(ctx: Context, node: FakeHost) -> object:
+        mend = next(looks, None)
+        if mend is not None:
+            mend()
+        return node_status(ctx, node)
+
+    monkeypatch.setattr("hostrouting.cli.commands.status.node_status", look)
+    waited = run_here("status", "--wait")
+    assert (waited.returncode, waited.stderr) == (0, f"{line}\n")
+    assert waited.stdout.splitlines()[0] == f"right: {RIGHT}, no gate is held"
+    assert run_here("status", "--wait", "60").stderr == ""
+    refused = run_here("status", "--wait", "soon")
+    assert refused.returncode == 2
+    assert "must be more than 0 seconds, such as 60 (got soon)" in refused.stderr
