@@ -171,7 +171,8 @@ def _verdict_of_live(report: Report) -> str:
         # Not the proof failed, but a change, or the run was refused.
         return f"wrong: {sentence_of(report.error)}"
     state = proof.headline if proof is not None else "the routes of CONFIG are in force"
-    verdict = f"wrong: {state}; run: hostrouting check CONFIG"
+    word = "warning" if report.ok else "wrong"
+    verdict = f"{word}: {state}; run: hostrouting check CONFIG"
     if report.ok and not report.degraded:
         verdict = f"right: {state}"
     # A failed run that changed nothing has left no routes to remove.

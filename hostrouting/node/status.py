@@ -73,7 +73,10 @@ class NodeStatus(NoTruth):
             return self.absence
         wrong = self._wrong
         # Without one of these the errors are held units.
-        word = "wrong" if wrong else "waiting" if "error" in self.report.severities else "right"
+        has_errors = "error" in self.report.severities
+        word = "waiting" if has_errors else "right"
+        if wrong:
+            word = "wrong" if has_errors else "warning"
         parts = list(self.live.values())
         if wrong:
             first = map(_fact, self.report.causes)

@@ -242,13 +242,13 @@ def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost) -> None:
     assert host.metadata.operations.calls == asked
 
 
-def test_an_overlap_that_is_only_warned_of_is_wrong() -> None:
-    """Under WARN nothing is held and the exit status is 0, and still no sentence calls the node
-    right.
+def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
+    """Under WARN nothing is held and the exit status is 0: the first word is `warning`, and no sentence
+    calls the node right.
     """
     config = gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}})
     warned = on_stdin(config, "apply")
-    sentence = f"wrong: {OVERLAP}, no gate is held; run: {FIX}"
+    sentence = f"warning: {OVERLAP}, no gate is held; run: {FIX}"
     assert (warned.returncode, warned.stdout.splitlines()[-1]) == (0, sentence)
     # One line for each warning: how to resolve it is in the sentence.
     assert warned.stderr == f"hostrouting: {OVERLAP}\n"
@@ -661,7 +661,7 @@ def test_a_bridge_inside_an_expected_network(host: FakeHost) -> None:
     command = "ip address del 172.17.0.1/24 dev docker0"
     [sentence, *_, following] = run_here("status").stdout.splitlines()
     assert sentence == (
-        "wrong: 172.17.0.0/16: overlap 172.17.0.0-172.17.0.0 by docker0 (172.17.0.0/24 dev docker0 "
+        "warning: 172.17.0.0/16: overlap 172.17.0.0-172.17.0.0 by docker0 (172.17.0.0/24 dev docker0 "
         f"proto kernel scope link src 172.17.0.1) and 3 more, no gate is held; run: {command}"
     )
     assert following == f"next: {command}"
