@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Seq
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from phases.arguments import Form, of
+from phases.arguments import Form, of, shown
 from phases.context import Change, Context, Work
 from phases.run_context import account_of, within
 
@@ -63,7 +63,7 @@ def require_task(candidate: object) -> None:
     has_do = callable(getattr(candidate, "do", None))
     if has_name and has_do and not isinstance(candidate, type):
         return
-    why = f"{candidate!r} is not a task: a task has a name (a text, not empty) and do(ctx)"
+    why = f"{shown(candidate)} is not a task: a task has a name (a text, not empty) and do(ctx)"
     if isinstance(candidate, type):
         why = f"{candidate.__name__} is a class, not a task: call it to make an instance"
     elif isinstance(candidate, Context):

@@ -282,8 +282,6 @@ class Report(NoTruth):
         """
         own = [change.to_mapping() for record in self.records for change in record.changes]
         undone = [{**change.to_mapping(), "undone": True} for change in self.undone]
-        is_value = not isinstance(self.result, type)
-        to_mapping = getattr(self.result, "to_mapping", None) if is_value else None
         return {
             "name": self.name,
             "path": self.path,
@@ -295,7 +293,7 @@ class Report(NoTruth):
             "duration": self.duration,
             "error": None if self.error is None else describe(self.error),
             "failures": [_failure_to_mapping(*failure) for failure in self._failures()],
-            "result": to_mapping() if callable(to_mapping) else None,
+            "result": _result_to_mapping(self.result),
             "changes": [*own, *undone],
             "children": [child.to_mapping() for child in self.children],
         }
@@ -337,6 +335,14 @@ def _in_short(cause: BaseException) -> str:
         return first
     parted = first if first.endswith(":") else f"{first};"
     return f"{parted} {more[0].strip()}" + (" ..." if more[1:] else "")
+
+
+def _result_to_mapping(result: object) -> Any:
+    to_mapping = getattr(result, "to_mapping", None)
+    # A class has one, too, and no value.
+    if isinstance(result, type) or not callable(to_mapping):
+        return None
+    return to_mapping()
 
 
 def _failure_to_mapping(path: str, cause: BaseException) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def lines_of(report: Report, *, stay: str = "these changes stay") -> list[str]:
         return [*map(str, report.changes)]
     started = [change for change in report.changes if change.kind in _STARTS]
     groups = {
-        stay: [change for change in report.changes if change not in started],
+        stay: [change for change in report.changes if change.kind not in _STARTS],
         "these were undone": [change for each in report.walk() for change in each.undone],
         "these have started": started,
     }

@@ -6,7 +6,7 @@ It is based on the findings of `hostrouting check` under the installed config.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -72,11 +72,7 @@ class NodeStatus(NoTruth):
         if self.absence:
             return self.absence
         wrong = self._wrong
-        # Without one of these the errors are held units.
-        has_errors = "error" in self.report.severities
-        word = "waiting" if has_errors else "right"
-        if wrong:
-            word = "wrong" if has_errors else "warning"
+        word: str = self.verdict
         parts = list(self.live.values())
         if wrong:
             first = map(_fact, self.report.causes)
@@ -90,24 +86,24 @@ class NodeStatus(NoTruth):
         return f"{sentence}; run: {self.next}" if self.next else sentence
 
     @property
-    def is_right(self) -> bool:
-        """True if nothing is wrong, and nothing is waited for."""
-        return not (self.absence or self._wrong or "error" in self.report.severities)
+    def verdict(self) -> Literal["right", "waiting", "warning", "wrong"]:
+        """The state of the node: `waiting` if only units are held, `warning` without an error."""
+        has_errors = "error" in self.report.severities
+        if self._wrong:
+            return "wrong" if has_errors else "warning"
+        return "waiting" if has_errors else "right"
 
     @property
     def _wrong(self) -> list[str]:
         """What is wrong: causes, addresses, and findings."""
         overlap = self.report.overlap
-        return [
-            *(_fact(cause) for cause in overlap.causes),
-            *overlap.lines(),
-            *(
-                _fact(finding)
-                for finding in self.report.findings
-                if (finding.severity == "error" and finding.kind != "held")
-                or finding.kind == "not-applied"
-            ),
+        findings = [
+            finding
+            for finding in self.report.findings
+            if (finding.severity == "error" and finding.kind != "held")
+            or finding.kind == "not-applied"
         ]
+        return [*map(_fact, overlap.causes), *overlap.lines(), *map(_fact, findings)]
 
     @property
     def next(self) -> str | None:

@@ -398,7 +398,7 @@ def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Findin
 def _finding(
     group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None
 ) -> Finding:
-    part, answer, decider, rule = group[0]
+    part, answer, _, rule = group[0]
     first = format_address(node.family, part.first)
     last = format_address(node.family, group[-1].part.last)
     make = partial(Finding, first=first, last=last)
@@ -423,8 +423,8 @@ def _finding(
     return make(
         kind=kind,
         command=command,
-        rule=None if rule is None or rule is decider else str(rule),
-        program=None if rule is None else rule.program,
+        rule=rule and str(rule),
+        program=rule and rule.program,
         devs=answer.route.devs if answer.route else (),
         dev=dev,
         cause="moved-exit" if is_moved else None,

@@ -81,10 +81,10 @@ class Finding(LightValue):
     tunnel, a segment or a label, which leads anywhere) or `announced` (they will leave by the
     fabric once its `network`, which `source` announces, is connected; no route takes the addresses
     `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
-    or rule, as `ip` prints it; None if there is none. `rule` is the rule that leads to its table,
-    unless that is a usual one, and `program` the program that probably added it. `command` deletes
-    the deciding rule, or removes a `local` address from a virtual device. `cause` is `moved-exit`
-    if they leave by the pinned device: see `MovedExit`.
+    or rule, as `ip` prints it; None if there is none. `rule` is the rule that decides, or that
+    leads to the table of the route, unless that is a usual one; `program` has probably added it.
+    `command` deletes that rule, or removes a `local` address from a virtual device. `cause` is
+    `moved-exit` if they leave by the pinned device: see `MovedExit`.
     """
 
     kind: Kind
@@ -131,7 +131,7 @@ class Finding(LightValue):
 
     def _route(self) -> str:
         decider = f"{self.network}, announced by {self.source}" if self.network else self.route
-        if self.rule:
+        if self.rule and self.rule != self.route:
             decider = f"{decider}, by the rule {self.rule}"
         if self.program:
             decider = f"{decider}, probably of {self.program}"
@@ -215,7 +215,8 @@ class CidrReport(LightValue):
         """True if a route could resolve some findings, but none in the main table does."""
         if self.suggested_routes or self.configured_routes or self.chosen_routes:
             return False
-        if any(finding.cause or _removes_address(finding) for finding in self.findings):
+        # The command against an address or a rule is a step itself.
+        if any(finding.cause or finding.command for finding in self.findings):
             return False
         return any(
             finding.kind not in {"local", "dead-end"} and not finding.is_own
@@ -516,6 +517,18 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
+    """Yield the steps of findings against which no route of the config helps."""
+    findings = [finding for _, finding in report.findings]
+    yield from _routers(report)
+    yield from _unresolved(report)
+    yield from _cables(report, findings)
+    yield from _presets(report)
+    yield from _own_addresses(findings)
+    yield from _rules(findings)
+    yield from _local_addresses(findings)
+
+
+def _routers(report: OverlapReport) -> Iterator[str]:
     defaults = [
         route
         for route in report.deciding
@@ -523,30 +536,34 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     ]
     if defaults:
         yield from endings(defaults, report.learned, report.wrong_devs)
-    findings = [finding for _, finding in report.findings]
-    kinds = {finding.kind for finding in findings}
+
+
+def _unresolved(report: OverlapReport) -> Iterator[str]:
     unknown = {*report.lacks_default, *report.without_exit}
     unresolved = [
         cidr.cidr
         for cidr in report.cidrs
-        if cidr.needs_another_route
-        and cidr.family not in unknown
-        # The rules have steps of their own.
-        and not any(finding.command for finding in cidr.findings)
+        if cidr.needs_another_route and cidr.family not in unknown
     ]
-    if unresolved and not report.dead_ends:
-        remedy = "routes or rules named above"
-        if "announced" in kinds:
-            remedy = "rules (ip rule), or narrow expectedCidrs"
-        yield f"No route in the main table would fix {', '.join(unresolved)}: change the {remedy}."
-    dead = dict.fromkeys(
-        finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev
-    )
-    dead |= dict.fromkeys(report.dead_ends)
-    dead = {dev: None for dev in dead if dev not in report.down_devs}
+    if not unresolved or report.dead_ends:
+        return
+    remedy = "routes or rules named above"
+    if any(finding.kind == "announced" for _, finding in report.findings):
+        remedy = "rules (ip rule), or narrow expectedCidrs"
+    yield f"No route in the main table would fix {', '.join(unresolved)}: change the {remedy}."
+
+
+def _cables(report: OverlapReport, findings: Sequence[Finding]) -> Iterator[str]:
+    found = [finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev]
+    devs = dict.fromkeys([*found, *report.dead_ends])
+    # What else a device lacks shows once it is up.
+    dead = [dev for dev in devs if dev not in report.down_devs]
     if dead:
         places = "its cable, its switch and its driver (ip link show)"
         yield f"{', '.join(dead)} has no carrier: see {places}."
+
+
+def _presets(report: OverlapReport) -> Iterator[str]:
     overlap = report.config.route_overlap
     aimless = {
         part.cidr
@@ -560,35 +577,36 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
                 f"The preset {cloud} expects {', '.join(sorted(lost))}: on a node that does not "
                 f"need this, remove {cloud} from expected of routeOverlap."
             )
+
+
+def _own_addresses(findings: Sequence[Finding]) -> Iterator[str]:
     own = dict.fromkeys(address for finding in findings for address in finding.own)
     if own:
         yield (
             f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: "
             "narrow expectedCidrs."
         )
-    yield from _rules(findings)
-    if "local" in kinds:
-        remedy = "remove it from its device, or narrow expectedCidrs."
-        if commands := _commands(filter(_removes_address, findings)):
-            remedy = f"narrow expectedCidrs, or run: {'; '.join(commands)}"
-        yield f"The node's own address precedes any route: {remedy}"
 
 
 def _rules(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the step for each rule that decides before the main table."""
-    by_rule = [finding for finding in findings if not _removes_address(finding)]
-    for command in _commands(by_rule):
-        finding = next(each for each in by_rule if each.command == command)
+    by_command = {finding.command: finding for finding in findings if finding.rule}
+    for command, finding in by_command.items():
         program = finding.program or "the program that added it"
         yield (
-            f"The rule {finding.rule or finding.route} decides before the main table: stop "
-            f"{program}, or its routes to these addresses; or run: {command}"
+            f"The rule {finding.rule} decides before the main table: stop {program}, or its routes "
+            f"to these addresses; or run: {command}"
         )
 
 
-def _removes_address(finding: Finding) -> bool:
-    """Return True if its command removes a `local` address, and not a rule."""
-    return finding.kind == "local" and finding.command is not None
+def _local_addresses(findings: Sequence[Finding]) -> Iterator[str]:
+    local = [finding for finding in findings if finding.kind == "local"]
+    if not local:
+        return
+    remedy = "remove it from its device, or narrow expectedCidrs."
+    if commands := _commands(local):
+        remedy = f"narrow expectedCidrs, or run: {'; '.join(commands)}"
+    yield f"The node's own address precedes any route: {remedy}"
 
 
 def _commands(findings: Iterable[Finding]) -> list[str]:

@@ -43,7 +43,7 @@ def _wait(ctx: Context, host: Host, status: NodeStatus, *, seconds: float) -> No
     # The end of the wait cuts no look short.
     waiting = ctx.child(seconds)
     logged = ""
-    while not (status.absence or status.is_right):
+    while not status.absence and status.verdict != "right":
         if status.sentence != logged:
             logged = status.sentence
             _logger.warning("waiting: %s", logged, extra={"waits": True})
