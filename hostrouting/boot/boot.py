@@ -275,8 +275,8 @@ class Boot:
             reason = f"every gate is open, whatever the routes are: {cause}"
             yield NodeFinding("disabled", "gates", reason, "warning")
         yield from gate_faults(ctx, self._services, self._gates, gated=self._disk.gates())
-        asked = dict.fromkeys((*self._gates, *(AGENTS if mode is OverlapMode.STRICT else ())))
-        states = self._services.states(ctx, *asked)
+        others = AGENTS if mode is OverlapMode.STRICT else ()
+        states = self._services.states(ctx, *dict.fromkeys((*self._gates, *others)))
         absent = [state.name for state in states[: len(self._gates)] if not state.exists]
         for gate in absent:
             # Most nodes have only one of the default gates.

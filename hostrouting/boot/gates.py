@@ -193,12 +193,17 @@ def _marked(ctx: Context, services: ServiceManager, template: str) -> list[str]:
 
 
 def _is_startable(state: UnitState) -> bool:
-    return state.load_state == "loaded" and state.active_state in {"inactive", "failed"}
+    return state.load_state == "loaded" and _is_down(state)
+
+
+def _is_down(state: UnitState) -> bool:
+    """Return True for a unit that neither runs nor starts or stops."""
+    return state.active_state in {"inactive", "failed"}
 
 
 def is_starting(ctx: Context, services: ServiceManager, unit: str) -> bool:
     """Return True if a unit is up, starts, or has a job."""
-    is_down = services.state(ctx, unit).active_state in {"inactive", "failed"}
+    is_down = _is_down(services.state(ctx, unit))
     return not is_down or services.settings(ctx, unit, _JOB)[_JOB] not in {"", "0"}
 
 
@@ -346,8 +351,7 @@ def agents(states: Iterable[UnitState]) -> list[UnitState]:
     return [
         state
         for state in states
-        if state.name in AGENTS
-        and (state.is_enabled or state.active_state not in {"inactive", "failed"})
+        if state.name in AGENTS and (state.is_enabled or not _is_down(state))
     ]
 
 
@@ -377,8 +381,7 @@ def gates_down(
     held = held_gates(ctx, services) if gates else []
     for state in (state for gate in gates for state in services.loaded(ctx, gate)):
         is_known = state.load_state in {"loaded", "masked"}
-        is_down = is_known and state.active_state in {"inactive", "failed"}
-        if not is_down or state.name in held:
+        if not is_known or not _is_down(state) or state.name in held:
             continue
         settings = services.settings(ctx, state.name, *_WANTED)
         # Without the time, its conditions were never tested.
