@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.commands import quoted
 from hostrouting.exceptions import HostFileError
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.routes import RA_PROTOCOL
+from hostrouting.net.routes import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
 
-#: The route protocols of daemons; see /etc/iproute2/rt_protos.
-_STATIC: Final = 4
-_DHCP: Final = 16
 #: The files of a device by its index: networkd has the .network file there, NetworkManager the
 #: connection.
 _NETWORKD: Final = "/run/systemd/netif/links/{}"
@@ -33,14 +30,14 @@ _NETPLAN: Final = "/etc/netplan"
 _OF_NETPLAN: Final = re.compile(r"/run/systemd/network/\d+-netplan-")
 #: The section and the key of networkd, by the protocol of the route.
 _KEYS: Final = {
-    _DHCP: ("DHCPv4", "RouteMetric"),
-    RA_PROTOCOL: ("IPv6AcceptRA", "RouteMetric"),
-    _STATIC: ("Route", "Metric"),
+    "dhcp": ("DHCPv4", "RouteMetric"),
+    "ra": ("IPv6AcceptRA", "RouteMetric"),
+    "static": ("Route", "Metric"),
 }
 #: The key of netplan, and the mapping of the device that has it.
 _IN_NETPLAN: Final = {
-    _DHCP: ("route-metric", "dhcp4-overrides"),
-    _STATIC: ("metric", "the default route in routes"),
+    "dhcp": ("route-metric", "dhcp4-overrides"),
+    "static": ("metric", "the default route in routes"),
 }
 _STEP: Final = 100
 
@@ -67,18 +64,19 @@ def _by_networkd(
     files: FileStore, route: ObservedRoute, dev: str, index: int, metric: int
 ) -> Iterator[str]:
     path = _value(files, _NETWORKD.format(index), "NETWORK_FILE")
-    if not path or route.protocol not in _KEYS:
+    protocol = PROTOCOL_NAMES.get(route.protocol)
+    if not path or protocol not in _KEYS:
         return
-    if _OF_NETPLAN.match(path) and route.protocol in _IN_NETPLAN:
-        key, mapping = _IN_NETPLAN[route.protocol]
+    if _OF_NETPLAN.match(path) and protocol in _IN_NETPLAN:
+        key, mapping = _IN_NETPLAN[protocol]
         place = " or ".join(_netplan_files(files, dev)) or f"a file of {_NETPLAN}"
         yield f"set {key}: {metric} in {mapping} of {dev} in {place}, and run: netplan apply"
         return
-    section, key = _KEYS[route.protocol]
+    section, key = _KEYS[protocol]
     # Another [Route] in a drop-in would be another route.
     name = path.rpartition("/")[2]
     drop_in = f"/etc/systemd/network/{name}.d/metric.conf"
-    place = path if route.protocol == _STATIC else drop_in
+    place = path if protocol == "static" else drop_in
     command = f"networkctl reload; {quoted('networkctl', 'reconfigure', dev)}"
     yield f"set {key}={metric} in [{section}] of {place}, and run: {command}"
 
