@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
 
-from hostrouting.exceptions import HostFileError, why_refused
+from hostrouting.base.refused_files import why_refused
+from hostrouting.exceptions import HostFileError
 from hostrouting.fleet.record import LONGEST, NodeRecord
 from hostrouting.fleet.verdict import NodeVerdict, prove_record
 

@@ -14,7 +14,8 @@ from select import select
 from typing import TYPE_CHECKING, TextIO
 
 from hostrouting.base.commands import Painted, printable
-from hostrouting.exceptions import HostFileError, why_refused
+from hostrouting.base.refused_files import why_refused
+from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,7 +7,8 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hostrouting.exceptions import HostFileError, why_refused
+from hostrouting.base.refused_files import why_refused
+from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MODE, MOST_LINKS, exposure, path_parts
 from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty

@@ -7,9 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
+from hostrouting.base.refused_files import why_refused
 from hostrouting.cli.command import Command, folder
 from hostrouting.cli.shared import config_of, host_of, print_answer, refuse
-from hostrouting.exceptions import HostFileError, why_refused
+from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.node.boot_files import render_files
 

@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import quoted
-from hostrouting.exceptions import HostFileError, why_refused
+from hostrouting.base.refused_files import why_refused
+from hostrouting.exceptions import HostFileError
 from phases.arguments import of
 
 if TYPE_CHECKING:
