@@ -292,6 +292,7 @@ class OverlapMode(str, enum.Enum):
         raise ValueError(f"mode must be {words} (got {value!r}); write OverlapMode.STRICT")
 
 
+_PATH = of((str, int, os.PathLike), "the path of a file", "'/etc/config.json', or path=0 for stdin")
 _mode_word = rules.one_of(*map(str, OverlapMode))
 _fabric_word = rules.one_of("auto", "off")
 _cidrs = rules.list_of(rules.ipv4_cidr)
@@ -485,11 +486,7 @@ class HostRoutingConfig(LightValue, WireValue):
         `timeout` limits the wait for a pipe's writer, in seconds; None is 10 s. Raises
         `UnreadableConfigError`, and the errors of `from_json`.
         """
-        if not isinstance(path, str | int | os.PathLike):
-            raise TypeError(
-                f"path must be the path of a file (got {shown(path)}); "
-                "write path='/etc/config.json', or path=0 for stdin"
-            )
+        _PATH.require("path", path)
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=_LONGEST_WAIT if timeout is None else timeout)

@@ -56,13 +56,18 @@ def _node_ips(files: FileStore) -> dict[Address, str]:
     """Return each node IP, with the command line or file that has it."""
     found: dict[Address, str] = {}
     for path in (*_command_lines(files), *_FILES):
-        # A process may have ended meanwhile, and another user reads less.
-        with suppress(HostFileError):
-            for given in _NODE_IP.findall(files.read(path) or b""):
-                for text in given.decode().split(","):
-                    with suppress(ValueError):
-                        found.setdefault(Address.parse(text), path)
+        for text in _given(files, path):
+            with suppress(ValueError):
+                found.setdefault(Address.parse(text), path)
     return found
+
+
+def _given(files: FileStore, path: str) -> Iterator[str]:
+    """Yield the values of --node-ip in a command line or file."""
+    # A process may have ended meanwhile, and another user reads less.
+    with suppress(HostFileError):
+        for values in _NODE_IP.findall(files.read(path) or b""):
+            yield from values.decode().split(",")
 
 
 def _command_lines(files: FileStore) -> Iterator[str]:
