@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot.intent import config_over, first_intent
 from hostrouting.boot.layout import GATE_LOCK, WAIT_SECONDS, BootFile
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from phases import Change
+    from phases import Change, Work
 
-    _Work: TypeAlias = Callable[[Context], object]
 
 #: The time of an undo, or of the end of a commit: the deadline of the run may have passed.
 SECONDS_TO_UNDO: Final = 15.0
@@ -134,7 +133,7 @@ class Deployment:
             ctx, *self._parts, removes=self._removes, files=self._files, is_right=is_right
         )
 
-    def live(self, act: Callable[[Context, Waiting], None]) -> _Work:
+    def live(self, act: Callable[[Context, Waiting], None]) -> Work:
         """Return the live half of a task of the pair, which waits as long as this one allows."""
         return lambda ctx: act(ctx, Waiting(self._seconds_to_wait, self._with_open_gates))
 
@@ -166,7 +165,7 @@ class Deployment:
         self._are_held = True
         self._gates.callback(setattr, self, "_are_held", False)
 
-    def attempt(self, *works: _Work, ctx: Context | None = None) -> None:
+    def attempt(self, *works: Work, ctx: Context | None = None) -> None:
         """Run `works` in turn, and keep the failures of their tasks."""
         for work in works:
             try:
@@ -175,7 +174,7 @@ class Deployment:
                 self.failures.append(error)
 
     def carry_out(
-        self, files: _Work, *live: _Work, prove: Callable[[str], None] | None = None
+        self, files: Work, *live: Work, prove: Callable[[str], None] | None = None
     ) -> bool:
         """Change boot files and routes, and commit; return False if the earlier config is restored.
 
@@ -215,7 +214,7 @@ class Deployment:
             self.attempt(files, ctx=ctx.shielded().child(SECONDS_TO_UNDO))
         return True
 
-    def _install_first(self, files: _Work) -> str:
+    def _install_first(self, files: Work) -> str:
         """Install the files on a node without any; return its state as long as routes may fail."""
         nothing = "nothing is installed for the next boot"
         # Only some of the files would hold no gate, or hold gates for ever.
@@ -226,7 +225,7 @@ class Deployment:
             self._logger.warning(nothing)
         return f"the routes are as before, and {nothing}"
 
-    def _change_installed(self, files: _Work, *live: _Work) -> None:
+    def _change_installed(self, files: Work, *live: Work) -> None:
         ctx = self.transaction.ctx
         # What is not changed needs no undo.
         if self._changes_routes or not self._are_right:
@@ -245,7 +244,7 @@ class Deployment:
             for work in live:
                 work(ctx)
 
-    def carry_out_files(self, files: _Work, *, undone: str) -> bool:
+    def carry_out_files(self, files: Work, *, undone: str) -> bool:
         """Change the boot files, and commit; return False if they are undone, to this state.
 
         They are if one of them could not be changed, or if the change was interrupted.

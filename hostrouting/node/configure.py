@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.boot import (
     FREE_UNITS,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from hostrouting.node.check import NodeReport
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
+    from phases import Work
 
     _T = TypeVar("_T", bound=NodeTask)
-    _Work: TypeAlias = Callable[[Context], None]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is
 #: left.
@@ -155,8 +155,9 @@ class _Pipeline(NamedTask, ABC):
             # One thread at a time has the lock, also of those that run the same task.
             run = self._current = _Run(deployment)
             try:
-                works = [partial(execute, work, logger=self._logger) for work in self.subtasks]
-                if alone is not None:
+                if alone is None:
+                    works = [partial(execute, work, logger=self._logger) for work in self.subtasks]
+                else:
                     works = [partial(_do_only, alone, work) for work in self.subtasks]
                 self._do_all(*works)
             except BaseException as error:
@@ -192,7 +193,7 @@ class _Pipeline(NamedTask, ABC):
             self._log.warning(message, ", ".join(still), extra={"held": still})
 
     @abstractmethod
-    def _do_all(self, files: _Work, *others: _Work) -> None:
+    def _do_all(self, files: Work, *others: Work) -> None:
         """Attempt the tasks, under the lock."""
 
     # --- the tasks of the pair, for one run, or for plans and names alone
@@ -210,11 +211,9 @@ class _Pipeline(NamedTask, ABC):
 
         @task(whole.name, plan=plan, records=True)
         def act(ctx: Context) -> None:
-            run = self._run_here
-            if run is None:
-                self._carry_out(ctx, act)
-                return
-            run.deployment.live(partial(whole.act, plan=run.route_plan))(ctx)
+            self._do_part(
+                ctx, act, lambda run: run.deployment.live(partial(whole.act, plan=run.route_plan))
+            )
 
         return act
 
@@ -232,11 +231,7 @@ class _Pipeline(NamedTask, ABC):
 
         @task(whole.name, plan=plan or whole.plan_act, records=True, proves=whole.proves)
         def act(ctx: Context) -> None:
-            run = self._run_here
-            if run is None:
-                self._carry_out(ctx, act)
-                return
-            run.deployment.live(prove)(ctx)
+            self._do_part(ctx, act, lambda run: run.deployment.live(prove))
 
         return act
 
@@ -245,11 +240,15 @@ class _Pipeline(NamedTask, ABC):
         return self._routes.plan_routes().accepted
 
     def _install(self, ctx: Context) -> None:
+        self._do_part(ctx, self._files, lambda run: run.deployment.install)
+
+    def _do_part(self, ctx: Context, own: Task, part: Callable[[_Run], Work]) -> None:
+        """Do the part of a task in the present run, or in a run of this task alone."""
         run = self._run_here
         if run is None:
-            self._carry_out(ctx, self._files)
-            return
-        run.deployment.install(ctx)
+            self._carry_out(ctx, own)
+        else:
+            part(run)(ctx)
 
     @property
     def _run_here(self) -> _Run | None:
@@ -438,7 +437,7 @@ class Configure(_Pipeline):
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
-    def _do_all(self, files: _Work, *others: _Work) -> None:
+    def _do_all(self, files: Work, *others: Work) -> None:
         routes, *last = others
         deployment = self._run.deployment
         ctx = deployment.transaction.ctx
@@ -559,7 +558,7 @@ class ConfigureLive(Configure):
         del planned  # nothing is installed
         return []
 
-    def _do_all(self, *works: _Work) -> None:
+    def _do_all(self, *works: Work) -> None:
         if left := ", ".join(sorted(self._config.to_mapping().keys() - _LIVE)):
             self._log.warning("--live leaves these sections out: %s", left)
         if self._run.deployment.is_installed or self._host.files.exists(INTENT_PATH):
@@ -607,7 +606,7 @@ class Reset(_Pipeline):
     def _is_kept(self, capability: Capability) -> bool:
         return FREE_UNITS.isdisjoint(capability.in_config(self._config).units)
 
-    def _do_all(self, files: _Work, *others: _Work) -> None:
+    def _do_all(self, files: Work, *others: Work) -> None:
         run = self._run.deployment
         run.prepare(*self._parts(run.transaction.ctx, None))
         state = "what was installed is in force, live and for the next boot"
