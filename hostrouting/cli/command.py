@@ -54,7 +54,7 @@ def seconds(text: str) -> float:
         if 0 < (number := float(text)) < float("inf"):
             return number
     raise argparse.ArgumentTypeError(
-        f"a timeout must be more than 0 seconds, such as 60 (got {text})"
+        f"a time must be more than 0 seconds, such as 60 (got {text})"
     )
 
 
