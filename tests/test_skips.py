@@ -60,6 +60,27 @@ def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     assert "skipped, which is a failure here: " in done.stdout
 
 
+@pytest.mark.slow
+def test_on_ci_a_file_that_skips_itself_is_a_failure(tmp_path: Path) -> None:
+    """None of its tests is collected, so none can fail: the file is an error, with the reason."""
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path)
+    (tmp_path / "test_inner.py").write_text(
+        'import pytest\n\npytest.importorskip("absent")\n\n\ndef test_a():\n    pass\n'
+    )
+    (tmp_path / "test_other.py").write_text("def test_b():\n    pass\n")
+    words = [f"{sysconfig.get_path('scripts')}/pytest", "--rootdir=.", "-otestpaths=."]
+    env = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "tests")}
+    ended = {}
+    for name, more in {"anywhere": {}, "on CI": {"HOSTROUTING_NO_SKIP": "1"}}.items():
+        done = subprocess.run(
+            words, check=False, cwd=tmp_path, capture_output=True, text=True, env={**env, **more}
+        )
+        ended[name] = done.returncode
+    assert ended == {"anywhere": 0, "on CI": 2}
+    assert "skipped, which is a failure here: " in done.stdout
+    assert "could not import 'absent'" in done.stdout
+
+
 def test_ci_installs_every_package_that_a_skip_names() -> None:
     """A reason to skip names a package that .ci/packages installs: CI has no skips, also not on a
     fresh machine.

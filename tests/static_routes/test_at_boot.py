@@ -1,5 +1,6 @@
 """The verb of the boot's program that repairs static routes: its answers, and what it leaves."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -89,6 +90,19 @@ def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> 
     assert asked(host, "wait") == (Verdict(14, f"{route}: {reason}") if may_heal else verdict)
     assert asked(host) == verdict
     assert ours(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EBUSY, errno.ENOBUFS])
+def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
+    """An apply may try again, but a boot that waits for routing answers at once: no lease, device,
+    address or carrier is late.
+    """
+    install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
+    host.routes.refuse_at(1, number=number)
+    verdict = asked(host, "wait")
+    assert (verdict.status, verdict.priority) == (11, 3)
+    assert verdict.text.startswith("refused: 172.22.0.0/16 via 10.224.0.1 dev eth0: ")
+    assert asked(host, "wait").status == 10
 
 
 def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
