@@ -32,7 +32,7 @@ from hostrouting.net.routes import resting
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from hostrouting.testing.route_texts import route
-from phases import Context
+from phases import Context, run, task
 from phases.testing import ManualClock
 
 
@@ -55,6 +55,15 @@ EVENTS: list[NetworkEvent] = [
 def kept(node: MemoryBackend) -> Iterator[Kept]:
     with node.events.listen(Context()) as listener:
         yield Kept(node, listener, ROUTE)
+
+
+def test_a_run_keeps_no_list_of_the_repairs(kept: Kept) -> None:
+    """A watch may run for a year: its repairs are in the log, and not in the report of its run."""
+    report = run(task("watch")(lambda ctx: kept.keeper.act(ctx)), Context(clock=ManualClock()))
+    assert (report.error, report.changes) == (None, ())
+    assert [str(each) for each in kept.host.routes.routes() if each.protocol == OUR_PROTOCOL] == [
+        "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
+    ]
 
 
 class TestContest:

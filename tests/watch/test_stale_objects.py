@@ -14,7 +14,7 @@ from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
-from phases import Context
+from phases import Context, run, task
 
 ANOTHER = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
 
@@ -124,6 +124,16 @@ def test_stale_objects_are_removed(caplog: pytest.LogCaptureFixture) -> None:
     assert named(caplog, "removed: ") == STALE
     assert any(LIVE in str(rule) for rule in node.host.ebtables.read(Context()).rules)
     assert len(node.host.files.names("/var/lib/hostrouting/stale-cni")) == 1
+
+
+def test_a_run_keeps_no_list_of_the_sweeps() -> None:
+    """A watch may run for a year: what it removes is in the log, and not in the report of its
+    run.
+    """
+    node = kept(sweep="clean")
+    report = run(task("watch")(lambda ctx: node.keeper.act(ctx)), node.ctx)
+    assert (report.error, report.changes) == (None, ())
+    assert there(node.host) == []
 
 
 def test_without_stale_objects_nothing_is_locked() -> None:
