@@ -43,6 +43,18 @@ def test_a_refusing_route_is_named(node: MemoryBackend) -> None:
     assert str(part["reason"]).startswith("a route or rule refuses it (")
 
 
+@pytest.mark.parametrize(("expected", "mark"), [(True, "  "), (False, "! "), (None, "  ")])
+def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: str) -> None:
+    """Beside the colour, which a pipe does not have; without a config nothing is marked."""
+    first, last = Address.parse("172.16.8.0"), Address.parse("172.16.8.255")
+    route = "172.16.8.0/24 dev ib0"
+    part = ExplainedPart(first, last, ("ib0",), route, None, None, is_expected=expected)
+    _, line = Explanation("172.16.8.0/24", (part,)).lines()
+    assert line.split("ib0")[0] == mark
+    [mapped] = Explanation("172.16.8.0/24", (part,)).to_mapping()["parts"]
+    assert mapped["is_expected"] is expected
+
+
 def test_host_bits_are_named(node: MemoryBackend) -> None:
     """The heading has the network that was looked up; an address has no host bits."""
     headings = [

@@ -44,7 +44,7 @@ def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) ->
 def test_a_run_keeps_no_list_of_the_markers() -> None:
     """A watch may run for a year: the markers that it writes are not in the report of its run."""
     watched = ProvenNode(config_of())
-    report = run(task("watch")(lambda ctx: watched.keeper.act(ctx)), watched.ctx)
+    report = run(task("watch")(watched.keeper.act), watched.ctx)
     assert (report.error, report.changes) == (None, ())
     assert watched.marker() == "ok"
 

@@ -59,7 +59,7 @@ def kept(node: MemoryBackend) -> Iterator[Kept]:
 
 def test_a_run_keeps_no_list_of_the_repairs(kept: Kept) -> None:
     """A watch may run for a year: its repairs are in the log, and not in the report of its run."""
-    report = run(task("watch")(lambda ctx: kept.keeper.act(ctx)), Context(clock=ManualClock()))
+    report = run(task("watch")(kept.keeper.act), Context(clock=ManualClock()))
     assert (report.error, report.changes) == (None, ())
     assert [str(each) for each in kept.host.routes.routes() if each.protocol == OUR_PROTOCOL] == [
         "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"

@@ -131,7 +131,7 @@ def test_a_run_keeps_no_list_of_the_sweeps() -> None:
     run.
     """
     node = kept(sweep="clean")
-    report = run(task("watch")(lambda ctx: node.keeper.act(ctx)), node.ctx)
+    report = run(task("watch")(node.keeper.act), node.ctx)
     assert (report.error, report.changes) == (None, ())
     assert there(node.host) == []
 
