@@ -98,6 +98,28 @@ def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.Mo
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in ended.stdout.splitlines()
 
 
+def test_a_signal_in_the_look_after_a_failed_run(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not hide the error of a reset; the answer says that the state is unknown."""
+
+    def signalled(ctx: Context, *arguments: object) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        return verdict_now(ctx, *arguments)  # type: ignore[arg-type]  # as it is called
+
+    apply(FIRST)
+    monkeypatch.setattr(changing, "verdict_now", signalled)
+    host.services.fail_at(1, UnitError("systemd is busy"))
+    ended = run_here("reset")
+    assert (ended.returncode, ended.stderr) == (
+        143,
+        "hostrouting: reset: systemd is busy\n",
+    )
+    assert ended.stdout == (
+        "the state of the node is unknown: cancelled: SIGTERM; run: hostrouting check\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
