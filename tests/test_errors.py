@@ -265,6 +265,14 @@ def test_the_reason_of_a_file_has_a_command_that_can_be_run(
     assert why_refused(number, f"{folder}{inner}") == step.format(folder)
 
 
+def test_a_path_that_is_of_another_kind() -> None:
+    """A folder or a link in the place of a file is to go; nothing else helps."""
+    assert why_refused(errno.EISDIR, "/etc") == "Is a directory; move this folder away"
+    assert why_refused(errno.ELOOP, "/etc/a") == (
+        "Too many levels of symbolic links; remove this link"
+    )
+
+
 def test_a_user_without_rights_is_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """That comes before a look at the rights; a path without a folder is in this one."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
