@@ -53,9 +53,7 @@ def seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 < (number := float(text)) < float("inf"):
             return number
-    raise argparse.ArgumentTypeError(
-        f"a time must be more than 0 seconds, such as 60 (got {text})"
-    )
+    raise argparse.ArgumentTypeError(f"a time must be more than 0 seconds, such as 60 (got {text})")
 
 
 def folder(text: str) -> str:
