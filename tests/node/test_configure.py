@@ -363,14 +363,14 @@ def test_a_look_that_is_cancelled_has_a_verdict(host: FakeHost) -> None:
 def test_each_task_can_be_done_alone(host: FakeHost) -> None:
     """It does what it does in the whole, and records it: in turn they leave the node alike."""
     other = gpu_node()
-    execute(configure(other, **ROUTES, **OVERLAP))
+    execute(configure(other, **ROUTES, **OVERLAP), in_time())
     whole = configure(host, **ROUTES, **OVERLAP)
-    reports = [run(subtask) for subtask in whole.subtasks]
+    reports = [run(subtask, in_time()) for subtask in whole.subtasks]
     assert [report.status for report in reports] == ["ok"] * len(reports)
     assert [bool(report.changes) for report in reports[:3]] == [True, True, True]
     assert isinstance(reports[2].result, OverlapReport)
     assert state(host) == state(other)
-    execute(whole)
+    execute(whole, in_time())
     assert state(host) == state(other)
     for subtask in Reset(HostRoutingConfig(), host=host).subtasks:
         execute(subtask)
