@@ -77,8 +77,9 @@ def _by_networkd(
     name = path.rpartition("/")[2]
     drop_in = f"/etc/systemd/network/{name}.d/metric.conf"
     place = path if protocol == "static" else drop_in
-    command = f"networkctl reload; {quoted('networkctl', 'reconfigure', dev)}"
-    yield f"set {key}={metric} in [{section}] of {place}, and run: {command}"
+    # It configures the devices of changed files anew. A `reconfigure` directly behind it can leave
+    # 252 waiting for the removal of an address, and the device without one.
+    yield f"set {key}={metric} in [{section}] of {place}, and run: networkctl reload"
 
 
 def _by_network_manager(

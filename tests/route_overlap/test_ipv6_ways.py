@@ -295,7 +295,7 @@ def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
         node.run(*line.partition("#")[0].split())
     assert f"{found(proven(node, WAY))}" == "[]"
     assert "UseGateway=no" in "".join(endings([route], [], {"e1"}))
-    assert "networkctl reconfigure e1" in report.advice
+    assert "then networkctl reload" in report.advice
     again = route._replace(expires=route.expires - 1)
     for learned in [], [route, again]:
         told = [*endings([route, again], learned, {"e1"})]
@@ -308,7 +308,7 @@ def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
     """Of a learned default by two devices, as networkd merges them, the right one is not to end."""
     way = f"-6 route add default proto ra nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"
     advice = proven(node, IPV4_WAY, way).advice
-    assert "networkctl reconfigure e1" in advice
+    assert "then networkctl reload" in advice
     assert "e0, then" not in advice
 
 

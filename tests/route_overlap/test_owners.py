@@ -10,7 +10,7 @@ from hostrouting.testing import FakeHost
 CIDR = "10.96.0.0/16"
 DHCP, STATIC, BOOT = 16, 4, 3
 WRONG = "the IPv4 default route by eth1"
-RELOAD = "and run: networkctl reload; networkctl reconfigure eth1"
+RELOAD = "and run: networkctl reload"
 NETPLAN = {
     "/etc/netplan/01-other.yaml": "network: {ethernets: {eno1: {dhcp4: true}}}\n",
     "/etc/netplan/50-cloud-init.yaml": "network:\n  ethernets:\n    eth1:\n      dhcp4: true\n",

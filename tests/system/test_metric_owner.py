@@ -82,6 +82,18 @@ def test_a_lease_comes_first() -> None:
         assert machine.chosen()[0] == "the IPv4 default route by eth0"
 
 
+def test_each_change_is_in_force() -> None:
+    """The step is right for a drop-in that is there, too, and however soon the next one follows.
+
+    With a `networkctl reconfigure` behind the reload, 252 soon lost the address for good.
+    """
+    with TwoCards(metric=2000) as machine:
+        _, step = machine.chosen()
+        for metric in range(2100, 2120):
+            machine.obey(step.replace("RouteMetric=2100", f"RouteMetric={metric}"))
+            machine.until(f"[[ $(ip route show default dev eth1) == *'metric {metric}'* ]]")
+
+
 def test_a_static_route_comes_first() -> None:
     """Metric= in the file of its device: afterwards the lease decides."""
     with TwoCards(metric=50) as machine:

@@ -36,6 +36,7 @@ _TESTS = (
     "system/test_gates_wait.py",
     "system/test_marks.py",
     "system/test_matrix.py",
+    "system/test_metric_owner.py",
     "system/test_networkd.py",
     "system/test_networkd_dhcp.py",
     "system/test_probe_snat.py",
