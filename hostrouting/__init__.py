@@ -67,8 +67,9 @@ if TYPE_CHECKING:
     )
     from hostrouting.host import Host, RouteBackend
     from hostrouting.node.boot_files import RenderedFiles, render_files
-    from hostrouting.node.check import NodeReport, check_node
+    from hostrouting.node.check import check_node
     from hostrouting.node.configure import Configure, Reset
+    from hostrouting.node.report import NodeReport
     from hostrouting.node.status import NodeStatus, node_status
     from hostrouting.node.watch import Watch
     from hostrouting.route_overlap import (
@@ -165,7 +166,7 @@ _HOMES = {
     "Host": "host",
     "MovedExit": "route_overlap.exits",
     "NodeFinding": "base.findings",
-    "NodeReport": "node.check",
+    "NodeReport": "node.report",
     "NodeStatus": "node.status",
     "OverlapReport": "route_overlap",
     "Refusal": "exceptions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
@@ -33,6 +34,15 @@ STATES: Final = {
     "-": "is not of this config",
     "~": "is not as this config wants it",
 }
+
+
+def rfc3339(seconds: float) -> str:
+    """Return a time of the clock for a program.
+
+    >>> rfc3339(1785542400.5)
+    '2026-08-01T00:00:00Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def first_of(texts: Sequence[str]) -> str:
@@ -69,15 +79,18 @@ class NodeFinding(LightValue):
     action: str = ""
     #: The command that resolves it, in place of a step.
     command: str = ""
+    #: The time since when it is so, if that is known.
+    since: float | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        return {
+        mapping = {
             "kind": self.kind,
             "subject": self.subject,
             "reason": self.sentence,
             "severity": self.severity,
         }
+        return mapping if self.since is None else {**mapping, "since": rfc3339(self.since)}
 
     @property
     def sentence(self) -> str:
@@ -91,6 +104,11 @@ class NodeFinding(LightValue):
     def text(self) -> str:
         """The subject and the sentence, for a log that shows the severity otherwise."""
         return f"{self.subject}: {self.sentence}"
+
+    def text_before(self, command: str | None) -> str:
+        """Return the text, without a command that follows it."""
+        is_repeated = command and command in {self.command, self.step.removeprefix("run: ")}
+        return f"{self.subject}: {self.reason}" if is_repeated else self.text
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.kind}: {self.text}"

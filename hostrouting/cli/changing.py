@@ -14,7 +14,7 @@ from hostrouting.cli.shared import DEFAULT_TIMEOUT, explained, print_answer, ref
 from hostrouting.exceptions import RouteOverlapError, sentence_of
 from hostrouting.node.configure import RELEASED
 from hostrouting.node.output import end_log
-from hostrouting.node.status import verdict_now
+from hostrouting.node.status import Outcome, verdict_now
 from hostrouting.route_overlap import OverlapReport
 from phases import CancelledError, Context, cancel_on_signals, run
 
@@ -78,14 +78,15 @@ def _answer(
     # After a signal ended the run, another one may still end the look.
     look = (ctx.shielded() if ctx.cancelled else ctx).child(_SECONDS_TO_LOOK)
     applied = getattr(report.task, "applied", None) if report.ok else None
-    verdict, node = verdict_now(look, host, installs, applied)
+    outcome = verdict_now(look, host, installs, applied)
+    node = outcome.report
     held = [] if report.ok else _held(look, host)
     if arguments.live:
-        verdict = _verdict_of_live(report)
+        outcome = _outcome_of_live(report)
     # A program is missing, or another one has changed a route since the proof.
     is_wrong = installs is not None and node is not None and node.is_wrong
-    arguments.verdict = report.error or verdict
-    answer: dict[str, object] = {"verdict": verdict}
+    arguments.verdict = report.error or outcome.sentence
+    answer: dict[str, object] = {"verdict": outcome.sentence, "next": outcome.next}
     if arguments.json:
         # Its 10,000 changes take a while.
         answer |= report.to_mapping()
@@ -100,7 +101,7 @@ def _answer(
     if report.error:
         _logger.error("%s", explained(report.error))
         end_log(failed=True)
-    print_answer(arguments, answer, [*lines_of(report), verdict])
+    print_answer(arguments, answer, [*lines_of(report), *outcome.lines()])
     # A run that was complete before the signal, and its look, are not ended by it.
     if ctx.reason is not None and (report.error or look.cancelled):
         return status_of_signal(ctx.reason)
@@ -164,18 +165,18 @@ def _first_proof(report: Report) -> dict[str, Any] | None:
     return None if proof is None else proof.to_mapping()
 
 
-def _verdict_of_live(report: Report) -> str:
-    """Return the verdict on a run that changed the kernel alone."""
+def _outcome_of_live(report: Report) -> Outcome:
+    """Return the state after a run that changed the kernel alone."""
     proof = report.result_of(OverlapReport)
     if report.error and (proof is None or proof.ok):
         # Not the proof failed, but a change, or the run was refused.
-        return f"wrong: {sentence_of(report.error)}"
+        return Outcome(f"wrong: {sentence_of(report.error)}")
     state = proof.headline if proof is not None else "the routes of CONFIG are in force"
     word = "warning" if report.ok else "wrong"
-    verdict = f"{word}: {state}; run: hostrouting check CONFIG"
+    step: str | None = "hostrouting check CONFIG"
     if report.ok and not report.degraded:
-        verdict = f"right: {state}"
+        word = "right"
+        step = None
     # A failed run that changed nothing has left no routes to remove.
-    if report.ok or report.changes:
-        verdict += f"; {_NOT_KEPT}"
-    return verdict
+    kept = f"; {_NOT_KEPT}" if report.ok or report.changes else ""
+    return Outcome(f"{word}: {state}{kept}", step)

@@ -19,7 +19,14 @@ from hostrouting.exceptions import HostRoutingError, InvalidConfigError, RouteOv
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
-from hostrouting.node.output import json_line, painted, print_json, print_lines
+from hostrouting.node.output import (
+    json_line,
+    painted,
+    print_json,
+    print_lines,
+    width_of_stdout,
+    wrapped,
+)
 from phases import Context, PhaseError, cancel_on_signals
 from phases.exceptions import describe
 
@@ -111,7 +118,7 @@ def print_answer(arguments: Namespace, mapping: Mapping[str, object], lines: Ite
         # That of a watch is the last of many lines.
         print_lines([json_line(mapping)]) if arguments.chosen.goes_on else print_json(mapping)
     else:
-        print_lines(map(painted, lines))
+        print_lines(map(painted, wrapped(lines, width=width_of_stdout())))
 
 
 def explained(error: BaseException) -> object:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.node.check import NodeReport
+    from hostrouting.node.report import NodeReport
 
 
 def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> str:
     """Return the metrics of a live node.
 
-    >>> from hostrouting.node.check import NodeReport
+    >>> from hostrouting.node.report import NodeReport
     >>> from hostrouting.config import HostRoutingConfig, OverlapMode
     >>> from hostrouting.route_overlap import OverlapReport
     >>> overlap = OverlapReport()

@@ -13,7 +13,7 @@ from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord
 from hostrouting.net.addresses import IPV6
-from hostrouting.node.check import NodeReport
+from hostrouting.node.report import NodeReport
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.look import announced_fabric, prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes

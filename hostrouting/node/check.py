@@ -7,13 +7,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
 from hostrouting.base.commands import command_line
-from hostrouting.base.findings import NodeFinding, Severity, boot_file, first_of
-from hostrouting.base.values import LightValue
+from hostrouting.base.findings import NodeFinding, Severity, boot_file
 from hostrouting.boot import (
     INTENT_PATH,
     Boot,
@@ -29,23 +28,22 @@ from hostrouting.boot.intent import mode_of
 from hostrouting.config import (
     CONFIG,
     HostRoutingConfig,
-    OverlapMode,
     RouteOverlapConfig,
 )
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError
 from hostrouting.host import HOST, Host
-from hostrouting.host.units import template_of
 from hostrouting.net.addresses import is_network
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.node.boot_files import boot_parts, installs_units, missing_programs
 from hostrouting.node.capabilities import CAPABILITIES, sibling_units
-from hostrouting.node.causes import in_order, obstacles, unmasking
+from hostrouting.node.causes import obstacles, unmasking
 from hostrouting.node.kubelet import off_the_exit
+from hostrouting.node.report import NO_PROGRAM, NodeReport
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context, DeadlineExceededError
 from phases.arguments import SECONDS, checked
-from phases.mistakes import CONTEXT, NoTruth
+from phases.mistakes import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,117 +57,7 @@ if TYPE_CHECKING:
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK = 30.0
-_NO_PROGRAM = "no-program"
 _prefix = attrgetter("family", "network", "prefix_length")
-
-
-@attrs.frozen
-class NodeReport(LightValue, NoTruth):
-    """The proof, all findings besides, and the checks that could not be made."""
-
-    overlap: OverlapReport
-    mode: OverlapMode
-    findings: tuple[NodeFinding, ...] = ()
-    #: The command that findings name for most of them.
-    step: str | None = None
-    #: True if an apply would make right addresses wrong.
-    is_worse: bool = False
-    not_asked: tuple[str, ...] = ()
-    #: Those of them for which no time was left, by their names here.
-    unread: tuple[str, ...] = ()
-    #: The objects that a sweep would leave alone: object, address, kind and reason of each.
-    spared: tuple[dict[str, object], ...] = ()
-
-    @property
-    def severities(self) -> frozenset[Severity]:
-        """The severities of all findings."""
-        severities = {finding.severity for finding in self.findings}
-        return frozenset(severities if self.overlap.ok else {*severities, self.severity})
-
-    @property
-    def severity(self) -> Severity:
-        """The severity of the findings of the proof."""
-        # A node without a default route reaches nothing, in either mode.
-        is_error = self.mode is OverlapMode.STRICT or self.overlap.without_exit
-        return "error" if is_error else "warning"
-
-    @property
-    def ok(self) -> bool:
-        """True if all was looked at in time, and all findings are less severe than an error."""
-        return not self.unread and "error" not in self.severities
-
-    @property
-    def is_wrong(self) -> bool:
-        """True if an apply has not reached its aim, now or for the next boot."""
-        kinds = {finding.kind for finding in self.findings if finding.severity == "error"}
-        is_lost = not kinds.isdisjoint(("lost-route", _NO_PROGRAM))
-        return is_lost or (self.severity == "error" and not self.overlap.ok)
-
-    @property
-    def first_wrong(self) -> str:
-        """The first that an apply has not reached, and the number of the rest."""
-        errors = [finding for finding in self.findings if finding.severity == "error"]
-        return self.overlap.first_wrong or first_of([str(finding) for finding in errors])
-
-    @property
-    def causes(self) -> list[NodeFinding]:
-        """The findings whose command comes before an apply, in this order."""
-        rest = (finding for finding in self.findings if finding not in self.overlap.notes)
-        return in_order((*self.overlap.causes, *rest))
-
-    @property
-    def left_routes(self) -> int:
-        """The number of routes that an earlier config has left."""
-        lost = [finding for finding in self.findings if finding.kind == "lost-route"]
-        return [finding.action for finding in lost].count("-")
-
-    def lost_routes(self, config: HostRoutingConfig) -> int:
-        """Return the number of routes of the config that are not in force."""
-        kinds = [finding.kind for finding in self.findings]
-        if "not-applied" in kinds:
-            return len(config.static_routes.routes)
-        return kinds.count("lost-route") - self.left_routes
-
-    def gates(self, config: HostRoutingConfig) -> dict[str, tuple[str, str]]:
-        """Return the state of each unit with a gate, and the reason of its finding, if any.
-
-        The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start
-        would be held now.
-        """
-        gates = {
-            finding.subject: (finding.kind.removeprefix("gate-"), finding.reason)
-            for finding in self.findings
-            if finding.kind.startswith(("held", "gate-"))
-        }
-        named = {*gates, *map(template_of, gates)}
-        is_broken = any(finding.kind == "disabled" for finding in self.findings)
-        rest = (
-            "shut"
-            if self.mode is OverlapMode.STRICT and not self.overlap.ok and not is_broken
-            else "open"
-        )
-        return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the report for `check --json`, without empty lists of `findings` and the like."""
-        more = {
-            "findings": [finding.to_mapping() for finding in self.findings],
-            "not_asked": list(self.not_asked),
-            "unread": list(self.unread),
-            "spared": list(self.spared),
-        }
-        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
-        return answer | {name: value for name, value in more.items() if value}
-
-    def lines(self, *, verbose: bool = False) -> list[str]:
-        """Return the report as text lines; `verbose` offers to silence findings, too."""
-        overlap = self.overlap
-        explanations = overlap.explanations
-        lines = [overlap.verdict, *map(str, explanations), overlap.steps]
-        lines += [overlap.allowance] if verbose else []
-        lines += [str(finding) for finding in self.findings if finding not in explanations]
-        lines += [f"note: not looked at: {reason}" for reason in self.not_asked]
-        return [*filter(None, lines)] or ["no findings"]
 
 
 @checked(ctx=CONTEXT, config=CONFIG, host=HOST.or_none, seconds=SECONDS.or_none)
@@ -233,6 +121,7 @@ def check_node(
             attrs.evolve(finding, step=f"run: {step}") if finding.apply else finding
             for finding in findings
         )
+    has_remedy = overlap.suggested_routes or overlap.moved_exits or is_worse
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -242,7 +131,18 @@ def check_node(
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         unread=tuple(look.unread),
         spared=tuple(spared),
+        path=path,
+        is_fixable=bool(path and has_remedy) and _is_fixable(ctx, config, host),
     )
+
+
+def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+    from hostrouting.node.fix import fixed
+
+    try:
+        return isinstance(fixed(ctx, config, host, seconds=0), HostRoutingConfig)
+    except (HostRoutingError, DeadlineExceededError):
+        return False
 
 
 def look_after_apply(
@@ -436,7 +336,7 @@ class _Look:
     def _routes(self, ctx: Context) -> _Findings:
         if self.applied is not None:
             self.not_asked += self.applied.not_asked
-            return [found for found in self.applied.findings if found.kind != _NO_PROGRAM]
+            return [found for found in self.applied.findings if found.kind != NO_PROGRAM]
         ctx.check()
         return self._plan(self.host).findings()
 
@@ -477,10 +377,14 @@ class _Look:
             refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
                 seconds = held_since(ctx, self.host.services, gate)
-                began = time.localtime(ctx.clock.time() - ctx.clock.monotonic() + seconds)
-                since = f"is held by its gate since {time.strftime('%Y-%m-%d %H:%M %Z', began)}"
-                reason = f"{since}, and starts by itself once {self._awaited} right"
-                yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")
+                began = ctx.clock.time() - ctx.clock.monotonic() + seconds
+                shown = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(began))
+                reason = (
+                    f"is held by its gate since {shown}, and starts by itself once {self._awaited} "
+                    "right"
+                )
+                step = f"see: systemctl status {gate}"
+                yield NodeFinding("held", gate, reason, step=step, since=began)
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.capability import Capability
     from hostrouting.config import StaticRoutesConfig
     from hostrouting.net.exits import Exits
-    from hostrouting.node.check import NodeReport
+    from hostrouting.node.report import NodeReport
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.static_routes.plan import RoutePlan
     from phases import Work

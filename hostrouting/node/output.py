@@ -6,11 +6,14 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import time
 from contextlib import suppress
 from operator import itemgetter
 from select import select
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from hostrouting.base.commands import Painted, printable
@@ -18,7 +21,7 @@ from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: Of syslog(3).
 _PRIORITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
@@ -30,6 +33,10 @@ _VERSION = 1
 _MOST_LINES = 10
 #: Red, yellow and green for the first words of verdicts and findings.
 _COLOURS = {"wrong": 31, "error": 31, "waiting": 33, "warning": 33, "right": 32}
+#: The starts of lines that are copied: the next command, and sections of a config.
+_WHOLE = ("next: ", '  "')
+#: Where a line goes on with a command.
+_COMMAND = re.compile(r"\b(run|run one of these|see): ")
 #: The control characters of files that are shown, and of texts with several lines.
 _KEPT = "\n\t"
 
@@ -53,6 +60,50 @@ def has_colours() -> bool:
     """Return True if stdout is a terminal with colours, and the user wants them: no-color.org."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return wanted and sys.stdout.isatty()
+
+
+def width_of_stdout() -> int:
+    """Return the columns of the terminal; a pipe and a file take lines as they are."""
+    # In less nothing can be read.
+    return max(20, get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+
+
+def wrapped(texts: Iterable[str], *, width: int) -> Iterator[str]:
+    """Yield the lines of texts, those of prose wrapped; a command stays whole, to be copied.
+
+    >>> for line in wrapped(["error: a.service: is missing; run: hostrouting apply c"], width=24):
+    ...     print(line)
+    error: a.service: is
+      missing;
+      run: hostrouting apply c
+    """
+    for text in texts:
+        if isinstance(text, Painted):
+            yield text
+            continue
+        for line in text.split("\n"):
+            if len(line) <= width or line.startswith(_WHOLE):
+                yield line
+            else:
+                yield from _wrapped(line, width)
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """Yield the parts of a line; those after the first one are further to the right."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    hanging = f"{indent}  "
+    command = _COMMAND.search(line)
+    prose = line[: command.start()] if command else line
+    yield from wrap(
+        prose.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if command:
+        yield hanging + line[command.start() :]
 
 
 def painted(line: str) -> str:

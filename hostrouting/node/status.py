@@ -6,12 +6,12 @@ It is based on the findings of `hostrouting check` under the installed config.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY
-from hostrouting.base.findings import NodeFinding, first_of
+from hostrouting.base.commands import CHECK, SHOW_HISTORY
+from hostrouting.base.findings import NodeFinding, first_of, rfc3339
 from hostrouting.boot import (
     INTENT_PATH,
     NOT_INSTALLED,
@@ -26,8 +26,9 @@ from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import HOST, Host
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.check import NodeReport, check_node, look_after_apply
-from hostrouting.node.fix import fixed
+from hostrouting.node.check import check_node, look_after_apply
+from hostrouting.node.report import NodeReport
+from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.static_routes.refusals import why_merged
 from phases.arguments import checked
@@ -35,7 +36,7 @@ from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 from phases.mistakes import CONTEXT, NoTruth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from phases import Context
 
@@ -43,23 +44,34 @@ if TYPE_CHECKING:
 _AHEAD = "unknown, since its time is later than that of this clock"
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class NodeStatus(NoTruth):
     """The state of a node under the installed config."""
 
     _tested = ".report.ok, .sentence"
 
     report: NodeReport
-    #: The state of the routes, the proof and the gates; empty for an image.
-    live: Mapping[str, str]
-    #: The config, and the state of its files and units, each by its name.
-    facts: Mapping[str, str]
-    #: The state of each unit with a gate: the reason of the finding about it (it is held, or down,
-    #: since when); or else `open`, or `shut` if a start would be held now, with the state of
-    #: systemd in brackets.
-    gates: Mapping[str, str]
-    #: True if `check --fix` has an answer, for findings that routes could resolve.
-    is_fixable: bool = False
+    #: True for a node, False for an image: only that of a node has routes and gates in force.
+    is_live: bool = True
+    #: The checksum of the installed config, as in the journal.
+    checksum: str = ""
+    #: The time of the look, and that of the last change of the config, its units and gates.
+    at: float = 0.0
+    changed_at: float = 0.0
+    #: The number of routes that the config has, and of those that are not in force; None if no time
+    #: was left to look.
+    routes: int = 0
+    lost_routes: int | None = 0
+    #: The number of boot files that differ; None if no time was left to look.
+    differing_files: int | None = 0
+    #: Why all gates are open; empty if they are not.
+    break_glass: str = ""
+    #: The unit and its state of each section that is enabled; None for one that is not.
+    siblings: Mapping[str, Mapping[str, str] | None] = attrs.field(factory=dict)
+    #: Each unit with a gate: its `state` (of the finding about it, such as `held` or `down`, or
+    #: `open`, or `shut` if a start would be held now), the `reason` of that finding, and its
+    #: `active_state` for systemd; None if no time was left to look.
+    gates: Mapping[str, Mapping[str, str]] | None = attrs.field(factory=dict)
     #: Why no config is in force, and what a run has left; empty where one is.
     absence: str = ""
 
@@ -67,103 +79,131 @@ class NodeStatus(NoTruth):
         return f"<NodeStatus: {self.sentence.splitlines()[0]}>"
 
     @property
+    def verdict(self) -> Verdict:
+        """The state of the node: `waiting` if only units are held, `warning` without an error."""
+        return self.report.verdict
+
+    @property
     def sentence(self) -> str:
-        """The verdict, with the first cause, the first held unit and the next step."""
+        """The verdict, with the first cause and the number of the rest."""
         if self.absence:
             return self.absence
-        wrong = self._wrong
+        if causes := self.report.wrong:
+            return "; ".join([f"{self.verdict}: {shortest(causes)}", *self._held])
         word: str = self.verdict
-        parts = list(self.live.values())
-        if wrong:
-            first = map(_fact, self.report.causes)
-            parts[:2] = [first_of(list(dict.fromkeys([*first, *wrong])))]
-        elif named := [*self._named, *self._chosen]:
-            parts.append(first_of([f"{finding.subject}: {finding.reason}" for finding in named]))
-        if self.live and self.report.not_asked:
+        parts = [*self._live.values()] or ["the image is as the config wants it"]
+        if word == "waiting":
+            parts.sort(key=lambda part: part not in self._held)
+        if self.is_live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
             parts.append(f"not looked at: {first_of(self.report.not_asked)}")
-        sentence = f"{word}: {', '.join(parts) or 'the image is as the config wants it'}"
-        return f"{sentence}; run: {self.next}" if self.next else sentence
-
-    @property
-    def verdict(self) -> Literal["right", "waiting", "warning", "wrong"]:
-        """The state of the node: `waiting` if only units are held, `warning` without an error."""
-        has_errors = "error" in self.report.severities
-        if self._wrong:
-            return "wrong" if has_errors else "warning"
-        return "waiting" if has_errors else "right"
-
-    @property
-    def _wrong(self) -> list[str]:
-        """What is wrong: causes, addresses, and findings."""
-        overlap = self.report.overlap
-        findings = [
-            finding
-            for finding in self.report.findings
-            if (finding.severity == "error" and finding.kind != "held")
-            or finding.kind == "not-applied"
-        ]
-        return [*map(_fact, overlap.causes), *overlap.lines(), *map(_fact, findings)]
+        if remarks := self.report.remarks:
+            parts.append(shortest(remarks))
+        return f"{word}: {', '.join(parts)}"
 
     @property
     def next(self) -> str | None:
         """The command that repairs the node or shows more; None if it is right or an image."""
-        overlap = self.report.overlap
-        if not self.live or (overlap.ok and not self._severe and not self.report.not_asked):
+        if not self.is_live or self.absence:
             return None
-        # Of a node that is right the sentence names the first warning.
-        for finding in self.report.causes or (self._named[:1] if self.report.ok else ()):
-            if finding.command:
-                return finding.command
-        # A route that waits for a default route has another step first: `check` names it.
-        step = self.report.step
-        if self.report.is_worse and self.is_fixable:
-            return FIX
-        if step and (self._repairable or any(proof.configured_routes for proof in overlap.cidrs)):
-            return step
-        if self.is_fixable:
-            return FIX
-        return next(iter(overlap.commands), CHECK)
-
-    @property
-    def _severe(self) -> list[NodeFinding]:
-        findings = self.report.findings
-        return [found for found in findings if found.severity != "note" and found.kind != "held"]
-
-    @property
-    def _repairable(self) -> list[NodeFinding]:
-        return [finding for finding in self._severe if finding.apply == "now"]
-
-    @property
-    def _named(self) -> list[NodeFinding]:
-        """The warnings that the sentence names: what an apply repairs, or else all."""
-        # Of gates that are open the state of the gates has the reason.
-        rest = [finding for finding in self._severe if finding.kind != "disabled"]
-        # What has a command comes first.
-        rest.sort(key=lambda finding: not finding.command)
-        return list(dict.fromkeys([*self.report.causes, *self._repairable])) or rest
-
-    @property
-    def _chosen(self) -> list[NodeFinding]:
-        """The notes on the default route that decides, of several: it may lead nowhere."""
-        return [finding for finding in self.report.findings if finding.kind == "chosen-exit"]
+        if self.report.is_in_order:
+            return None
+        return self.report.next or CHECK
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the status for JSON."""
-        verdict = {"ok": self.report.ok, "verdict": self.sentence, "next": self.next}
-        return {**verdict, **self.facts, **self.live, "units": self.gates}
+        """Return the status for JSON: counts, times and findings."""
+        lost = self.lost_routes
+        cidrs = self.report.overlap.cidrs
+        return {
+            "ok": self.report.ok,
+            "state": self.verdict,
+            "verdict": self.sentence,
+            "next": self.next,
+            "config": None if self.absence else INTENT_PATH,
+            "mode": str(self.report.mode),
+            "checksum": self.checksum,
+            "last_change": rfc3339(self.changed_at),
+            "routes": {
+                "wanted": self.routes,
+                "in_force": None if lost is None else self.routes - lost,
+            },
+            "cidrs": {"expected": len(cidrs), "right": sum(cidr.ok for cidr in cidrs)},
+            "boot_files": {"differ": self.differing_files},
+            "break_glass": self.break_glass or None,
+            **self.siblings,
+            "gates": self.gates,
+            "findings": [*self._addresses(), *(each.to_mapping() for each in self.report.findings)],
+            "not_asked": [*self.report.not_asked],
+        }
+
+    def _addresses(self) -> Iterator[dict[str, Any]]:
+        """Yield the findings of the proof, as `check --json` has them."""
+        for cidr in self.report.overlap.cidrs:
+            for finding in cidr.to_mapping()["findings"]:
+                yield {"severity": self.report.severity, "subject": cidr.cidr, **finding}
 
     def lines(self) -> list[str]:
-        """Return the status as text lines, the sentence first."""
-        facts = {**self.facts, **self.live, **self.gates, "next": self.next or "nothing to do"}
-        lines = (f"{name.replace('_', ' ')}: {text}" for name, text in facts.items())
-        return [self.sentence, *lines]
+        """Return the status as text lines: the sentence, its causes, the facts, the next step."""
+        first = cut(self.sentence)
+        causes = self.report.wrong or self.report.remarks
+        # One that the first line has in full is not repeated.
+        is_said = len(causes) == 1 and causes[0].text in first
+        details = [] if is_said else [*in_full(causes)]
+        details += [f"  not looked at: {reason}" for reason in self.report.not_asked]
+        facts = {**self._facts(), **self._live}
+        lines = [f"{name}: {text}" for name, text in facts.items()]
+        gates = self.gates or {}
+        lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
+        return [first, *details, *lines, f"next: {self.next or 'nothing to do'}"]
+
+    def _facts(self) -> dict[str, str]:
+        """Return what is true of an image, too, each by its name."""
+        age = self.at - self.changed_at
+        changed = f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
+        files = f"{self.differing_files} differ" if self.differing_files else "right"
+        facts = {
+            "config": INTENT_PATH,
+            "mode": str(self.report.mode),
+            "checksum": self.checksum,
+            "last change": f"{changed}; for all changes, run: {SHOW_HISTORY}",
+            "boot files": _unless_unread(self.differing_files, files),
+            "break glass": self.break_glass or "not set",
+        }
+        for name, sibling in self.siblings.items():
+            state = f"{sibling['unit']} ({sibling['active_state']})" if sibling else "not enabled"
+            facts[name] = state
+        return facts
+
+    @property
+    def _live(self) -> dict[str, str]:
+        """The state of the routes, the proof and the gates; empty for an image."""
+        if not self.is_live:
+            return {}
+        in_force = f"{self.routes - (self.lost_routes or 0)} of {self.routes} routes are in force"
+        wanted = in_force if self.routes else "no route is wanted"
+        opened = "every gate is open: the break glass is set" if self.break_glass else ""
+        gates = "".join(self._held) or opened or "no gate is held"
+        return {
+            "routes": _unless_unread(self.lost_routes, wanted),
+            "proof": self.report.overlap.headline or "no CIDR is expected",
+            "gates": _unless_unread(self.gates, gates),
+        }
+
+    @property
+    def _held(self) -> list[str]:
+        """The first unit that is held, and the number of the rest; empty without one."""
+        held = [finding.subject for finding in self.report.held]
+        if not held:
+            return []
+        return [f"{first_of(held)} {'are' if held[1:] else 'is'} held"]
 
 
-def _fact(finding: NodeFinding) -> str:
-    """Return what is wrong; a cause reads as a sentence."""
-    colon = ":" if finding.apply or finding.severity == "error" else ""
-    return f"{finding.subject}{colon} {finding.reason}"
+def _unless_unread(value: object, text: str) -> str:
+    return "unknown: no time was left to look" if value is None else text
+
+
+def _of_gate(gate: Mapping[str, str]) -> str:
+    return gate["reason"] or f"{gate['state']} ({gate['active_state']})"
 
 
 @checked(ctx=CONTEXT, host=HOST, config=CONFIG.or_none)
@@ -196,21 +236,18 @@ def node_status(
     >>> run(Configure(HostRoutingConfig(static_routes=section), host=host)).ok
     True
     >>> status = node_status(Context(), host)
-    >>> status.report.ok, status.live["routes"]
-    (True, '1 of 1 routes are in force')
+    >>> status.report.ok, status.routes, status.lost_routes
+    (True, 1, 0)
     """
     # What no time was left to read is unknown, which is an answer.
     ctx = ctx.expiring()
 
-    def state(unit: str) -> str:
+    def active_state(unit: str) -> str:
         try:
             unit_state = host.services.state(ctx, unit)
         except (HostRoutingError, DeadlineExceededError):
             return "unknown"
         return unit_state.active_state if unit_state.exists else "no such unit"
-
-    def known(look: str, text: str) -> str:
-        return f"unknown: no time was left to look at {look}" if look in report.unread else text
 
     if config is not None:
         applied = look_after_apply(ctx, config, host) if applied is None else applied
@@ -219,49 +256,35 @@ def node_status(
             return _status_without_config(ctx, host)
         config = require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
-    findings = report.findings
-    broken = next((finding.reason for finding in findings if finding.kind == "disabled"), "")
-    wrong = [finding.kind for finding in findings].count("boot-file")
-    routes = len(config.static_routes.routes)
-    lost = report.lost_routes(config)
+    kinds = [finding.kind for finding in report.findings]
+    broken = (finding.reason for finding in report.findings if finding.kind == "disabled")
     gates = {
-        unit: reason or f"{word} ({state(unit)})"
+        unit: {"state": word, "reason": reason, "active_state": active_state(unit)}
         for unit, (word, reason) in report.gates(config).items()
     }
-    held = [
-        f"{finding.subject} {finding.reason}"
-        for finding in findings
-        if (finding.kind, finding.severity) == ("held", "error")
-    ]
+    siblings = {
+        name: {"unit": section.unit, "active_state": active_state(section.unit)}
+        if section.enabled
+        else None
+        for name, section in config.sections.items()
+        if isinstance(section, Sibling) and section.unit in FREE_UNITS
+    }
     # A run that repairs a unit or a gate leaves the config as it is.
     boot = Boot(host)
     paths = [INTENT_PATH, *map(unit_path, boot.installed_units()), *map(drop_in_of, config.gates)]
-    age = ctx.clock.time() - max(host.files.modified(path) or 0 for path in paths)
-    changed = f"{timedelta(seconds=int(age))} ago" if age >= 0 else _AHEAD
-    facts = {
-        "config": INTENT_PATH,
-        "mode": str(report.mode),
-        "checksum": installed_checksum(host.files),
-        "last_change": f"{changed}; for all: {SHOW_HISTORY}",
-        "boot_files": known("files", f"{wrong} differ" if wrong else "right"),
-        "break_glass": broken or "not set",
-    }
-    for name, section in config.sections.items():
-        if not isinstance(section, Sibling) or section.unit not in FREE_UNITS:
-            continue
-        facts[name] = "not enabled"
-        if section.enabled:
-            facts[name] = f"{section.unit} ({state(section.unit)})"
-    in_force = f"{routes - lost} of {routes} routes are in force"
-    proof = report.overlap.headline
-    live = {
-        "routes": known("routes", in_force if routes else "no route is wanted"),
-        "proof": proof or "no CIDR is expected",
-        "gates": first_of(held) if held else broken or known("held", "no gate is held"),
-    }
-    has_remedy = report.overlap.suggested_routes or report.overlap.moved_exits or report.is_worse
-    is_fixable = bool(has_remedy) and _is_fixable(ctx, config, host)
-    return NodeStatus(report, live if host.is_live else {}, facts, gates, is_fixable)
+    return NodeStatus(
+        report=report,
+        is_live=host.is_live,
+        checksum=installed_checksum(host.files),
+        at=ctx.clock.time(),
+        changed_at=max(host.files.modified(path) or 0 for path in paths),
+        routes=len(config.static_routes.routes),
+        lost_routes=None if "routes" in report.unread else report.lost_routes(config),
+        differing_files=None if "files" in report.unread else kinds.count("boot-file"),
+        break_glass=next(broken, ""),
+        siblings=siblings,
+        gates=None if "held" in report.unread else gates,
+    )
 
 
 def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
@@ -269,15 +292,20 @@ def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
     # As of a recorded node without a config.
     finding = NodeFinding("not-applied", "hostRouting", absence)
     report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
-    return NodeStatus(report, {}, {"config": NOT_INSTALLED}, {}, absence=absence)
+    return NodeStatus(report=report, is_live=host.is_live, absence=absence)
 
 
-def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
-    # Imported late: a node that is right needs no answer.
-    try:
-        return isinstance(fixed(ctx, config, host, seconds=0), HostRoutingConfig)
-    except (HostRoutingError, DeadlineExceededError):
-        return False
+class Outcome(NamedTuple):
+    """The state of a node after a run: a sentence, the next step, and the report behind it."""
+
+    sentence: str
+    next: str | None = None
+    report: NodeReport | None = None
+
+    def lines(self) -> list[str]:
+        """Return the text, with the next step last and alone."""
+        step = [f"next: {self.next}"] if self.next else []
+        return [self.sentence, *step]
 
 
 def verdict_now(
@@ -285,19 +313,23 @@ def verdict_now(
     host: Host,
     config: HostRoutingConfig | None = None,
     applied: NodeReport | None = None,
-) -> tuple[str, NodeReport | None]:
-    """Return the sentence of `status`, or why it is unknown, and the report behind it."""
+) -> Outcome:
+    """Return what `status` says of a node, or why that is unknown."""
     try:
         is_installed = host.files.exists(INTENT_PATH)
         # A config with nothing but a sweep installs nothing.
         is_known = is_installed or config is not None
         status = node_status(ctx, host, config=config, applied=applied) if is_known else None
-        sentence = status.sentence if status is not None and is_installed else _absence(ctx, host)
+        if status is None:
+            return Outcome(_absence(ctx, host))
+        if not is_installed:
+            return Outcome(_absence(ctx, host), report=status.report)
+        return Outcome(status.sentence, status.next, status.report)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         reason = " ".join(str(error).split())
-        unknown = f"the state of the node is unknown: {reason}; run: {CHECK}"
-        return unknown if host.is_live else f"unknown: {reason}", None
-    return sentence, None if status is None else status.report
+        if host.is_live:
+            return Outcome(f"the state of the node is unknown: {reason}", CHECK)
+        return Outcome(f"unknown: {reason}")
 
 
 def _absence(ctx: Context, host: Host) -> str:

@@ -40,6 +40,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
     assert told == {
         "version": 1,
         "ok": False,
+        "next": f"hostrouting apply {checked}",
         "mode": "STRICT",
         "expected_devs": ["eth0"],
         "cidrs": [
@@ -72,11 +73,19 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
 
 @needs_kernel
 def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -> None:
-    """Exit 0, and the first line names the device; a warning is exit 1 with `--fail-on warning`."""
+    """Exit 0, and the device is named; a warning is exit 1 with `--fail-on warning`."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     answered = run("check", checked, inside=node)
-    warning = f"warning: not-applied: hostRouting: {not_applied(checked)['reason']}\n"
-    assert (answered.returncode, answered.stdout) == (0, f"172.16.8.0/22 leaves by eth0\n{warning}")
+    missing = "nothing of this config is installed for the next boot"
+    assert (answered.returncode, answered.stdout.splitlines()) == (
+        0,
+        [
+            f"warning: hostRouting: {missing}",
+            "172.16.8.0/22 leaves by eth0",
+            f"warning: not-applied: hostRouting: {missing}",
+            f"next: hostrouting apply {checked}",
+        ],
+    )
     assert run("check", "--fail-on", "warning", checked, inside=node).returncode == 1
 
 
@@ -283,7 +292,7 @@ def test_a_first_try_needs_no_systemd(
     route = "172.16.8.0/22 via 10.224.0.1 dev eth0 \n"
     for given, status, word, left in (
         (worse, 1, "'; nothing was changed; ", ""),
-        (checked, 1, "leave by eth0 as a whole; run: hostrouting check CONFIG\n", ""),
+        (checked, 1, "leave by eth0 as a whole\nnext: hostrouting check CONFIG\n", ""),
         (config, 0, "right: 172.16.8.0/22 leaves by eth0; ", route),
     ):
         tried = within(node, "apply", "--live", given, prefix=_LEAVES, capture_output=True)
@@ -292,7 +301,7 @@ def test_a_first_try_needs_no_systemd(
         # A refused run has left nothing that a reset would have to remove.
         assert tried.stdout.count("nothing is kept at the next boot") == (given == config)
     checked_after = run("check", config, inside=node).stdout
-    assert "nothing of this config is installed for the next boot; run:" in checked_after
+    assert "nothing of this config is installed for the next boot\nnext: " in checked_after
     answer = json.loads(run("apply", "--live", "--json", config, inside=node).stdout)
     assert (answer["ok"], answer["overlap"]["ok"]) == (True, True)
     assert answer["verdict"].startswith("right: 172.16.8.0/22 leaves by eth0; nothing is kept")
@@ -335,7 +344,8 @@ def test_advice_names_no_stdin(node: KernelNode, checked: Path) -> None:
     """A line with `-` would wait for a config: the advice of `check -` has CONFIG in its place."""
     with checked.open("rb") as source:
         answer = within(node, "check", "-", capture_output=True, stdin=source).stdout
-    assert ("run: hostrouting apply CONFIG\n" in answer, "apply -" in answer) == (True, False)
+    assert answer.endswith("\nnext: hostrouting apply CONFIG\n")
+    assert "apply -" not in answer
 
 
 @needs_kernel

@@ -22,7 +22,7 @@ from hostrouting.base.findings import NodeFinding
 from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import Summary
-from hostrouting.node.check import NodeReport
+from hostrouting.node.report import NodeReport
 from hostrouting.testing import KernelNode
 
 STRICT = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}

@@ -24,7 +24,8 @@ from hostrouting import Configure, HostRoutingConfig, OverlapMode, OverlapReport
 from hostrouting.base.findings import NodeFinding
 from hostrouting.fleet.metrics import exposition
 from hostrouting.host import OUR_PROTOCOL, Host, RouteChange
-from hostrouting.node.check import NodeReport, check_node
+from hostrouting.node.check import check_node
+from hostrouting.node.report import NodeReport
 from hostrouting.testing import FakeHost, KernelNode
 from phases import execute
 

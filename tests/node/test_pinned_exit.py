@@ -248,10 +248,12 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     before = ours(host)
     bring_the_later_route(host)
     status = node_status(in_time(), host)
-    assert status.sentence == (
-        f"wrong: the IPv4 exit has moved from eth0, which still works, to ib0, by '{LATER}' of "
-        "protocol boot and 1 more, no gate is held; run: hostrouting check --fix | hostrouting "
-        "apply -"
+    assert (status.sentence, status.next) == (
+        (
+            f"wrong: the IPv4 exit has moved from eth0, which still works, to ib0, by '{LATER}' of "
+            "protocol boot, and 1 more"
+        ),
+        "hostrouting check --fix | hostrouting apply -",
     )
     report = check_node(in_time(), config, host)
     assert f"the IPv4 exit: {MOVED}" in report.overlap.advice

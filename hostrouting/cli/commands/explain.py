@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from itertools import chain
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from hostrouting.base.commands import FINE, USAGE
@@ -13,7 +11,7 @@ from hostrouting.boot import require_intent
 from hostrouting.cli.command import Command
 from hostrouting.cli.shared import host_of, print_answer, refuse
 from hostrouting.exceptions import HostFileError, InvalidConfigError
-from hostrouting.node.output import has_colours
+from hostrouting.node.output import has_colours, width_of_stdout
 from hostrouting.route_overlap.explain import explain_routing
 
 if TYPE_CHECKING:
@@ -30,10 +28,7 @@ def run(arguments: Namespace) -> int:
         explanations = explain_routing(host, arguments.targets, overlap=overlap)
     except ValueError as error:
         return refuse(arguments, error, USAGE)
-    width = sys.maxsize
-    if sys.stdout.isatty():
-        # In less nothing can be read.
-        width = max(20, get_terminal_size().columns)
+    width = width_of_stdout()
     texts = (explanation.lines(width=width, picture=has_colours()) for explanation in explanations)
     mappings = [explanation.to_mapping() for explanation in explanations]
     print_answer(arguments, {"explanations": mappings}, chain.from_iterable(texts))
