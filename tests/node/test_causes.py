@@ -52,7 +52,7 @@ def host() -> FakeHost:
             [IS_READ_ONLY, lose_our_routes],
             (
                 f"{FOLDER} is read-only, so an apply cannot install anything (dmesg shows an error of "
-                "the disk) and 2 more"
+                "the disk), and 2 more"
             ),
             REMOUNT,
         ),

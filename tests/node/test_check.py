@@ -88,7 +88,7 @@ def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
     assert report.ok
     assert report.lines() == ["right: 172.16.8.0/22 leaves by eth0"]
     assert check(host, applied(host, **ROUTES)).lines() == ["right: no findings"]
-    assert set(report.to_mapping()) == {"ok", "mode", "expected_devs", "cidrs"}
+    assert set(report.to_mapping()) == {"ok", "next", "mode", "expected_devs", "cidrs"}
 
 
 LOST = "a route that another program removes stays lost"
