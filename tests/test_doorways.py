@@ -32,6 +32,7 @@ DOORS = {
     "hostrouting/boot/intent.py::installed_checksum": "hashlib loads OpenSSL: 3 %",
     "hostrouting/boot/layout.py::gating_entry": "hashlib loads OpenSSL: 3 %",
     "hostrouting/boot/program.py::_without_interpreter": "zipfile: only a new program is packed",
+    "hostrouting/node/check.py::_is_fixable": "only a wrong node needs a fix",
     "hostrouting/cli/commands/check.py::run": "--from, --fix and --format are rare",
     "hostrouting/cli/commands/plan.py::run": "--from is rare",
     "hostrouting/cli/shared.py::recorded_run": "only a run that changes the node is recorded",

@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 from operator import itemgetter
 from select import select
-from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
@@ -64,8 +63,10 @@ def has_colours() -> bool:
 
 def width_of_stdout() -> int:
     """Return the columns of the terminal; a pipe and a file take lines as they are."""
-    # In less nothing can be read.
-    return max(20, get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+    if not sys.stdout.isatty():
+        return sys.maxsize
+    # One without a size reports 0 columns; in less than 20 nothing can be read.
+    return max(20, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
 
 
 def wrapped(texts: Iterable[str], *, width: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from hostrouting.host.units import template_of
 from hostrouting.net.addresses import Prefix
 from hostrouting.node.causes import in_order
 from hostrouting.node.summary import CLAUSES, Cause, Verdict, cut, shortest
+from hostrouting.route_overlap.report import defaults_of
 from phases.mistakes import NoTruth
 
 if TYPE_CHECKING:
@@ -120,59 +121,24 @@ class NodeReport(LightValue, NoTruth):
     def verdict(self) -> Verdict:
         """The state of the node: `waiting` if only units are held, `warning` without an error."""
         has_errors = "error" in self.severities
-        if self.wrong:
+        if causes_of(self):
             return "wrong" if has_errors else "warning"
         return "waiting" if has_errors else "right"
 
     @property
-    def wrong(self) -> list[Cause]:
-        """What is wrong: causes, addresses and findings, each once."""
-        overlap = self.overlap
-        known = self.next
-        addresses = [
-            _of_addresses(report, finding)
-            for report in overlap.cidrs
-            for finding in report.findings
-        ]
-        findings = [finding for finding in self.findings if _is_wrong(finding)]
-        first = [_of_finding(finding, known) for finding in overlap.causes]
-        wrong = [*first, *addresses, *(_of_finding(finding, known) for finding in findings)]
-        causes = [_of_finding(finding, known) for finding in self.causes]
-        return list(dict.fromkeys([*causes, *wrong])) if wrong else []
-
-    @property
-    def held(self) -> list[NodeFinding]:
-        """The findings about units that wait for routing."""
-        return [each for each in self.findings if (each.kind, each.severity) == ("held", "error")]
-
-    @property
-    def severe(self) -> list[NodeFinding]:
-        """The errors and warnings, but for those of units that are held."""
-        return [each for each in self.findings if each.severity != "note" and each.kind != "held"]
-
-    @property
-    def named(self) -> list[NodeFinding]:
-        """The warnings that a summary names: what an apply repairs, or else all."""
-        # Of gates that are open the state of the gates has the reason.
-        rest = [finding for finding in self.severe if finding.kind != "disabled"]
-        # What has a command comes first.
-        rest.sort(key=lambda finding: not finding.command)
-        return list(dict.fromkeys([*self.causes, *self._repairable])) or rest
-
-    @property
-    def remarks(self) -> list[Cause]:
-        """What a summary of a right node names: its warnings, and the choice between exits."""
-        chosen = [finding for finding in self.findings if finding.kind == "chosen-exit"]
-        return [_of_remark(finding, self.next) for finding in (*self.named, *chosen)]
-
-    @property
-    def _repairable(self) -> list[NodeFinding]:
-        return [finding for finding in self.severe if finding.apply == "now"]
+    def headline(self) -> str:
+        """The verdict with the first cause, and the number of the rest."""
+        text = self.overlap.headline or "no findings"
+        if causes := causes_of(self):
+            text = shortest(causes)
+        elif held := held_of(self):
+            text = f"{held[0].subject} {held[0].reason}"
+        return f"{self.verdict}: {text}"
 
     @property
     def is_in_order(self) -> bool:
         """True if all was looked at, and nothing is wrong or warned of."""
-        return self.overlap.ok and not self.severe and not self.not_asked
+        return self.overlap.ok and not _severe(self) and not self.not_asked
 
     @property
     def next(self) -> str | None:
@@ -180,28 +146,18 @@ class NodeReport(LightValue, NoTruth):
         if self.is_in_order:
             return None
         # Of a node that is right the summary names the first warning.
-        for finding in self.causes or (self.named[:1] if self.ok else ()):
+        for finding in self.causes or (_named(self)[:1] if self.ok else ()):
             if finding.command:
                 return finding.command
         # A route that waits for a default route has another step first: `check` names it.
         if self.is_worse and self.is_fixable:
             return _fix(self.path)
         configured = any(report.configured_routes for report in self.overlap.cidrs)
-        if self.step and (self._repairable or configured):
+        if self.step and (_repairable(self) or configured):
             return self.step
         if self.is_fixable:
             return _fix(self.path)
         return next(iter(self.overlap.commands), None)
-
-    @property
-    def headline(self) -> str:
-        """The verdict with the first cause, and the number of the rest."""
-        text = self.overlap.headline or "no findings"
-        if self.wrong:
-            text = shortest(self.wrong)
-        elif self.held:
-            text = f"{self.held[0].subject} {self.held[0].reason}"
-        return f"{self.verdict}: {text}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for `check --json`, without empty lists of `findings` and the like."""
@@ -228,6 +184,51 @@ class NodeReport(LightValue, NoTruth):
         lines += [f"note: not looked at: {reason}" for reason in self.not_asked]
         lines += [f"next: {step}"] if step else []
         return [*filter(None, lines)]
+
+
+def causes_of(report: NodeReport) -> list[Cause]:
+    """Return what is wrong: what has to go first, addresses and findings, each once."""
+    overlap = report.overlap
+    known = report.next
+    first = [_of_finding(finding, known) for finding in overlap.causes]
+    aimless = [defaults_of(overlap, family) for family in overlap.without_exit]
+    first += [Cause(defaults, "", defaults) for defaults in aimless]
+    addresses = [
+        _of_addresses(cidr, finding) for cidr in overlap.cidrs for finding in cidr.findings
+    ]
+    findings = [_of_finding(finding, known) for finding in report.findings if _is_wrong(finding)]
+    wrong = [*first, *addresses, *findings]
+    causes = [_of_finding(finding, known) for finding in report.causes]
+    return list(dict.fromkeys([*causes, *wrong])) if wrong else []
+
+
+def remarks_of(report: NodeReport) -> list[Cause]:
+    """Return what a summary of a right node names: its warnings, and the choice between exits."""
+    chosen = [finding for finding in report.findings if finding.kind == "chosen-exit"]
+    return [_of_remark(finding, report.next) for finding in (*_named(report), *chosen)]
+
+
+def held_of(report: NodeReport) -> list[NodeFinding]:
+    """Return the findings about units that wait for routing."""
+    return [each for each in report.findings if (each.kind, each.severity) == ("held", "error")]
+
+
+def _severe(report: NodeReport) -> list[NodeFinding]:
+    """Return the errors and warnings, but for those of units that are held."""
+    return [each for each in report.findings if each.severity != "note" and each.kind != "held"]
+
+
+def _named(report: NodeReport) -> list[NodeFinding]:
+    """Return the warnings that a summary names: what an apply repairs, or else all."""
+    # Of gates that are open the state of the gates has the reason.
+    rest = [finding for finding in _severe(report) if finding.kind != "disabled"]
+    # What has a command comes first.
+    rest.sort(key=lambda finding: not finding.command)
+    return list(dict.fromkeys([*report.causes, *_repairable(report)])) or rest
+
+
+def _repairable(report: NodeReport) -> list[NodeFinding]:
+    return [finding for finding in _severe(report) if finding.apply == "now"]
 
 
 def _is_wrong(finding: NodeFinding) -> bool:

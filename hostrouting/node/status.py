@@ -27,7 +27,7 @@ from hostrouting.host import HOST, Host
 from hostrouting.net.routes import OUR_PROTOCOL, is_merged
 from hostrouting.node.boot_files import boot_parts
 from hostrouting.node.check import check_node, look_after_apply
-from hostrouting.node.report import NodeReport
+from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.static_routes.refusals import why_merged
@@ -88,7 +88,7 @@ class NodeStatus(NoTruth):
         """The verdict, with the first cause and the number of the rest."""
         if self.absence:
             return self.absence
-        if causes := self.report.wrong:
+        if causes := causes_of(self.report):
             return "; ".join([f"{self.verdict}: {shortest(causes)}", *self._held])
         word: str = self.verdict
         parts = [*self._live.values()] or ["the image is as the config wants it"]
@@ -97,7 +97,7 @@ class NodeStatus(NoTruth):
         if self.is_live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
             parts.append(f"not looked at: {first_of(self.report.not_asked)}")
-        if remarks := self.report.remarks:
+        if remarks := remarks_of(self.report):
             parts.append(shortest(remarks))
         return f"{word}: {', '.join(parts)}"
 
@@ -144,8 +144,8 @@ class NodeStatus(NoTruth):
 
     def lines(self) -> list[str]:
         """Return the status as text lines: the sentence, its causes, the facts, the next step."""
-        first = cut(self.sentence)
-        causes = self.report.wrong or self.report.remarks
+        first = self._first
+        causes = causes_of(self.report) or remarks_of(self.report)
         # One that the first line has in full is not repeated.
         is_said = len(causes) == 1 and causes[0].text in first
         details = [] if is_said else [*in_full(causes)]
@@ -155,6 +155,12 @@ class NodeStatus(NoTruth):
         gates = self.gates or {}
         lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
         return [first, *details, *lines, f"next: {self.next or 'nothing to do'}"]
+
+    @property
+    def _first(self) -> str:
+        """The sentence in 80 columns: the line of the gates has what is left out."""
+        is_long = cut(self.sentence) != self.sentence
+        return cut(self.report.headline if is_long and causes_of(self.report) else self.sentence)
 
     def _facts(self) -> dict[str, str]:
         """Return what is true of an image, too, each by its name."""
@@ -192,7 +198,7 @@ class NodeStatus(NoTruth):
     @property
     def _held(self) -> list[str]:
         """The first unit that is held, and the number of the rest; empty without one."""
-        held = [finding.subject for finding in self.report.held]
+        held = [finding.subject for finding in held_of(self.report)]
         if not held:
             return []
         return [f"{first_of(held)} {'are' if held[1:] else 'is'} held"]

@@ -23,7 +23,7 @@ CLAUSES: Final = {
     "blocked": "is blocked",
     "local": "is the node itself, on {dev}",
     "dead-end": "leaves by {dev}, which has no carrier",
-    "unknown-exit": "leaves by {dev}, and nothing names the right device",
+    "unknown-exit": "leaves by {dev}",
     "undecided": "is undecided",
     "announced": "will leave by the fabric",
 }

@@ -420,17 +420,11 @@ class OverlapReport(LightValue, NoTruth):
             )
         for family in self.without_exit:
             aimless = [report for report in self.cidrs if report.family == family]
-            name = FAMILY_NAMES[family]
             listed = ", ".join(report.cidr for report in aimless)
+            defaults = defaults_of(self, family)
             if all(finding.kind == "no-route" for report in aimless for finding in report.findings):
-                yield f"the node has no {name} default route, so nothing leads to {listed}", ()
+                yield f"{defaults}, so nothing leads to {listed}", ()
                 continue
-            defaults = f"the node has no {name} default route"
-            if family == IPV4 and self.exits_in_turns:
-                by = " and ".join(self.exits_in_turns)
-                defaults = f"the IPv4 default routes by {by} decide in turns"
-            elif family not in self.lacks_default:
-                defaults = f"neither the IPv4 default route nor those of {name} name one device"
             unknown = f"it is unknown where {listed} should leave"
             yield f"{defaults} and the config names no expectedDevs, so {unknown}", aimless
 
@@ -466,6 +460,16 @@ class OverlapReport(LightValue, NoTruth):
 def wrong_devs(findings: Iterable[Finding]) -> frozenset[str | None]:
     """Return the devices by which expected addresses leave, and should not."""
     return frozenset(finding.dev for finding in findings if finding.kind == "overlap")
+
+
+def defaults_of(report: OverlapReport, family: int) -> str:
+    """Return why the default routes of a family name no device by which addresses should leave."""
+    name = FAMILY_NAMES[family]
+    if family == IPV4 and report.exits_in_turns:
+        return f"the IPv4 default routes by {' and '.join(report.exits_in_turns)} decide in turns"
+    if family in report.lacks_default:
+        return f"the node has no {name} default route"
+    return f"neither the IPv4 default route nor those of {name} name one device"
 
 
 def departure_of(cidrs: Collection[str]) -> str:

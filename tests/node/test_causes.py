@@ -68,7 +68,7 @@ def host() -> FakeHost:
         ),
         (
             [IS_DOWN],
-            "eth0 is set down, and no packet leaves by it, and 2 more",
+            "eth0 is set down, and no packet leaves by it, and 3 more",
             "ip link set eth0 up",
         ),
         ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),

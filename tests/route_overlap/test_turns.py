@@ -54,6 +54,7 @@ def test_check_says_once_that_several_exits_decide() -> None:
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected_cidrs=tuple(_CIDRS)))
     report = check_node(Context(), config, host, seconds=0)
     assert report.lines() == [
+        "wrong: the IPv4 default routes by eth0 and ib0 decide in turns, and 2 more",
         report.overlap.verdict,
         (
             "warning: several-exits: the IPv4 default routes by eth0 and ib0: decide alike, so "

@@ -191,7 +191,7 @@ def test_a_merge_by_another_program(
     assert (at(host), at(host, "fd00:7::/48")) == ([merged], [])
     assert "not removed: another program has merged" in caplog.text
     assert reason in str(error)
-    verdict, _ = verdict_now(Context(), host)
+    verdict, *_ = verdict_now(Context(), host)
     [own], both, last = (text.split("`")[1::2] for text in (refused, str(error), verdict))
     assert own in both == last
     assert "hostrouting reset" not in verdict
