@@ -38,8 +38,8 @@ The kernel follows the router advertisements on {dev}. To end that, and what it 
 """
 _OF_DAEMON = """\
 A program keeps the default route of advertisements on {dev}. To end it, one of these:
-  networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then \
-networkctl reload
+  networkd, netplan: [IPv6AcceptRA] UseGateway=no (before systemd 250: [Network] IPv6AcceptRA=no) \
+in a drop-in of the .network file of {dev}, then networkctl reload
   NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; \
 nmcli device reapply {dev}
 """
