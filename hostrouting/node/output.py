@@ -65,8 +65,12 @@ def width_of_stdout() -> int:
     """Return the columns of the terminal; a pipe and a file take lines as they are."""
     if not sys.stdout.isatty():
         return sys.maxsize
-    # One without a size reports 0 columns; in less than 20 nothing can be read.
-    return max(20, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
+    wanted = os.environ.get("COLUMNS", "")
+    columns = (
+        int(wanted) if wanted.isdecimal() else os.get_terminal_size(sys.stdout.fileno()).columns
+    )
+    # A terminal without a size reports 0 columns; in less than 20 nothing can be read.
+    return max(20, columns or 80)
 
 
 def wrapped(texts: Iterable[str], *, width: int) -> Iterator[str]:

@@ -6,12 +6,13 @@ It is based on the findings of `hostrouting check` under the installed config.
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
 from hostrouting.base.commands import CHECK, SHOW_HISTORY
-from hostrouting.base.findings import NodeFinding, first_of, rfc3339
+from hostrouting.base.findings import NodeFinding, Severity, first_of, rfc3339
 from hostrouting.boot import (
     INTENT_PATH,
     NOT_INSTALLED,
@@ -38,6 +39,7 @@ from phases.mistakes import CONTEXT, NoTruth
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hostrouting.net.routes import ObservedRoute
     from phases import Context
 
 
@@ -74,6 +76,8 @@ class NodeStatus(NoTruth):
     gates: Mapping[str, Mapping[str, str]] | None = attrs.field(factory=dict)
     #: Why no config is in force, and what a run has left; empty where one is.
     absence: str = ""
+    #: Without a config, the routes that are in force until the next boot.
+    kept: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<NodeStatus: {self.sentence.splitlines()[0]}>"
@@ -144,6 +148,9 @@ class NodeStatus(NoTruth):
 
     def lines(self) -> list[str]:
         """Return the status as text lines: the sentence, its causes, the facts, the next step."""
+        if self.absence:
+            steps = "to keep them, apply their config; to remove them, run: hostrouting reset"
+            return [self.absence, *(f"  {route}" for route in self.kept), steps]
         first = self._first
         causes = causes_of(self.report) or remarks_of(self.report)
         # One that the first line has in full is not repeated.
@@ -295,10 +302,23 @@ def node_status(
 
 def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
     absence = _absence(ctx, host)
+    severity: Severity = "error"
+    kept: tuple[ObservedRoute, ...] = ()
+    # As after an `apply --live`.
+    if not _left_files(ctx, host) and (kept := _own_routes(host)):
+        severity = "warning"
+        count = "1 route is" if len(kept) == 1 else f"{len(kept)} routes are"
+        absence = f"warning: no config is installed; {count} in force until the next boot"
     # As of a recorded node without a config.
-    finding = NodeFinding("not-applied", "hostRouting", absence)
+    finding = NodeFinding("not-applied", "hostRouting", absence, severity)
     report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
-    return NodeStatus(report=report, is_live=host.is_live, absence=absence)
+    return NodeStatus(
+        report=report,
+        is_live=host.is_live,
+        absence=absence,
+        routes=len(kept),
+        kept=tuple(map(str, kept)),
+    )
 
 
 class Outcome(NamedTuple):
@@ -340,18 +360,30 @@ def verdict_now(
 
 def _absence(ctx: Context, host: Host) -> str:
     """Return a sentence: no config is installed, and a run has left these."""
-    boot = Boot(host)
-    nothing = HostRoutingConfig(gates=())
-    planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
-    left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+    left = _left_files(ctx, host)
     absence = f"{NOT_INSTALLED} in the image"
     step = "a reset with --root removes that"
     if host.is_live:
         absence = NOT_INSTALLED
         step = "apply a config again, or run: hostrouting reset"
-        for family in host.routes.families:
-            for route in host.routes.routes_of(OUR_PROTOCOL, family):
-                left.append(str(route))
-                # A reset leaves it.
-                step = why_merged(route) if is_merged(route) else step
+        for route in _own_routes(host):
+            left.append(str(route))
+            # A reset leaves it.
+            step = why_merged(route) if is_merged(route) else step
     return f"{absence}, but a run has left {first_of(left)}; {step}" if left else absence
+
+
+def _left_files(ctx: Context, host: Host) -> list[str]:
+    boot = Boot(host)
+    nothing = HostRoutingConfig(gates=())
+    planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
+    return [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+
+
+def _own_routes(host: Host) -> tuple[ObservedRoute, ...]:
+    """Return the routes of hostrouting in force; an image has none."""
+    if not host.is_live:
+        return ()
+    families = host.routes.families
+    readings = (host.routes.routes_of(OUR_PROTOCOL, family) for family in families)
+    return tuple(chain.from_iterable(readings))

@@ -30,7 +30,7 @@ FACT = (
     "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
     "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
 )
-HEADLINE = "1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+HEADLINE = "1 of 1 expected CIDRs do not leave by eth0 as a whole:"
 BAD = f"{HEADLINE}\n  {FACT}\nfor the routes that help: hostrouting check"
 HELD = (
     "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right."

@@ -299,7 +299,7 @@ def test_a_plan_after_a_run_that_was_killed(
     monkeypatch.setattr(Host, "live", lambda: host)
     # It would be the log of all tests after this one.
     monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
-    assert main(["plan", str(config)]) == 0
+    assert main(["plan", "-v", str(config)]) == 0
     planned = capsys.readouterr().out
     assert main(["apply", str(config)]) == 0
     *changed, verdict = capsys.readouterr().out.splitlines()

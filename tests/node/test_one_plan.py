@@ -366,7 +366,7 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
     report = run(Configure(SMALL, host=host), in_time())
     [failure] = failures_of(report)
     assert not isinstance(failure, WorseRoutingError)
-    assert "1 of 1 expected CIDRs would not leave by eth0 as a whole" in str(failure)
+    assert "1 of 1 expected CIDRs do not leave by eth0 as a whole" in str(failure)
     assert gateways(host) == ["10.224.0.1"]
 
 

@@ -22,7 +22,7 @@ SERVICES = "10.96.0.0/16"
 NODES = "10.224.0.0/16"
 WIDE = "10.0.0.0/8"
 RIGHT = f"{SERVICES} leaves by eth0"
-WRONG = "1 of 1 expected CIDRs would not leave by {} as a whole:"
+WRONG = "1 of 1 expected CIDRs do not leave by {} as a whole:"
 SEVERAL = "stands for none of eth0, eth1; name one of them, or a narrower network"
 #: The devices with default routes, `expectedDevs`, and the first line of the verdict.
 CASES = {

@@ -188,7 +188,7 @@ def test_both_families_are_one_report(node: WiredNode) -> None:
         ("10.9.0.0/16", "e2"),
         (CIDR, "e1"),
     ]
-    assert report.verdict.startswith("2 of 4 expected CIDRs would not leave by e0 as a whole:\n")
+    assert report.verdict.startswith("2 of 4 expected CIDRs do not leave by e0 as a whole:\n")
     [first, second] = explain_routing(kernel_of(node), ["fd00:5::/47", "10.9.0.1"])
     assert [part["first"] for part in first.to_mapping()["parts"]] == ["fd00:5::", "fd00:5:1::"]
     assert "e2" in [*second.lines()][1]

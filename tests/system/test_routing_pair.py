@@ -67,7 +67,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
         assert list(markers(machine)) == [DETECTED]
         said = "\n".join(machine.journal("--unit=check-route-overlap.service"))
         assert "ib0" in said
-        assert "1 of 1 expected CIDRs would not leave by eth0 as a whole:" in said
+        assert "1 of 1 expected CIDRs do not leave by eth0 as a whole:" in said
         machine.run("ip", "route", "add", CIDR, "via", "10.224.0.1", "dev", "eth0")
         for unit in (
             KUBE,
@@ -124,7 +124,7 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
         # It logs a change once a minute; this restarts the minute.
         machine.run("systemctl", "kill", "--signal=KILL", RETRY)
-        first = "1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+        first = "1 of 1 expected CIDRs do not leave by eth0 as a whole:"
         machine.wait_for(f"hostrouting: units are held: check-route-overlap: {first}", unit=RETRY)
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         machine.run("systemctl", "start", "--wait", "check-route-overlap", check=False)
@@ -173,7 +173,7 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
         machine.journal()
         shown = machine.run(*SHOW_HISTORY.split(), "--output=json").stdout.splitlines()
         names = "COMMAND", "UID", "SUDO_UID", "BEFORE", "AFTER", "VERDICT"
-        refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs would not leave by eth0 as a whole: {CIDR}"
+        refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs do not leave by eth0 as a whole: {CIDR}"
         assert [[json.loads(line)[f"HOSTROUTING_{name}"] for name in names] for line in shown] == [
             ["apply", "0", "1000", checksum, checksum, refused],
             ["reset", "0", "", checksum, "", f"no config is installed: there is no {INTENT_PATH}"],

@@ -91,7 +91,11 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         forecast = planned.forecast
         broken = None if unread else broken_glass(host.files)
     diffs = _diffs(changes, config, host) if diff else ()
-    lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
+    # A diff names each file.
+    lists_files = arguments.verbose or diff
+    files = [] if lists_files else [change for change in changes if _is_plain_file(change)]
+    shown = [str(change) for change in changes if change not in files]
+    lines = [*shown, *diffs, *forecast.lines(config, broken), *_counted(files)]
     answer: dict[str, object] = {"changes": [change.to_mapping() for change in changes]}
     if notices:
         answer["notices"] = notices
@@ -103,6 +107,22 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
         return FAILED
     differs = any(change.kind != LEFT for change in changes)
     return DIFFERS if exit_code and differs else FINE
+
+
+def _is_plain_file(change: Change) -> bool:
+    """Return True for a file to be written or removed, about which there is nothing to say."""
+    return change.subject.startswith("/") and not change.detail
+
+
+def _counted(files: Sequence[Change]) -> Iterator[str]:
+    """Yield a line with the numbers of files in place of each."""
+    if files:
+        actions = [change.action for change in files]
+        counts = {"new": "+", "changed": "~", "removed": "-"}
+        parts = [
+            f"{actions.count(sign)} {word}" for word, sign in counts.items() if sign in actions
+        ]
+        yield f"files: {', '.join(parts)}; all with -v"
 
 
 def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:

@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> int:
         status = node_status(ctx, host)
         if arguments.wait is not None:
             status = _wait(ctx, host, status, seconds=arguments.wait)
-    if status.absence:
+    if status.absence and not status.report.ok:
         raise InvalidConfigError([ConfigMistake("", status.absence)])
     print_answer(arguments, status.to_mapping(), status.lines())
     if "error" in status.report.severities:
