@@ -34,6 +34,8 @@ _MOST_LINES = 10
 _COLOURS = {"wrong": 31, "error": 31, "waiting": 33, "warning": 33, "right": 32}
 #: The starts of lines that are copied: the next command, and sections of a config.
 _WHOLE = ("next: ", '  "')
+#: Joins words that no line break may part; no text of this program has one.
+_JOINT = "\N{NO-BREAK SPACE}"
 #: Where a line goes on with a command.
 _COMMAND = re.compile(r"\b(run|run one of these|see): ")
 #: The control characters of files that are shown, and of texts with several lines.
@@ -98,15 +100,19 @@ def _wrapped(line: str, width: int) -> Iterator[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     hanging = f"{indent}  "
     command = _COMMAND.search(line)
-    prose = line[: command.start()] if command else line
-    yield from wrap(
-        prose.strip(),
+    prose = (line[: command.start()] if command else line).strip()
+    if prose[1:2] == " ":
+        # The sign of a change stays with its path.
+        prose = prose.replace(" ", _JOINT, 1)
+    parts = wrap(
+        prose,
         width,
         initial_indent=indent,
         subsequent_indent=hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    yield from (part.replace(_JOINT, " ") for part in parts)
     if command:
         yield hanging + line[command.start() :]
 

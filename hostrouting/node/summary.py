@@ -56,8 +56,10 @@ def cut(text: str) -> str:
     """
     if len(text) <= _COLUMNS:
         return text
-    kept, _, _ = text[: _COLUMNS - len(" ...") + 1].rpartition(" ")
-    return f"{kept} ..."
+    room = _COLUMNS - len(" ...")
+    kept, _, _ = text[: room + 1].rpartition(" ")
+    # Of a path that takes most of the line the beginning is better than nothing.
+    return f"{kept} ..." if " " in kept else f"{text[:room]} ..."
 
 
 def shortest(causes: Sequence[Cause]) -> str:

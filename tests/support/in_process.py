@@ -29,15 +29,22 @@ def run_here(*words: str | Path) -> Result:
         # Words such as `watch` never reach the machine that runs the tests.
         ended = run(*words, prefix=alone())
         return Result(ended.returncode, ended.stdout, ended.stderr)
+    with redirect_stdout(StringIO()) as stdout:
+        status, stderr = run_in_process(*words)
+    return Result(status, stdout.getvalue(), stderr)
+
+
+def run_in_process(*words: str | Path) -> tuple[int, str]:
+    """Run the command on the stdout that is there; return its exit status and its stderr."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers.copy()
     try:
-        with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
+        with redirect_stderr(StringIO()) as stderr:
             status = _status(*words)
     finally:
         root.setLevel(level)
         root.handlers[:] = handlers
-    return Result(status, stdout.getvalue(), stderr.getvalue())
+    return status, stderr.getvalue()
 
 
 def _status(*words: str | Path) -> int:
