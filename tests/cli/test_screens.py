@@ -127,7 +127,7 @@ def story(host: FakeHost, path: Path, term: str) -> Iterator[tuple[str, str]]:
     yield name, "".join(text.splitlines(keepends=True)[:8]) + "...\n"
     yield show("reset")
     yield show("status")
-    yield show("watch")
+    yield show("watch", config)
 
 
 @pytest.mark.parametrize(("term", "ending"), [("xterm", "coloured.txt"), ("dumb", "txt")])
