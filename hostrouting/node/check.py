@@ -132,15 +132,15 @@ def check_node(
         unread=tuple(look.unread),
         spared=tuple(spared),
         path=path,
-        is_fixable=bool(path and has_remedy) and _is_fixable(ctx, config, host),
+        is_fixable=bool(path and has_remedy) and _is_fixable(ctx, config, host, overlap),
     )
 
 
-def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+def _is_fixable(ctx: Context, config: HostRoutingConfig, host: Host, now: OverlapReport) -> bool:
     from hostrouting.node.fix import fixed
 
     try:
-        return isinstance(fixed(ctx, config, host, seconds=0), HostRoutingConfig)
+        return isinstance(fixed(ctx, config, host, now=now), HostRoutingConfig)
     except (HostRoutingError, DeadlineExceededError):
         return False
 

@@ -19,24 +19,31 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, RouteChange
     from hostrouting.net.addresses import Address
     from hostrouting.net.exits import Exits
+    from hostrouting.route_overlap import OverlapReport
     from phases import Context
 
     _Hop: TypeAlias = tuple[str | None, Address | None]
 
 
 def fixed(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    seconds: float | None = None,
+    now: OverlapReport | None = None,
 ) -> HostRoutingConfig | str:
     """Return the config with the routes that make its proof right, or why none do.
 
     It is the same config if that suffices. A route that names its device or gateway stays, as long
     as these are there, up and on the link. No address is led from a gateway that answers to one
     that does not. A late default route is waited for, as by any check. The proof is that of a plan,
-    so nothing is changed.
+    so nothing is changed. `now` is the proof of the node, if that was made a moment ago.
     """
     if not host.is_live:
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
-    now = check_now(ctx, config, host, seconds=seconds)
+    if now is None:
+        now = check_now(ctx, config, host, seconds=seconds)
     if now.moved_exits:
         # It was right by the device that the last right apply has pinned, and that still works.
         pinned = dict.fromkeys(move.before for move in now.moved_exits)

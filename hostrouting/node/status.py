@@ -151,8 +151,13 @@ class NodeStatus(NoTruth):
         if self.absence:
             steps = "to keep them, apply their config; to remove them, run: hostrouting reset"
             return [self.absence, *(f"  {route}" for route in self.kept), steps]
-        first = self._first
-        causes = causes_of(self.report) or remarks_of(self.report)
+        sentence = self.sentence
+        first = cut(sentence)
+        causes = causes_of(self.report)
+        if causes and first != sentence:
+            # The line of the gates has what is left out.
+            first = cut(f"{self.verdict}: {shortest(causes)}")
+        causes = causes or remarks_of(self.report)
         # One that the first line has in full is not repeated.
         is_said = len(causes) == 1 and causes[0].text in first
         details = [] if is_said else [*in_full(causes)]
@@ -162,12 +167,6 @@ class NodeStatus(NoTruth):
         gates = self.gates or {}
         lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
         return [first, *details, *lines, f"next: {self.next or 'nothing to do'}"]
-
-    @property
-    def _first(self) -> str:
-        """The sentence in 80 columns: the line of the gates has what is left out."""
-        is_long = cut(self.sentence) != self.sentence
-        return cut(self.report.headline if is_long and causes_of(self.report) else self.sentence)
 
     def _facts(self) -> dict[str, str]:
         """Return what is true of an image, too, each by its name."""

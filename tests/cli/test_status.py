@@ -613,6 +613,8 @@ def test_a_plan_shows_the_files_that_differ() -> None:
     nothing.
     """
     new = on_mended("plan", "--diff").stdout
+    assert f"+ {INTENT_PATH}\n" in new
+    assert "all with -v" not in new
     assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new
     assert f"Binary files {PROGRAM_PATH} and {PROGRAM_PATH} differ\n" in new
     on_mended("apply")
@@ -623,6 +625,26 @@ def test_a_plan_shows_the_files_that_differ() -> None:
         "\n-#!/bin/bash"
         in on_stdin({"staticRoutes": MENDED["staticRoutes"]}, "plan", "--diff").stdout
     )
+
+
+def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
+    """What is to be said about a file stands before the proof; the others are a number."""
+    host.files.link("/etc/systemd/system/static-routes.service", "/dev/null")
+    refused, route, *_, files = on_mended("plan").stdout.splitlines()
+    assert refused.startswith("~ /etc/systemd/system/static-routes.service (will be refused: ")
+    assert route == "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+    assert files == "files: 18 new; all with -v"
+
+
+def test_a_first_line_without_room_for_the_gates(host: FakeHost) -> None:
+    """The cause and its number are whole; the line of the gates has the unit."""
+    unit = "systemd-nspawn@kube1-with-a-rather-long-name.service"
+    on_mended("apply")
+    lose_our_routes(host)
+    host.services.start(Context(), f"hostrouting-held@{unit}.service")
+    shown = run_here("status").stdout.splitlines()
+    assert shown[0] == "wrong: 172.16.8.0/22 leaves by ib0, and 1 more"
+    assert f"gates: {unit} is held" in shown
 
 
 @pytest.mark.parametrize("closed", [".service.d/", "/etc/aks-flex-node", "/etc/systemd/system"])
