@@ -98,6 +98,12 @@ OF_THE_NODE: Final = (
         "give the network that is meant",
     ),
     Kind(
+        "local-network",
+        "warning",
+        "the installed config expects or lists a network inside 127.0.0.0/8; a new one is refused",
+        "remove it, and apply the config",
+    ),
+    Kind(
         "allows-all",
         "warning",
         "a pattern of `allowedDevs` allows every device",

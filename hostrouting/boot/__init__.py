@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         installed_checksum,
         installed_over,
         read_intent,
+        refuse_local_over,
         require_intent,
     )
     from hostrouting.boot.keeper import (
@@ -131,6 +132,7 @@ __all__ = [
     "program_path",
     "read_asset",
     "read_intent",
+    "refuse_local_over",
     "require_intent",
     "units_in",
 ]
@@ -150,6 +152,7 @@ _HOMES = {
         "installed_checksum",
         "installed_over",
         "read_intent",
+        "refuse_local_over",
         "require_intent",
     ),
     "keeper": ("ConfigInForce", "Keeper", "SiblingKeeper", "Trouble", "WATCH_TASK"),

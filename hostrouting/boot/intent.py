@@ -17,7 +17,7 @@ import attrs
 
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig, OverlapMode
-from hostrouting.config.wire import read_json, wire_fields
+from hostrouting.config.wire import errors_under, read_json, wire_fields
 from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import FAMILY_NAMES, is_device_name
 
@@ -147,6 +147,24 @@ def installed_over(files: FileStore, new: HostRoutingConfig) -> HostRoutingConfi
     with suppress(HostFileError):
         return config_over(files.read(INTENT_PATH), new)
     return None
+
+
+def refuse_local_over(earlier: HostRoutingConfig | None, new: HostRoutingConfig) -> None:
+    """Refuse a new config with networks of the node itself that the installed one does not have.
+
+    >>> loop = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["127.0.0.1/32"]}})
+    >>> refuse_local_over(loop, loop)
+    >>> refuse_local_over(None, loop)
+    Traceback (most recent call last):
+    hostrouting.exceptions.InvalidConfigError: hostRouting.routeOverlap.expectedCidrs: \
+'127.0.0.1/32' lies in 127.0.0.0/8, the node's own loopback; no packet for it leaves the node; \
+remove it
+    """
+    kept = {} if earlier is None else earlier.route_overlap.local
+    local = new.route_overlap.local
+    mistakes = [mistake for cidr, mistake in local.items() if cidr not in kept]
+    if mistakes:
+        raise InvalidConfigError(errors_under("hostRouting", InvalidConfigError(mistakes)))
 
 
 def intent_names(files: FileStore, section: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.commands import BAD, FAILED, FINE, USAGE, status_of_signal
-from hostrouting.boot import require_intent
+from hostrouting.boot import installed_over, refuse_local_over, require_intent
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import HostRoutingError, InvalidConfigError, RouteOverlapError
 from hostrouting.host import Host
@@ -58,6 +58,14 @@ def config_of(arguments: Namespace) -> HostRoutingConfig:
     if config.given is None:
         # To remove everything there is `reset`: an empty file is more probably a mistake.
         raise InvalidConfigError(config.void)
+    return config
+
+
+def new_config_of(arguments: Namespace) -> HostRoutingConfig:
+    """Return the same; refuse in a CONFIG what only an installed one may have."""
+    config = config_of(arguments)
+    if arguments.config is not None and config.route_overlap.local:
+        refuse_local_over(installed_over(host_of(arguments).files, config), config)
     return config
 
 

@@ -149,6 +149,18 @@ def expected_cidr(value: object) -> str:
     return str(prefix)
 
 
+def refuse_local(cidr: str) -> None:
+    """Refuse a masked network that is the node's own loopback; `expected_cidr` does so for IPv6.
+
+    >>> refuse_local("127.1.0.0/16")
+    Traceback (most recent call last):
+    ValueError: '127.1.0.0/16' lies in 127.0.0.0/8, the node's own loopback; \
+no packet for it leaves the node; remove it
+    """
+    if cidr.startswith("127."):
+        _refuse_inside(cidr, Prefix.parse(cidr), "no packet for it leaves the node; remove it")
+
+
 @accepting({"type": "string", "pattern": f"^{_ADDRESS}/(?!0$){_IPV6_LENGTH}$"})
 def cidr(value: object) -> str:
     """Return a network of either family with its host bits masked; refuse the whole address space.

@@ -350,7 +350,8 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
     idle = "expectedCidrs and expected are empty"
 
     expected_cidrs: tuple[str, ...] = setting(
-        "Networks that must leave by an expected or allowed device. Host bits are masked.",
+        "Networks that must leave by an expected or allowed device, none of them in 127.0.0.0/8. "
+        "Host bits are masked.",
         rules.list_of(_expected_cidr),
         default=(),
     )
@@ -407,6 +408,22 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
             for cidr, name in PRESETS[cloud].items():
                 cidrs[cidr] = cidrs.get(cidr) or name
         return cidrs
+
+    @property
+    def local(self) -> dict[str, ConfigMistake]:
+        """The mistake of each network that is the node's own loopback, by its CIDR.
+
+        A new config may not have one. Earlier releases took them, so an installed one stays valid.
+        """
+        mistakes = {}
+        listed = self.fabric if isinstance(self.fabric, tuple) else ()
+        for path, cidrs in ("expectedCidrs", self.expected_cidrs), ("fabric", listed):
+            for cidr in cidrs:
+                try:
+                    rules.refuse_local(cidr)
+                except ValueError as error:
+                    mistakes[cidr] = ConfigMistake(f"routeOverlap.{path}", str(error))
+        return mistakes
 
 
 SECTIONS: Final[tuple[type[Section], ...]] = (StaticRoutesConfig, RouteOverlapConfig, *SIBLINGS)

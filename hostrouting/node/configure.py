@@ -22,6 +22,7 @@ from hostrouting.boot import (
     deploying,
     exits_under,
     installed_over,
+    refuse_local_over,
 )
 from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode
 from hostrouting.exceptions import (
@@ -447,6 +448,7 @@ class Configure(_Pipeline):
         # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
         earlier = deployment.config_over(self._config)
+        refuse_local_over(earlier, self._config)
         counted = self._counted(earlier)
         if earlier is not None and earlier is not self._config:
             for warning in dropped(earlier, self._config):

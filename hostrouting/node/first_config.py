@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostrouting.boot.gates import AGENTS, agents
 from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
-from hostrouting.config.rules import destination, expected_cidr
+from hostrouting.config.rules import destination, expected_cidr, refuse_local
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.net.addresses import IPV4, Prefix
 from hostrouting.net.routes import default_routes
@@ -36,7 +36,7 @@ def first_config(
     ctx: Context, host: Host, cidrs: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return a WARN config for this node, and a line on each value, found or missing."""
-    expected = list(map(expected_cidr, cidrs))
+    expected = list(map(_new_cidr, cidrs))
     lines = [f"{cidr}: given" for cidr in expected]
     for pattern, path in _NAMED:
         try:
@@ -71,6 +71,12 @@ def first_config(
     lines.append("missing: CIDRs of services, pods and API server not listed; give them by --cidr")
     rest = HostRoutingConfig(**known).to_mapping()
     return {"hostRouting": {"routeOverlap": overlap, **rest}}, lines
+
+
+def _new_cidr(given: str) -> str:
+    cidr = expected_cidr(given)
+    refuse_local(cidr)
+    return cidr
 
 
 def _devices(host: Host, lines: list[str]) -> list[str]:

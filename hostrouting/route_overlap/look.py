@@ -245,6 +245,8 @@ def _likely_mistakes(config: HostRoutingConfig) -> Iterator[NodeFinding]:
     for given in section.masked:
         reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
         yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
+    for mistake in section.local.values():
+        yield NodeFinding("local-network", mistake.path, mistake.message, "warning")
     for pattern in section.allowed_devs:
         if "*" in pattern and not pattern.strip("*?"):
             advice = "name the devices that are meant"

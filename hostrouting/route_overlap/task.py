@@ -20,6 +20,7 @@ from hostrouting.boot import (
     RecordedFiles,
     deploying,
     installed_over,
+    refuse_local_over,
 )
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.config.rules import expected_cidr
@@ -64,7 +65,9 @@ class CheckRouteOverlap(PairTask):
         with deploying(ctx, self._host, self._boot, self._logger) as deployment:
             deployment.prepare(*self._parts)
             ctx = deployment.transaction.ctx
-            log_dropped(ctx, deployment.config_over(self._config), self._config, self._logger)
+            earlier = deployment.config_over(self._config)
+            refuse_local_over(earlier, self._config)
+            log_dropped(ctx, earlier, self._config, self._logger)
             deployment.carry_out(deployment.install)
             self.act(ctx)
 
@@ -138,8 +141,10 @@ class CheckRouteOverlap(PairTask):
             log_findings(report, self._logger, task=self.name)
 
     def plan_act(self, ctx: Context) -> list[Change]:
-        """Return the removal of markers."""
+        """Return the removal of markers; refuse networks of the node itself that are new."""
         ctx.check()
+        if self._config.route_overlap.local:
+            refuse_local_over(installed_over(self._host.files, self._config), self._config)
         markers = () if self._config.route_overlap.cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 

@@ -8,7 +8,7 @@ from hostrouting.base.commands import USAGE
 from hostrouting.cli.changing import run_task
 from hostrouting.cli.command import ROOT, Command, switch
 from hostrouting.cli.commands.plan import log_notices, show_plan
-from hostrouting.cli.shared import config_of, context, host_of, refuse, with_unit_files
+from hostrouting.cli.shared import context, host_of, new_config_of, refuse, with_unit_files
 from hostrouting.node.configure import Configure, ConfigureLive
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
         return refuse(arguments, problem, USAGE)
     if arguments.dry_run:
         return show_plan(arguments)
-    config = config_of(arguments)
+    config = new_config_of(arguments)
     host = host_of(arguments)
     if arguments.live:
         host = with_unit_files(host)

@@ -10,9 +10,9 @@ from hostrouting.base.commands import BAD, FAILED, FINE, FIX, USAGE
 from hostrouting.boot import INTENT_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
 from hostrouting.cli.shared import (
-    config_of,
     context,
     host_of,
+    new_config_of,
     print_answer,
     refuse,
     with_unit_files,
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     if lacks_format or (arguments.format and (arguments.root or arguments.fix or arguments.json)):
         problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
         return refuse(arguments, problem, USAGE)
-    config = config_of(arguments)
+    config = new_config_of(arguments)
     host = with_unit_files(host_of(arguments))
     # The given time is for the default route: its absence is an answer.
     with context(None) as ctx:

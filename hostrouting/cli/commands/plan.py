@@ -13,7 +13,7 @@ from hostrouting.boot.gates import broken_glass
 from hostrouting.boot.intent import mode_of
 from hostrouting.boot.layout import GATE_LOCK, PROGRAM_PATH
 from hostrouting.cli.command import INSTALLED, RECORDS, ROOT, Command, switch
-from hostrouting.cli.shared import config_of, context, host_of, print_answer, with_unit_files
+from hostrouting.cli.shared import context, host_of, new_config_of, print_answer, with_unit_files
 from hostrouting.config.sections import AGENT_LIST
 from hostrouting.exceptions import HostFileError
 from hostrouting.node.boot_files import installs_units, missing_programs, render_files
@@ -67,7 +67,7 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
     With `diff` it prints the changed files, too; with `exit_code` the status is DIFFERS if there is
     something to change.
     """
-    config = config_of(arguments)
+    config = new_config_of(arguments)
     given = host_of(arguments)
     host = with_unit_files(given)
     with context(arguments.timeout) as ctx:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hostrouting.base.commands import FINE, USAGE
 from hostrouting.base.refused_files import why_refused
 from hostrouting.cli.command import Command, folder
-from hostrouting.cli.shared import config_of, host_of, print_answer, refuse
+from hostrouting.cli.shared import host_of, new_config_of, print_answer, refuse
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.node.boot_files import render_files
@@ -25,7 +25,7 @@ _logger = logging.getLogger("hostrouting")
 
 def run(arguments: Namespace) -> int:
     """Print or write the files of a config."""
-    rendered = render_files(config_of(arguments), host=host_of(arguments))
+    rendered = render_files(new_config_of(arguments), host=host_of(arguments))
     files = rendered.files
     name = arguments.name
     if name is not None:

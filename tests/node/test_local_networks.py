@@ -1,0 +1,112 @@
+"""A network inside 127.0.0.0/8 is refused in a new config, and stays valid in an installed one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.in_process import run_here
+from support.kernel import uplink
+
+from hostrouting import (
+    CheckRouteOverlap,
+    Configure,
+    Host,
+    HostRoutingConfig,
+    check_node,
+    node_status,
+)
+from hostrouting.boot import INTENT_PATH, read_intent
+from hostrouting.fleet import prove_record, take_record
+from hostrouting.node.at_boot import answer
+from hostrouting.node.configure import ConfigureLive
+from hostrouting.testing import FakeHost
+from phases import Context, TaskFailedError, plan, run
+
+REASON = (
+    "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no packet for it leaves the "
+    "node; remove it"
+)
+REFUSAL = f"hostRouting.routeOverlap.expectedCidrs: {REASON}"
+WARNING = f"warning: local-network: routeOverlap.expectedCidrs: {REASON}"
+OLD = {"expectedCidrs": ["10.96.0.0/16", "127.0.0.0/8"], "allowedDevs": ["lo"], "mode": "STRICT"}
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    uplink(host.routes)
+    return host
+
+
+def config_of(**overlap: Any) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping({"gates": [], "routeOverlap": overlap})
+
+
+def install_old(host: FakeHost) -> None:
+    """Install it as an earlier release did."""
+    good = config_of(**OLD | {"expectedCidrs": ["10.96.0.0/16"]})
+    assert run(Configure(good, host=host)).ok
+    intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": OLD}}).encode()
+    host.files.write(INTENT_PATH, intent, mode=0o644)
+
+
+@pytest.mark.parametrize("kind", [Configure, ConfigureLive, CheckRouteOverlap])
+def test_a_new_config_is_refused(host: FakeHost, kind: type[Configure]) -> None:
+    """By an apply, a live try and the task of the proof alone, and by their plans; nothing is
+    changed.
+    """
+    task = kind(config_of(**OLD), host=host)
+    failed = run(task).error
+    assert isinstance(failed, TaskFailedError)
+    assert str(failed.cause) == REFUSAL
+    with pytest.raises(TaskFailedError) as refused:
+        plan(task, Context())
+    assert str(refused.value.cause) == REFUSAL
+    assert read_intent(host.files) is None
+
+
+def test_an_apply_over_an_installed_one(host: FakeHost) -> None:
+    """The same network is taken again, and another one is refused."""
+    install_old(host)
+    more = ["10.96.0.0/16", "127.0.0.0/8", "127.1.0.0/16"]
+    refused = run(Configure(config_of(expectedCidrs=more), host=host))
+    assert isinstance(refused.error, TaskFailedError)
+    assert str(refused.error.cause) == (
+        "hostRouting.routeOverlap.expectedCidrs: '127.1.0.0/16' lies in 127.0.0.0/8, the node's "
+        "own loopback; no packet for it leaves the node; remove it"
+    )
+    assert run(Configure(config_of(**OLD), host=host)).ok
+    assert read_intent(host.files) == config_of(**OLD)
+
+
+def test_an_installed_one_stays_valid(host: FakeHost) -> None:
+    """A boot, `check`, `status` and the proof of a record are right, with a warning."""
+    install_old(host)
+    assert run(Configure(config_of(**OLD), host=host)).ok
+    assert answer(["check", "rule"], host).status == 10
+    report = check_node(Context(), config_of(**OLD), host, seconds=0, path=INTENT_PATH)
+    assert (report.ok, [line for line in report.lines() if "local" in line]) == (True, [WARNING])
+    status = node_status(Context(), host)
+    assert (status.report.ok, status.verdict) == (True, "right")
+    proven = prove_record(take_record(Context(), host)).report
+    assert proven is not None
+    assert proven.ok
+
+
+def test_commands(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check`, `plan`, `apply` and `render` refuse a file with it, until it is the installed one;
+    `init` refuses it as a CIDR.
+    """
+    monkeypatch.setattr(Host, "live", lambda: host)
+    (config := tmp_path / "c.json").write_text(json.dumps({"routeOverlap": OLD}))
+    for command in "check", "plan", "apply", "render":
+        answered = run_here(command, config)
+        assert (answered.returncode, answered.stderr) == (2, f"hostrouting: {REFUSAL}\n")
+    answered = run_here("init", "--cidr", "127.0.0.0/8")
+    step = "give --cidr once for each expected CIDR"
+    assert (answered.returncode, answered.stderr) == (2, f"hostrouting: {REASON}; {step}\n")
+    install_old(host)
+    for command in "apply", "check", "plan", "render":
+        answered = run_here(command, config)
+        assert answered.returncode == 0, answered
