@@ -9,7 +9,7 @@ from hostrouting.boot.gates import AGENTS, agents
 from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.config.rules import destination, expected_cidr, refuse_local
 from hostrouting.exceptions import HostFileError, UnitError
-from hostrouting.net.addresses import IPV4, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix
 from hostrouting.net.routes import default_routes
 from hostrouting.node.capabilities import CAPABILITIES
 
@@ -80,22 +80,37 @@ def _new_cidr(given: str) -> str:
 
 
 def _devices(host: Host, lines: list[str]) -> list[str]:
-    """Return the device of the default route, with lines on each; of several none."""
-    names = {hop.dev for route in default_routes(host.routes.routes()) for hop in route.hops}
+    """Return the device of the default route, with lines on each; of several none.
+
+    Without an IPv4 default route it is that of the IPv6 ones.
+    """
+    family, names = _exits(host)
+    links = host.routes.links()
     devs = []
-    for link in host.routes.links():
+    for link in links:
         if link.name not in names or link.is_infiniband:
             continue
-        dev = _network_of(link) or link.name
+        # A network in expectedDevs is found by an IPv4 default route.
+        network = _network_of(link, links) if family == IPV4 else None
+        dev = network or link.name
         devs.append(dev)
         lines.append(f"{dev}: {link.name}, the device of a default route")
     if len(devs) == 1:
         return devs
     lines.append(
-        f"missing: expectedDevs: {len(devs)} devices have an IPv4 default route, InfiniBand "
-        "apart; name the node's own device"
+        f"missing: expectedDevs: {len(devs)} devices have an {FAMILY_NAMES[family]} default route, "
+        "InfiniBand apart; name the node's own device"
     )
     return []
+
+
+def _exits(host: Host) -> tuple[int, set[str | None]]:
+    """Return the family of the default routes that decide, and their devices."""
+    for family in host.routes.families:
+        routes = default_routes(host.routes.routes(family))
+        if routes:
+            return family, {hop.dev for route in routes for hop in route.hops}
+    return IPV4, set()
 
 
 def _gates(ctx: Context, host: Host) -> tuple[tuple[str, ...] | None, str]:
@@ -110,13 +125,20 @@ def _gates(ctx: Context, host: Host) -> tuple[tuple[str, ...] | None, str]:
     return None, f"gates: the default ({', '.join(DEFAULT_GATES)}), since no agent is enabled"
 
 
-def _network_of(link: Device) -> str | None:
-    """Return the network of a fleet that stands for a device; None without one."""
-    if not link.may_stand_for_network:
+def _network_of(link: Device, links: Sequence[Device]) -> str | None:
+    """Return the network of a fleet that stands for a device; None without one.
+
+    It must be plain at a boot: for hardware, and without an address of another device.
+    """
+    # A bond and a VLAN have one name in a fleet.
+    if not link.may_stand_for_network or link.kind:
         return None
+    others = [own for each in links if each is not link for own in each.addresses]
     for own in link.addresses:
         # A single address, or one without a lease (169.254.0.0/16), is in no network of a fleet.
         is_leased = own.family == IPV4 and own.local >> 16 != 0xA9FE
         if is_leased and 0 < own.prefix_length < 32:
-            return str(Prefix(IPV4, own.local, own.prefix_length).masked)
+            network = Prefix(IPV4, own.local, own.prefix_length).masked
+            if not any(network.covers(Address(each.family, each.local)) for each in others):
+                return str(network)
     return None

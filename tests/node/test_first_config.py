@@ -184,15 +184,16 @@ def test_a_large_file_is_not_read_whole(host: FakeHost) -> None:
         ("", "169.254.3.4/16 10.9.9.9/32 10.225.0.4/16", "default", "10.225.0.0/16: eth1, the"),
         ("", "10.9.9.9/32", "default", "eth1: eth1, the"),
         ("00:" * 19 + "00", "10.1.1.1/16", "default", "missing: expectedDevs: 0 devices"),
-        ("", "fd00::1/64", "::/0", "missing: expectedDevs: 0 devices have an IPv4 default route"),
+        ("", "fd00::1/64", "::/0", "eth1: eth1, the"),
+        ("", "10.225.0.4/16", "::/0", "eth1: eth1, the"),
         ("", "", "default", "missing: expectedDevs: 2 devices have an IPv4 default route"),
     ],
 )
 def test_the_device_of_the_default_route(
     host: FakeHost, mac: str, addresses: str, route: str, line: str
 ) -> None:
-    """By its first network that a fleet can share, else by its name; InfiniBand is asked for, and
-    of several (eth0 is the second) none is guessed.
+    """By its first network that a fleet can share, else by its name, and so on a node of IPv6
+    alone; InfiniBand is asked for, and of several (eth0 is the second) none is guessed.
     """
     if addresses:
         host.routes.remove_link("eth0")
@@ -204,6 +205,27 @@ def test_the_device_of_the_default_route(
     overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
     assert line in printed.stderr
     assert line.startswith(overlap.get("expectedDevs", ["missing"])[0])
+
+
+def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
+    """A bond is named: the boot script knows no hardware of it, so a network would not be plain."""
+    host.routes.remove_link("eth0")
+    host.routes.add_link("bond0", kind="bond")
+    host.routes.add_address("bond0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="bond0")
+    printed = run_here("init")
+    assert "bond0: bond0, the device of a default route\n" in printed.stderr
+    overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
+    assert overlap["expectedDevs"] == ["bond0"]
+
+
+def test_a_network_with_another_device(host: FakeHost) -> None:
+    """The device is named: the boot script would leave such a network to the program."""
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.224.7.7/32")
+    printed = run_here("init")
+    overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
+    assert overlap["expectedDevs"] == ["eth0"]
 
 
 @pytest.mark.parametrize("words", ["--cidr x", "--cidr 10.0.0.0/16,10.1.0.0/16", "10.0.0.0/16"])

@@ -1,21 +1,15 @@
 """Ordinary nodes stay right, live and as a record."""
 
-import json
 from pathlib import Path
 
 import pytest
-from support.announced_worlds import write_files
-from support.fabric_files import record
 from support.kernel import kernel_of, needs_kernel
-from support.ordinary_nodes import BESIDE, NODES, OrdinaryNode
-from support.overlap_worlds import ScriptRun, run_script
+from support.ordinary_nodes import NODES
 from support.patience import in_time
 
 from hostrouting import prove_egress
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.fleet.record import NodeRecord, take_record
-from hostrouting.net.addresses import parse_ipv4
-from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import FakeHost, KernelNode
 
 pytestmark = needs_kernel
@@ -38,15 +32,10 @@ def test_it_is_right(name: str, tmp_path: Path) -> None:
     """
     ordinary = NODES[name]
     with KernelNode.made() as node, KernelNode.made() as beside:
-        for command in ordinary.commands:
-            program, _, words = command.replace(BESIDE, beside.name).partition(" ")
-            if program == "sysctl":
-                node.run("sysctl", "-qw", words)
-            else:
-                node.ip(program, words)
-        fabric = _fabric(node, ordinary.pool)
+        ordinary.arrange(node, beside)
+        fabric = ordinary.fabric(node)
         kernel = kernel_of(node)
-        ran = _run_script(node, ordinary, tmp_path)
+        ran = ordinary.boot(node, tmp_path, {"expectedDevs": [*(ordinary.expected or ())]})
         recorded = NodeRecord.parse(take_record(in_time(), FakeHost(kernel)).to_line()).host
         reports = [
             prove_egress(
@@ -63,23 +52,3 @@ def test_it_is_right(name: str, tmp_path: Path) -> None:
     reason = _NOT_PLAIN.get(name, "")
     assert ran.is_plain == (ordinary.is_right and not reason), ran.output
     assert reason in ran.output
-
-
-def _run_script(node: KernelNode, ordinary: OrdinaryNode, folder: Path) -> ScriptRun:
-    """Run the boot script, where RDMA is switched on if the node has a pool."""
-    if ordinary.pool is not None:
-        write_files(folder, _fabric(node, ordinary.pool))
-    if ordinary.pool == "":
-        (folder / POOL[1:]).write_bytes(record(b"HostName", b"a host"))
-    options = {"expectedDevs": [*(ordinary.expected or ())]}
-    return run_script(node, folder / "run", ordinary.cidrs, files=folder, options=options)
-
-
-def _fabric(node: KernelNode, pool: str | None) -> Fabric:
-    """Return what a pool announces for ib0, or for a device that comes later."""
-    if not pool:
-        return Fabric()
-    links = json.loads(node.ip("-j link show"))
-    of = {link["ifname"]: link["address"].replace(":", "").upper() for link in links}
-    address = FabricAddress(of.get("ib0", "00155D33FF1D"), parse_ipv4(pool))
-    return Fabric(addresses=(address,), source=POOL)

@@ -6,8 +6,18 @@ are missing: not every kernel that runs the tests has these devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from support.announced_worlds import write_files
+from support.fabric_files import record
+from support.overlap_worlds import ScriptRun, run_script
+
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
+from hostrouting.testing import KernelNode
 
 #: In a command, the name of another namespace.
 BESIDE: Final = "BESIDE"
@@ -22,6 +32,35 @@ class OrdinaryNode(NamedTuple):
     expected: Sequence[str] | None = None
     #: The address in the agent's pool; None without an agent.
     pool: str | None = None
+
+    def arrange(self, node: KernelNode, beside: KernelNode) -> None:
+        """Make it so; `beside` is the other namespace of its commands."""
+        for command in self.commands:
+            program, _, words = command.replace(BESIDE, beside.name).partition(" ")
+            if program == "sysctl":
+                node.run("sysctl", "-qw", words)
+            else:
+                node.ip(program, words)
+
+    def fabric(self, node: KernelNode) -> Fabric:
+        """Return what its pool announces for ib0, or for a device that comes later."""
+        if not self.pool:
+            return Fabric()
+        links = json.loads(node.ip("-j link show"))
+        of = {link["ifname"]: link["address"].replace(":", "").upper() for link in links}
+        address = FabricAddress(of.get("ib0", "00155D33FF1D"), parse_ipv4(self.pool))
+        return Fabric(addresses=(address,), source=POOL)
+
+    def boot(self, node: KernelNode, folder: Path, options: Mapping[str, object]) -> ScriptRun:
+        """Run the boot script, where RDMA is switched on if the node has a pool.
+
+        `options` are further keys of routeOverlap.
+        """
+        if self.pool is not None:
+            write_files(folder, self.fabric(node))
+        if self.pool == "":
+            (folder / POOL[1:]).write_bytes(record(b"HostName", b"a host"))
+        return run_script(node, folder / "run", self.cidrs, files=folder, options=options)
 
 
 def _device(name: str, *addresses: str, up: bool = True) -> list[str]:

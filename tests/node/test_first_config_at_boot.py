@@ -1,0 +1,170 @@
+"""What `hostrouting init` prints on an ordinary node is plain at a boot, which then needs no Python."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.kernel import needs_kernel
+from support.ordinary_nodes import NODES, OrdinaryNode
+from support.patience import in_time
+from support.routers import ROUTER
+
+from hostrouting import HostRoutingConfig, prove_egress
+from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.links import Device
+from hostrouting.node.first_config import first_config
+from hostrouting.testing import FakeHost, KernelNode
+
+pytestmark = needs_kernel
+
+#: The hardware address of InfiniBand.
+_OF_IB = "00:00:10:29:" + ":".join(["fe"] * 16)
+
+
+class _Machine(NetlinkBackend):
+    """A namespace whose veth devices are hardware, and one of them InfiniBand."""
+
+    def links(self) -> list[Device]:
+        """Return the devices as those of a machine."""
+        return [self._as_hardware(link) for link in super().links()]
+
+    def _as_hardware(self, link: Device) -> Device:
+        if link.name.startswith("ib"):
+            return link._replace(kind="", mac=_OF_IB)
+        return link._replace(kind="") if link.kind == "veth" else link
+
+
+class Init(NamedTuple):
+    """A node, and what `init` writes for it."""
+
+    node: OrdinaryNode
+    devs: Sequence[str] = ()
+    gates: Sequence[str] = ()
+
+
+def _veth(name: str, *addresses: str) -> list[str]:
+    commands = [f"link add {name} type veth peer name p{name}", f"link set p{name} up"]
+    return [
+        *commands,
+        f"link set {name} up",
+        *(f"addr add {each} dev {name}" for each in addresses),
+    ]
+
+
+_SERVICES = ["10.96.0.10/32", "10.0.0.1/32"]
+_IPV4 = [
+    *_veth("eth0", "10.224.0.4/16"),
+    "route add default via 10.224.0.1 dev eth0 proto dhcp src 10.224.0.4 metric 100",
+]
+_IPV6 = [
+    "-6 addr add 2001:db8:1::4/64 dev eth0 nodad",
+    f"-6 route add default via {ROUTER} dev eth0 proto ra metric 100 expires 1800",
+]
+_NETWORK = ["10.224.0.0/16"]
+#: The nodes that the issue of this table names; a bond is in no namespace of every kernel.
+NAMED = {
+    "IPv4 alone": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK),
+    "IPv6 alone": Init(OrdinaryNode([*_veth("eth0"), *_IPV6], ["fd00:10::a/128"]), ["eth0"]),
+    "both families": Init(OrdinaryNode([*_IPV4, *_IPV6], [*_SERVICES, "fd00:10::a/128"]), _NETWORK),
+    "two NICs, one default route": Init(
+        OrdinaryNode([*_IPV4, *_veth("eth1", "10.225.0.4/16")], _SERVICES), _NETWORK
+    ),
+    "two NICs of one subnet, one default route": Init(
+        OrdinaryNode([*_IPV4, *_veth("eth1", "10.224.0.5/16")], _SERVICES), ["eth0"]
+    ),
+    "two NICs with a default route each": Init(
+        OrdinaryNode(
+            [
+                *_IPV4,
+                *_veth("eth1", "10.225.0.4/16"),
+                "route add default via 10.225.0.1 dev eth1 proto dhcp metric 200",
+            ],
+            _SERVICES,
+        )
+    ),
+    "a fabric of InfiniBand": Init(
+        OrdinaryNode(
+            [
+                *_IPV4,
+                *_veth("ib0", "172.16.1.4/16"),
+                "route add 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
+            ],
+            [*_SERVICES, "172.16.8.0/22"],
+            pool="172.16.1.4",
+        ),
+        _NETWORK,
+    ),
+    "a kubelet": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK, ["kubelet.service"]),
+    "k3s": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK, ["k3s.service"]),
+}
+
+
+def _booted(
+    ordinary: OrdinaryNode, folder: Path, files: Mapping[str, bytes]
+) -> tuple[HostRoutingConfig, str]:
+    """Return the config of `init` on a node, and what is not plain at its boot."""
+    with KernelNode.made() as node, KernelNode.made() as beside:
+        ordinary.arrange(node, beside)
+        host = FakeHost(_Machine(netns=node.name))
+        for path, content in files.items():
+            host.files.write(path, content, mode=0o644)
+            host.files.link(path.replace("system/", "system/multi-user.target.wants/"), path)
+        for link in host.routes.links():
+            if not (link.kind or link.loopback):
+                (folder / f"sys/class/net/{link.name}/device").mkdir(parents=True)
+                kind = "32" if link.is_infiniband else "1"
+                (folder / f"sys/class/net/{link.name}/type").write_text(f"{kind}\n")
+        document, _ = first_config(in_time(), host, ordinary.cidrs)
+        config = HostRoutingConfig.from_mapping(document)
+        section = document["hostRouting"]["routeOverlap"]
+        options = {key: section[key] for key in section.keys() - {"expectedCidrs", "mode"}}
+        ran = ordinary.boot(node, folder, options)
+        proven = prove_egress(
+            host.routes,
+            ordinary.cidrs,
+            allowed_devs=DEFAULT_ALLOWED_DEVS,
+            expected_devs=config.route_overlap.expected_devs or None,
+            fabric=ordinary.fabric(node),
+        )
+    assert proven.ok, proven.lines()
+    return config, "" if ran.is_plain else ran.output
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_it_is_plain(name: str, tmp_path: Path) -> None:
+    """By its own device, and with the agent of the node as its gate."""
+    ordinary, devs, gates = NAMED[name]
+    files = {
+        f"/etc/systemd/system/{gate}": b"[Service]\nExecStart=/bin/k\n[Install]\nWantedBy=multi-user.target\n"
+        for gate in gates
+    }
+    config, unplain = _booted(ordinary, tmp_path, files)
+    assert unplain == ""
+    assert config.route_overlap.expected_devs == (*devs,)
+    assert config.gates == (tuple(gates) or HostRoutingConfig().gates)
+
+
+#: The boot script leaves them to the program whatever the config (docs/limits.md).
+_BEYOND = {
+    "a table for each of two NICs",
+    "AWS' rules for pods of a second interface",
+    "an advertised default route by a nexthop object",
+    "wg-quick for all traffic",
+    "services by a nexthop object",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, node in NODES.items()
+        if node.is_right and node.expected is None and name not in _BEYOND
+    ],
+)
+def test_as_plain_as_without_devices(name: str, tmp_path: Path) -> None:
+    """On each ordinary node that is plain without `expectedDevs`, so is the config of `init`."""
+    assert _booted(NODES[name], tmp_path, {})[1] == ""
