@@ -9,7 +9,7 @@ from hostrouting.boot.gates import AGENTS, agents
 from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.config.rules import destination, expected_cidr, refuse_local
 from hostrouting.exceptions import HostFileError, UnitError
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix, address_bits
 from hostrouting.net.routes import default_routes
 from hostrouting.node.capabilities import CAPABILITIES
 
@@ -38,6 +38,7 @@ def first_config(
     """Return a WARN config for this node, and a line on each value, found or missing."""
     expected = list(map(_new_cidr, cidrs))
     lines = [f"{cidr}: given" for cidr in expected]
+    own = _own_addresses(host)
     for pattern, path in _NAMED:
         try:
             content = host.files.read(path, limit=_LARGEST) or b""
@@ -52,11 +53,15 @@ def first_config(
         for name in " ".join(blocks).replace("- ", "").split():
             try:
                 # It refuses names, and addresses that no other host has.
-                expected.append(destination(f"{name}/{128 if ':' in name else 32}"))
+                cidr = destination(f"{name}/{128 if ':' in name else 32}")
             except ValueError:
                 lines.append(f"missing: the addresses behind {name:.99}, which {path} names")
-            else:
-                lines.append(f"{expected[-1]}: {path}")
+                continue
+            if cidr in own:
+                lines.append(f"left out: {cidr}, the node's own address, which {path} names")
+                continue
+            expected.append(cidr)
+            lines.append(f"{cidr}: {path}")
     overlap: dict[str, Any] = {"mode": "WARN", "expectedCidrs": [*dict.fromkeys(expected)]}
     if devs := _devices(host, lines):
         overlap["expectedDevs"] = devs
@@ -77,6 +82,20 @@ def _new_cidr(given: str) -> str:
     cidr = expected_cidr(given)
     refuse_local(cidr)
     return cidr
+
+
+def _own_addresses(host: Host) -> set[str]:
+    """Return the node's own addresses as networks: no packet for them leaves, so none is plain.
+
+    Those without a network are excluded: one of kube-vip moves to another node, and one of
+    kube-proxy, on kube-ipvs0, is a service.
+    """
+    return {
+        str(Prefix(own.family, own.local, address_bits(own.family)))
+        for link in host.routes.links()
+        for own in link.addresses
+        if own.prefix_length < address_bits(own.family)
+    }
 
 
 def _devices(host: Host, lines: list[str]) -> list[str]:

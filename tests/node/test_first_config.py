@@ -170,6 +170,31 @@ def test_what_is_missing_is_asked_for(host: FakeHost, name: str) -> None:
     assert '"expectedCidrs": []' in printed.stdout
 
 
+@pytest.mark.parametrize(
+    ("own", "server", "cidr"),
+    [("10.224.0.5/16", "10.224.0.5", "10.224.0.5/32"), ("fd00::5/64", "[fd00::5]", "fd00::5/128")],
+)
+def test_the_address_of_a_control_plane(host: FakeHost, own: str, server: str, cidr: str) -> None:
+    """The node's own address is left out: no packet for it leaves."""
+    host.routes.add_address("eth0", own)
+    path = "/etc/kubernetes/kubelet.conf"
+    host.files.write(path, SERVER % server.encode(), mode=0o600)
+    printed = run_here("init")
+    line = f"left out: {cidr}, the node's own address, which {path} names\n"
+    assert line in printed.stderr
+    assert '"expectedCidrs": []' in printed.stdout
+
+
+def test_a_single_address_is_expected(host: FakeHost) -> None:
+    """Such as that of a service, or one of several control planes: another node may have it."""
+    host.routes.add_address("eth0", "10.224.0.5/32")
+    host.files.write("/etc/kubernetes/kubelet.conf", SERVER % b"10.224.0.5", mode=0o600)
+    printed = run_here("init")
+    assert "10.224.0.5/32: /etc/kubernetes/kubelet.conf\n" in printed.stderr
+    overlap = json.loads(printed.stdout)["hostRouting"]["routeOverlap"]
+    assert overlap["expectedCidrs"] == ["10.224.0.5/32"]
+
+
 def test_a_large_file_is_not_read_whole(host: FakeHost) -> None:
     """Half an address at the end would be another one. A run of blanks takes no square of time."""
     path = "/var/lib/kubelet/config.yaml"

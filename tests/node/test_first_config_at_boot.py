@@ -42,6 +42,8 @@ class Init(NamedTuple):
     node: OrdinaryNode
     devs: Sequence[str] = ()
     gates: Sequence[str] = ()
+    #: The address of the API server in the kubelet's files.
+    server: str = ""
 
 
 def _veth(name: str, *addresses: str) -> list[str]:
@@ -97,6 +99,9 @@ NAMED = {
         _NETWORK,
     ),
     "a kubelet": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK, ["kubelet.service"]),
+    "a control plane": Init(
+        OrdinaryNode(_IPV4, ["10.96.0.10/32"]), _NETWORK, ["kubelet.service"], "10.224.0.4"
+    ),
     "k3s": Init(OrdinaryNode(_IPV4, _SERVICES), _NETWORK, ["k3s.service"]),
 }
 
@@ -110,7 +115,8 @@ def _booted(
         host = FakeHost(_Machine(netns=node.name))
         for path, content in files.items():
             host.files.write(path, content, mode=0o644)
-            host.files.link(path.replace("system/", "system/multi-user.target.wants/"), path)
+            if path.endswith(".service"):
+                host.files.link(path.replace("system/", "system/multi-user.target.wants/"), path)
         for link in host.routes.links():
             if not (link.kind or link.loopback):
                 (folder / f"sys/class/net/{link.name}/device").mkdir(parents=True)
@@ -120,10 +126,11 @@ def _booted(
         config = HostRoutingConfig.from_mapping(document)
         section = document["hostRouting"]["routeOverlap"]
         options = {key: section[key] for key in section.keys() - {"expectedCidrs", "mode"}}
-        ran = ordinary.boot(node, folder, options)
+        cidrs = config.route_overlap.expected_cidrs
+        ran = ordinary._replace(cidrs=cidrs).boot(node, folder, options)
         proven = prove_egress(
             host.routes,
-            ordinary.cidrs,
+            cidrs,
             allowed_devs=DEFAULT_ALLOWED_DEVS,
             expected_devs=config.route_overlap.expected_devs or None,
             fabric=ordinary.fabric(node),
@@ -135,11 +142,13 @@ def _booted(
 @pytest.mark.parametrize("name", NAMED)
 def test_it_is_plain(name: str, tmp_path: Path) -> None:
     """By its own device, and with the agent of the node as its gate."""
-    ordinary, devs, gates = NAMED[name]
+    ordinary, devs, gates, server = NAMED[name]
     files = {
         f"/etc/systemd/system/{gate}": b"[Service]\nExecStart=/bin/k\n[Install]\nWantedBy=multi-user.target\n"
         for gate in gates
     }
+    if server:
+        files["/etc/kubernetes/kubelet.conf"] = f"    server: https://{server}:6443\n".encode()
     config, unplain = _booted(ordinary, tmp_path, files)
     assert unplain == ""
     assert config.route_overlap.expected_devs == (*devs,)
