@@ -162,7 +162,7 @@ remove it
     """
     kept = {} if earlier is None else earlier.route_overlap.local
     local = new.route_overlap.local
-    mistakes = [mistake for cidr, mistake in local.items() if cidr not in kept]
+    mistakes = [mistake for place, mistake in local.items() if place not in kept]
     if mistakes:
         raise InvalidConfigError(errors_under("hostRouting", InvalidConfigError(mistakes)))
 

@@ -410,8 +410,8 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
         return cidrs
 
     @property
-    def local(self) -> dict[str, ConfigMistake]:
-        """The mistake of each network that is the node's own loopback, by its CIDR.
+    def local(self) -> dict[tuple[str, str], ConfigMistake]:
+        """The mistake of each network that is the node's own loopback, by its list and its CIDR.
 
         A new config may not have one. Earlier releases took them, so an installed one stays valid.
         """
@@ -422,7 +422,7 @@ mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='
                 try:
                     rules.refuse_local(cidr)
                 except ValueError as error:
-                    mistakes[cidr] = ConfigMistake(f"routeOverlap.{path}", str(error))
+                    mistakes[path, cidr] = ConfigMistake(f"routeOverlap.{path}", str(error))
         return mistakes
 
 

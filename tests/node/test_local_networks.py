@@ -110,3 +110,15 @@ def test_commands(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for command in "apply", "check", "plan", "render":
         answered = run_here(command, config)
         assert answered.returncode == 0, answered
+
+
+def test_each_list_has_its_own(host: FakeHost) -> None:
+    """An installed network of the fabric lets no new config expect it."""
+    assert run(Configure(config_of(expectedCidrs=["10.96.0.0/16"]), host=host)).ok
+    overlap = {"expectedCidrs": ["10.96.0.0/16"], "fabric": ["127.0.0.0/8"]}
+    intent = json.dumps({"hostRouting": {"gates": [], "routeOverlap": overlap}}).encode()
+    host.files.write(INTENT_PATH, intent, mode=0o644)
+    both = overlap | {"expectedCidrs": ["10.96.0.0/16", "127.0.0.0/8"]}
+    failed = run(Configure(config_of(**both), host=host)).error
+    assert failed is not None
+    assert REFUSAL in str(failed)
