@@ -1,0 +1,141 @@
+"""The command that `status` offers on a broken node is run word for word, and mends it.
+
+Then the kernel leads the expected addresses by the node's own gateway, and a packet is answered
+from there. Troubles outside routing are in `test_next_step.py`.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from support.program import require_program
+from support.routed_machine import ADDRESSES, CIDR, CONFIG, DEFAULT_ROUTE, RoutedMachine
+
+from hostrouting.boot import INTENT_PATH
+
+APPLY = f"hostrouting apply {INTENT_PATH}"
+FIX = "hostrouting check --fix | hostrouting apply -"
+LOST = f"ip route del {CIDR}\n"
+#: A second card, in its own network or in that of eth0.
+OTHER_NETWORK = "ip link set eth1 up; ip address add 10.225.0.4/24 dev eth1\n"
+SAME_NETWORK = "ip link set eth1 up; ip address add 10.224.0.5/24 dev eth1\n"
+#: A config that an operator writes first: it has no routes.
+FIRST = json.dumps({"routeOverlap": CONFIG["routeOverlap"]})
+
+
+class Broken(NamedTuple):
+    """Bash that breaks a node, and each command that `status` offers until it is right."""
+
+    commands: str
+    steps: tuple[str, ...]
+
+
+def _device(name: str) -> str:
+    return f"ip link add {name} type veth peer name of-{name}; ip link set of-{name} up\n" + (
+        f"ip link set {name} up\n"
+    )
+
+
+BROKEN = {
+    "a fabric has the CIDR in its /16": Broken(
+        f"hostrouting reset; hostrouting apply - <<< '{FIRST}'", (FIX,)
+    ),
+    "a default route by the wrong device has a lower metric": Broken(
+        f"{OTHER_NETWORK}ip route add default via 10.225.0.1 dev eth1 metric 50", (FIX,)
+    ),
+    "such a default route, and the route is lost": Broken(
+        f"{OTHER_NETWORK}{LOST}ip route add default via 10.225.0.1 dev eth1 metric 50",
+        (APPLY, FIX),
+    ),
+    "of two cards in one network the wrong one comes first": Broken(
+        f"{SAME_NETWORK}ip route add default via 10.224.0.1 dev eth1 metric 50", (FIX,)
+    ),
+    "docker0 holds a part of the CIDR": Broken(
+        "ip link add docker0 type bridge; ip link set docker0 up\n"
+        "ip address add 172.16.9.1/24 dev docker0",
+        ("ip address del 172.16.9.1/24 dev docker0",),
+    ),
+    "a rule leads to another table": Broken(
+        f"ip route add default dev ib0 table 100; ip rule add pref 1000 to {CIDR} lookup 100",
+        ("ip rule del pref 1000",),
+    ),
+    "Tailscale has a route to the CIDR": Broken(
+        f"{_device('tailscale0')}ip route add {CIDR} dev tailscale0 table 52\n"
+        "ip rule add pref 5210 fwmark 0x80000/0xff0000 lookup main\n"
+        "ip rule add pref 5270 lookup 52",
+        ("ip rule del pref 5270",),
+    ),
+    "wg-quick has a route to the CIDR": Broken(
+        f"{_device('wg0')}ip route add {CIDR} dev wg0 table 51820\n"
+        "ip rule add pref 32764 not fwmark 0xca6c lookup 51820",
+        ("ip rule del pref 32764",),
+    ),
+    "a blackhole takes a part of the CIDR": Broken("ip route add blackhole 172.16.8.0/24", (FIX,)),
+    "a rule refuses the CIDR": Broken(
+        f"ip rule add pref 900 to {CIDR} unreachable", ("ip rule del pref 900",)
+    ),
+    "the rule of the table main is lost": Broken(
+        "ip rule del pref 32766", ("ip rule add pref 32766 lookup main",)
+    ),
+    "eth0 was down for a moment": Broken(
+        f"ip link set eth0 down; ip link set eth0 up\n{DEFAULT_ROUTE}", (APPLY,)
+    ),
+}
+
+
+class Restored:
+    """One machine for all troubles of routing: before each it is made right again."""
+
+    _RESTORE = f"""
+for dev in docker0 tailscale0 wg0; do ip link del $dev; done
+for dev in eth0 eth1 ib0; do ip address flush dev $dev; ip link set $dev down; done
+for table in main 52 100 51820; do ip route flush table $table; done
+ip rule flush
+ip rule add pref 32766 lookup main; ip rule add pref 32767 lookup default
+{ADDRESSES}
+hostrouting apply - <<< '{json.dumps(CONFIG)}'
+"""
+
+    def __init__(self, machine: RoutedMachine) -> None:
+        self._machine = machine
+
+    def machine(self) -> RoutedMachine:
+        """Return the machine, which is right."""
+        said = self._machine.shell(self._RESTORE)
+        assert said.startswith("right: "), said
+        return self._machine
+
+
+def assert_right(machine: RoutedMachine) -> None:
+    """Fail unless the node is right, for the command, for the kernel and for a packet."""
+    status = machine.status()
+    assert (status["ok"], status["next"]) == (True, None), status
+    assert machine.way() == "via 10.224.0.1 dev eth0"
+    assert machine.answer() == "Connection refused"
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
+    """Boot the machine."""
+    require_program()
+    with RoutedMachine(tmp_path_factory.mktemp("machine")) as machine:
+        yield Restored(machine)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
+    """At most two commands, each as offered, and the packet is answered."""
+    machine = restored.machine()
+    broken = BROKEN[name]
+    machine.shell(broken.commands)
+    for step in broken.steps:
+        status = machine.status()
+        assert (status["ok"], status["next"]) == (False, step), status
+        machine.shell(step)
+    assert_right(machine)
+
+
+def test_none_needs_a_third_command() -> None:
+    """Two commands mend each of these nodes."""
+    assert {len(broken.steps) for broken in BROKEN.values()} <= {1, 2}
