@@ -32,9 +32,8 @@ class Broken(NamedTuple):
 
 
 def _device(name: str) -> str:
-    return f"ip link add {name} type veth peer name of-{name}; ip link set of-{name} up\n" + (
-        f"ip link set {name} up\n"
-    )
+    add = f"ip link add {name} type veth peer name of-{name}"
+    return f"{add}; ip link set of-{name} up; ip link set {name} up\n"
 
 
 BROKEN = {
@@ -78,6 +77,20 @@ BROKEN = {
     "the rule of the table main is lost": Broken(
         "ip rule del pref 32766", ("ip rule add pref 32766 lookup main",)
     ),
+    "another program adds the same route before it": Broken(
+        f"ip route prepend {CIDR} via 10.224.0.1 dev eth0 proto static", (APPLY,)
+    ),
+    "another program leads the CIDR by the fabric": Broken(
+        f"ip route prepend {CIDR} dev ib0 proto static", (APPLY,)
+    ),
+    "the route has another metric": Broken(
+        f"{LOST}ip route add {CIDR} via 10.224.0.1 dev eth0 proto 142 metric 50", (APPLY,)
+    ),
+    "eth0 lost its address, and has it again": Broken(
+        "ip address del 10.224.0.4/24 dev eth0\n"
+        f"ip address add 10.224.0.4/24 dev eth0; {DEFAULT_ROUTE}",
+        (APPLY,),
+    ),
     "eth0 was down for a moment": Broken(
         f"ip link set eth0 down; ip link set eth0 up\n{DEFAULT_ROUTE}", (APPLY,)
     ),
@@ -103,7 +116,7 @@ hostrouting apply - <<< '{json.dumps(CONFIG)}'
     def machine(self) -> RoutedMachine:
         """Return the machine, which is right."""
         said = self._machine.shell(self._RESTORE)
-        assert said.startswith("right: "), said
+        assert "\nright: " in f"\n{said}", said
         return self._machine
 
 
