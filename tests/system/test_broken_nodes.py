@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from support.boot_units import install_upstream
 from support.program import require_program
 from support.routed_machine import ADDRESSES, CIDR, CONFIG, DEFAULT_ROUTE, RoutedMachine
 
@@ -96,18 +97,65 @@ BROKEN = {
     ),
 }
 
+_K3S = """
+cat > /etc/systemd/system/k3s-agent.service <<'END'
+[Service]
+ExecStart=/bin/sleep infinity
+[Install]
+WantedBy=multi-user.target
+END
+systemctl daemon-reload; systemctl enable --now k3s-agent.service
+"""
+
+
+class Debris(NamedTuple):
+    """What is left of an installation, the error of `status`, and a command that it names.
+
+    The command may be another one than an apply of the operator's own config.
+    """
+
+    commands: str
+    error: str
+    step: str
+
+
+_NO_CONFIG = f"no config is installed: there is no {INTENT_PATH}"
+_STEP = "apply a config again, or run: hostrouting reset"
+OWN = "/root/hostrouting.json"
+DEBRIS = {
+    "the installed config is cut off": Debris(
+        f'text=$(head -c 50 {INTENT_PATH}); echo -n "$text" > {INTENT_PATH}',
+        f"the installed config {INTENT_PATH} is not JSON: line 2, column 31: Expecting value at 'tr'; ",
+        f"hostrouting apply {OWN}",
+    ),
+    "the installed config is lost": Debris(
+        f"rm {INTENT_PATH}",
+        f"{_NO_CONFIG}, but a run has left "
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 19 more; {_STEP}",
+        f"hostrouting apply {OWN}",
+    ),
+    "its folder and its route are removed by hand": Debris(
+        f"rm -r /etc/aks-flex-node; {LOST}",
+        f"{_NO_CONFIG}, but a run has left "
+        f"/etc/systemd/system/kubelet.service.d/10-hostrouting.conf and 11 more; {_STEP}",
+        f"hostrouting apply {OWN}",
+    ),
+}
+
 
 class Restored:
     """One machine for all troubles of routing: before each it is made right again."""
 
     _RESTORE = f"""
+systemctl disable --now k3s-agent.service; rm /etc/systemd/system/k3s-agent.service
 for dev in docker0 tailscale0 wg0; do ip link del $dev; done
 for dev in eth0 eth1 ib0; do ip address flush dev $dev; ip link set $dev down; done
 for table in main 52 100 51820; do ip route flush table $table; done
 ip rule flush
 ip rule add pref 32766 lookup main; ip rule add pref 32767 lookup default
 {ADDRESSES}
-hostrouting apply - <<< '{json.dumps(CONFIG)}'
+echo '{json.dumps(CONFIG)}' > {OWN}
+hostrouting apply {OWN}
 """
 
     def __init__(self, machine: RoutedMachine) -> None:
@@ -146,6 +194,56 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
         status = machine.status()
         assert (status["ok"], status["next"]) == (False, step), status
         machine.shell(step)
+    assert_right(machine)
+
+
+@pytest.mark.parametrize("name", DEBRIS)
+def test_an_apply_mends_what_is_left(restored: Restored, name: str) -> None:
+    """The error says that a config has to be applied again, and one apply makes the node right."""
+    machine = restored.machine()
+    debris = DEBRIS[name]
+    machine.shell(debris.commands)
+    error = machine.status()["error"]
+    assert error.startswith(debris.error), error
+    machine.shell(debris.step)
+    assert_right(machine)
+
+
+def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
+    """A route that came back behind a reset is named with the command that removes it."""
+    machine = restored.machine()
+    machine.shell(f"hostrouting reset; ip route add {CIDR} via 10.224.0.1 dev eth0 proto 142")
+    left = f"{CIDR} via 10.224.0.1 dev eth0 proto 142"
+    assert machine.status()["error"] == f"{_NO_CONFIG}, but a run has left {left}; {_STEP}"
+    machine.shell("hostrouting reset")
+    assert machine.status()["error"] == _NO_CONFIG
+    assert machine.run("ip", "route", "show", "proto", "142").stdout == ""
+
+
+def test_an_agent_that_no_gate_covers_has_the_line_of_the_config(restored: Restored) -> None:
+    """On a node of k3s `status` leads to `check`, whose line covers the agent, once applied."""
+    machine = restored.machine()
+    machine.shell(_K3S)
+    assert machine.status()["next"] == "hostrouting check"
+    [found] = [each for each in machine.check()["findings"] if each["severity"] == "warning"]
+    assert (found["kind"], found["subject"]) == ("ungated-agent", "k3s-agent.service")
+    said, _, line = found["reason"].partition("; write in hostRouting: ")
+    assert said == "starts whatever the routes are, because it is none of hostRouting.gates"
+    config = {**CONFIG, **json.loads(f"{{{line}}}")}
+    machine.shell(f"hostrouting apply - <<< '{json.dumps(config)}'")
+    assert_right(machine)
+    machine.shell(f"ip rule add pref 900 to {CIDR} unreachable")
+    assert machine.systemctl("restart", "k3s-agent.service") == 1
+
+
+def test_an_apply_replaces_the_files_of_upstream(restored: Restored) -> None:
+    """The route that upstream added stays behind that of the config, and the gateway answers."""
+    machine = restored.machine()
+    machine.shell(f"hostrouting reset; ip route add {CIDR} via 10.224.0.1 dev eth0")
+    install_upstream(machine.files)
+    machine.shell(
+        f"systemctl daemon-reload; systemctl start static-routes.service\nhostrouting apply {OWN}"
+    )
     assert_right(machine)
 
 
