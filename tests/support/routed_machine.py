@@ -112,3 +112,11 @@ class RoutedMachine(GatedMachine):
         """Return what a packet to the CIDR gets: "Connection refused" is the answer of the router."""
         script = f"timeout 2 bash -c ': > /dev/tcp/{PEER}/9' 2>&1"
         return self.run("bash", "-c", script, check=False).stdout.strip().rpartition(": ")[2]
+
+
+def assert_right(machine: RoutedMachine) -> None:
+    """Fail unless the node is right, for the command, for the kernel and for a packet."""
+    status = machine.status()
+    assert (status["ok"], status["next"]) == (True, None), status
+    assert machine.way() == "via 10.224.0.1 dev eth0"
+    assert machine.answer() == "Connection refused"

@@ -11,7 +11,14 @@ from typing import NamedTuple
 import pytest
 from support.boot_units import install_upstream
 from support.program import require_program
-from support.routed_machine import ADDRESSES, CIDR, CONFIG, DEFAULT_ROUTE, RoutedMachine
+from support.routed_machine import (
+    ADDRESSES,
+    CIDR,
+    CONFIG,
+    DEFAULT_ROUTE,
+    RoutedMachine,
+    assert_right,
+)
 
 from hostrouting.boot import INTENT_PATH
 
@@ -166,14 +173,6 @@ hostrouting apply {OWN}
         said = self._machine.shell(self._RESTORE)
         assert "\nright: " in f"\n{said}", said
         return self._machine
-
-
-def assert_right(machine: RoutedMachine) -> None:
-    """Fail unless the node is right, for the command, for the kernel and for a packet."""
-    status = machine.status()
-    assert (status["ok"], status["next"]) == (True, None), status
-    assert machine.way() == "via 10.224.0.1 dev eth0"
-    assert machine.answer() == "Connection refused"
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,17 @@
 """What `status` offers on a node with a trouble outside routing is run word for word, and helps."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.gated_machine import KUBE, KUBELET, GatedMachine, applied
-from support.program import install_command, require_program
-from system.test_routing_pair import CIDR, DEFAULT_ROUTE, LINKS, ROUTE, overlap
+from support.gated_machine import KUBE, KUBELET
+from support.program import require_program
+from support.routed_machine import CIDR, DEFAULT_ROUTE, RoutedMachine, assert_right
 from system.troubles import RUN_FULL
 
 from hostrouting.boot import INTENT_PATH
-from hostrouting.host import Host
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
-#: The other end of the wire answers nobody.
-ROUTER = "ip neigh replace 10.224.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud permanent\n"
 LOST = f"ip route del {CIDR}\n"
 READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc\n"
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
@@ -40,7 +35,7 @@ TROUBLES: Mapping[str, tuple[str, list[str]]] = {
     "the device is down": (
         # Only an apply on the machine pins its exit.
         f"{APPLY}; ip link set eth0 down",
-        [f"ip link set eth0 up # {DEFAULT_ROUTE}{ROUTER}", APPLY],
+        [f"ip link set eth0 up # {DEFAULT_ROUTE}", APPLY],
     ),
     "the scripts are lost": (
         f"systemctl stop {KUBE}; rm /etc/aks-flex-node/hostrouting-*/*.sh; systemctl start {KUBE}",
@@ -49,35 +44,12 @@ TROUBLES: Mapping[str, tuple[str, list[str]]] = {
 }
 
 
-class Node(GatedMachine):
-    """A machine that is right, with the command."""
-
-    def __init__(self, folder: Path) -> None:
-        config = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
-
-        def arrange(host: Host) -> None:
-            self._command = install_command(folder / "image")
-            config(host)
-
-        super().__init__(folder, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + ROUTER)
-
-    def shell(self, script: str) -> str:
-        """Return what a script prints, with the command on its path."""
-        path = f"PATH={self._command.parent}:$PATH\n"
-        return self.run("bash", "-c", path + script, check=False).stdout
-
-    def status(self) -> Mapping[str, Any]:
-        status: Mapping[str, Any] = json.loads(self.shell("hostrouting status --json"))
-        return status
-
-
 @pytest.mark.parametrize("name", TROUBLES)
 def test_the_next_step_helps(tmp_path: Path, name: str) -> None:
     """The steps are offered in the order in which they must go; then the node is right."""
     require_program()
     trouble, steps = TROUBLES[name]
-    with Node(tmp_path) as node:
-        node.until(f"systemctl is-active --quiet {KUBE} && systemctl is-active --quiet {KUBELET}")
+    with RoutedMachine(tmp_path) as node:
         assert node.status()["ok"], node.status()
         node.shell(trouble)
         for step in steps:
@@ -87,5 +59,4 @@ def test_the_next_step_helps(tmp_path: Path, name: str) -> None:
             node.shell(offered)
             node.shell(own)
         node.until(f"systemctl is-active --quiet {KUBE} && systemctl is-active --quiet {KUBELET}")
-        status = node.status()
-        assert (status["ok"], status["next"]) == (True, None), status
+        assert_right(node)
