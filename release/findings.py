@@ -159,6 +159,12 @@ OF_THE_NODE: Final = (
         "`ip link set` it `up`",
     ),
     Kind(
+        "lost-default",
+        "warning",
+        "the device of systemd-networkd by which addresses left has lost its default route",
+        "`networkctl reconfigure` it, then `hostrouting apply`",
+    ),
+    Kind(
         "read-only",
         "warning",
         "an apply is needed, and where it writes is read-only",

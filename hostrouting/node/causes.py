@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 #: The kinds of findings whose command comes before an apply: what makes one needless first, then
 #: what stands in its way.
-_ORDER: Final = ("device-down", "lost-rule", "moved-exit", "read-only", "no-room", "boot-file")
+_ORDER: Final = (
+    "device-down",
+    "lost-default",
+    "lost-rule",
+    "moved-exit",
+    "read-only",
+    "no-room",
+    "boot-file",
+)
 _MOUNT: Final = '"$(findmnt -n -o TARGET -T {})"'
 _LARGEST: Final = "du -xah {} | sort -h | tail"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
-from hostrouting.net.addresses import is_device_name, is_network
+from hostrouting.net.addresses import IPV4, is_device_name, is_network
 from hostrouting.net.exits import set_down
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
@@ -122,6 +122,20 @@ class FamilyProof(NamedTuple):
         ]
 
     @property
+    def lost_default(self) -> list[NodeFinding]:
+        """A warning with the command by which networkd gives the pinned exit its default route."""
+        node = self.node
+        dev = node.pinned.get(IPV4)
+        if node.family != IPV4 or dev is None or not (self.lacks_default and any(self.findings)):
+            return []
+        carrying = {link.name for link in node.links if link.up and link.carrier}
+        command = node.reconfiguring(dev) if dev in carrying else ""
+        if not command:
+            return []
+        reason = "has lost its IPv4 default route, and systemd-networkd manages it"
+        return [NodeFinding("lost-default", dev, reason, "warning", command=command)]
+
+    @property
     def absent_devs(self) -> tuple[str, ...]:
         """The expected devices that the node does not have."""
         known = {link.name for link in self.node.links}
@@ -230,7 +244,12 @@ class Proofs(NamedTuple):
             moved_exits=tuple(filter(None, moves)),
             deciding=self.deciding,
             learned=learned,
-            notes=(*notes, *self._of_all("down"), *self._of_all("notes")),
+            notes=(
+                *notes,
+                *self._of_all("down"),
+                *self._of_all("lost_default"),
+                *self._of_all("notes"),
+            ),
             without_exit=self._families_with("without_exit"),
             lacks_default=self._families_with("lacks_default"),
             **{name: self._of_all(name) for name in _DEVICES},

@@ -60,6 +60,16 @@ def metric_step(
     return ""
 
 
+def reconfiguring(dev: str, links: Sequence[Device], files: FileStore) -> str:
+    """Return how networkd configures a device anew; "" if it does not manage it."""
+    index = next((link.ifindex for link in links if link.name == dev), None)
+    if index is not None:
+        with suppress(HostFileError):
+            if _value(files, _NETWORKD.format(index), "NETWORK_FILE"):
+                return quoted("networkctl", "reconfigure", dev)
+    return ""
+
+
 def _by_networkd(
     files: FileStore, route: ObservedRoute, dev: str, index: int, metric: int
 ) -> Iterator[str]:

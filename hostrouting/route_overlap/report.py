@@ -55,7 +55,9 @@ _OPTIONAL: Final = frozenset(
     }
 )
 #: The kinds of notes that explain why addresses are wrong.
-_EXPLANATIONS: Final = frozenset({"lost-rule", "several-exits", "moved-exit", "device-down"})
+_EXPLANATIONS: Final = frozenset(
+    {"lost-rule", "several-exits", "moved-exit", "device-down", "lost-default"}
+)
 #: Those of them on what has changed on the node.
 _CAUSES: Final = _EXPLANATIONS - {"several-exits"}
 #: The words of a finding about its addresses.

@@ -300,6 +300,15 @@ class RoutingSnapshot:
 
         return metric_step(route, self.defaults, self.links, self.files)
 
+    def reconfiguring(self, dev: str) -> str:
+        """Return the command by which networkd configures a device anew; "" if it does not."""
+        if self.files is None:
+            return ""
+        # Imported late: most nodes have their default route.
+        from hostrouting.route_overlap.owners import reconfiguring
+
+        return reconfiguring(dev, self.links, self.files)
+
     def holders(self, network: str) -> list[str]:
         """Return the devices for which a network in `expectedDevs` may stand.
 

@@ -144,6 +144,28 @@ def test_a_lease_that_is_late(host: FakeHost) -> None:
     assert "device-down" not in kinds
 
 
+def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
+    """The device is configured anew before an apply; where it is not that of networkd, `check` has
+    the next step.
+    """
+    lose_the_default_route(host)
+    lose_our_routes(host)
+    assert node_status(in_time(), host).next == "hostrouting check"
+    [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
+    path = f"/run/systemd/netif/links/{index}"
+    host.files.write(path, b"NETWORK_FILE=/etc/systemd/network/10-eth0.network\n", mode=0o644)
+    status = node_status(in_time(), host)
+    assert status.next == "networkctl reconfigure eth0"
+    [found] = [each for each in status.report.findings if each.kind == "lost-default"]
+    assert (found.subject, found.severity, found.reason) == (
+        "eth0",
+        "warning",
+        "has lost its IPv4 default route, and systemd-networkd manages it",
+    )
+    host.routes.set_up("eth0", up=False)
+    assert node_status(in_time(), host).next == "ip link set eth0 up"
+
+
 @pytest.mark.parametrize(
     ("pinned", "links", "down"),
     [

@@ -1,0 +1,68 @@
+"""A default route that systemd-networkd has lost: the commands that `status` offers bring it back."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.program import install_command, require_program
+from system.test_networkd import Machine, prepare
+from system.test_networkd_dhcp import NETWORK, WIRE
+
+from hostrouting.boot import INTENT_PATH
+
+CIDR = "172.20.8.0/22"
+PEER = "172.20.8.9"
+#: The router has an address of the CIDR.
+ROUTER = f"{WIRE}ip -n beyond link set lo up; ip -n beyond address add {PEER}/32 dev lo\n"
+FABRIC = """
+ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
+ip address add 172.20.1.4/16 dev ib0
+"""
+CONFIG = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR}]},
+    "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
+    "gates": ["kubelet.service"],
+}
+
+
+class Leased(Machine):
+    """A machine of networkd with a lease, a fabric and the command."""
+
+    def __init__(self, folder: Path) -> None:
+        self._command = install_command(folder / "image")
+        prepared = prepare(network=NETWORK, wire=ROUTER) + FABRIC
+        super().__init__(prepared, image=folder / "image")
+
+    def shell(self, script: str) -> str:
+        """Return what a script prints, with the command on its path."""
+        path = f"PATH={self._command.parent}:$PATH\n"
+        return self.run("bash", "-c", path + script, check=False).stdout
+
+    def status(self) -> Mapping[str, Any]:
+        status: Mapping[str, Any] = json.loads(self.shell("hostrouting status --json"))
+        return status
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    ["ip route del default; ip route del 172.20.8.0/22 proto 142", "ip address flush dev eth0"],
+)
+def test_networkd_gives_it_back(tmp_path: Path, trouble: str) -> None:
+    """Two commands, and the router answers."""
+    require_program()
+    with Leased(tmp_path) as machine:
+        machine.shell(f"hostrouting apply - <<< '{json.dumps(CONFIG)}'")
+        assert machine.status()["ok"], machine.status()
+        machine.shell(trouble)
+        assert machine.status()["next"] == "networkctl reconfigure eth0", machine.status()
+        machine.shell("networkctl reconfigure eth0")
+        machine.until_configured()
+        assert machine.status()["next"] == f"hostrouting apply {INTENT_PATH}", machine.status()
+        machine.shell(f"hostrouting apply {INTENT_PATH}")
+        status = machine.status()
+        assert status["ok"], status
+        assert "via 10.224.0.1 dev eth0" in machine.run("ip", "route", "get", PEER).stdout
+        answer = machine.shell(f"timeout 2 bash -c ': > /dev/tcp/{PEER}/9' 2>&1")
+        assert "Connection refused" in answer
