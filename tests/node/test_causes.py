@@ -148,12 +148,12 @@ def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
     """The device is configured anew before an apply; where it is not that of networkd, `check` has
     the next step.
     """
-    lose_the_default_route(host)
-    lose_our_routes(host)
-    assert node_status(in_time(), host).next == "hostrouting check"
     [index] = [link.ifindex for link in host.routes.links() if link.name == "eth0"]
     path = f"/run/systemd/netif/links/{index}"
     host.files.write(path, b"NETWORK_FILE=/etc/systemd/network/10-eth0.network\n", mode=0o644)
+    assert node_status(in_time(), host).next is None
+    lose_the_default_route(host)
+    lose_our_routes(host)
     status = node_status(in_time(), host)
     assert status.next == "networkctl reconfigure eth0"
     [found] = [each for each in status.report.findings if each.kind == "lost-default"]
@@ -162,8 +162,8 @@ def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
         "warning",
         "has lost its IPv4 default route, and systemd-networkd manages it",
     )
-    host.routes.set_up("eth0", up=False)
-    assert node_status(in_time(), host).next == "ip link set eth0 up"
+    host.files.remove(path)
+    assert node_status(in_time(), host).next == "hostrouting check"
 
 
 @pytest.mark.parametrize(
