@@ -282,7 +282,14 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     if content is None:
         return None
     name = f"the installed config {INTENT_PATH}"
-    config = HostRoutingConfig.from_mapping(read_json(content, name=name))
+    try:
+        document = read_json(content, name=name)
+    except InvalidConfigError as error:
+        # Hardly anyone repairs by hand what an apply writes.
+        step = "or apply the node's config again, which replaces it"
+        told = [each._replace(message=f"{each.message}, {step}") for each in error.errors]
+        raise InvalidConfigError(told) from error
+    config = HostRoutingConfig.from_mapping(document)
     # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
     if not config.asks:
         text = f"is missing or empty in {name}; apply a config again"

@@ -121,7 +121,8 @@ def check_node(
             attrs.evolve(finding, step=f"run: {step}") if finding.apply else finding
             for finding in findings
         )
-    has_remedy = overlap.suggested_routes or overlap.moved_exits or is_worse
+    exits = overlap.moved_exits or overlap.exits_in_turns
+    has_remedy = overlap.suggested_routes or exits or is_worse
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 from hostrouting.base.commands import FIX
+from hostrouting.boot import exits_under
 from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.exits import working
 from hostrouting.route_overlap import check_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.forecast import Forecaster
@@ -44,11 +46,11 @@ def fixed(
         return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     if now is None:
         now = check_now(ctx, config, host, seconds=seconds)
-    if now.moved_exits:
+    if pinned := _pinned(now, config, host):
         # It was right by the device that the last right apply has pinned, and that still works.
-        pinned = dict.fromkeys(move.before for move in now.moved_exits)
-        section = attrs.evolve(config.route_overlap, expected_devs=(*pinned,))
-        routes = _by_pinned({move.family: move.before for move in now.moved_exits}, config)
+        devs = dict.fromkeys(pinned.values())
+        section = attrs.evolve(config.route_overlap, expected_devs=(*devs,))
+        routes = _by_pinned(pinned, config)
         config = attrs.evolve(config, route_overlap=section, static_routes=routes)
     if not now.is_proven:
         accepted = ConfigureStaticRoutes(config, host=host).plan_routes().accepted
@@ -70,6 +72,16 @@ def fixed(
         reason = "no routes of a config make this node right; with those that help"
         config = attrs.evolve(config, static_routes=report.merged_routes)
     return f"{reason}:\n{report}"
+
+
+def _pinned(now: OverlapReport, config: HostRoutingConfig, host: Host) -> Exits:
+    """Return the pinned exits from which others have moved, or which others share in turns."""
+    moved = {move.family: move.before for move in now.moved_exits}
+    if moved or not now.exits_in_turns:
+        return moved
+    exits = exits_under(config, host.files)
+    shared = {family: dev for family, dev in exits.items() if dev in now.exits_in_turns}
+    return working(shared, host.routes.links(), host.routes.routes())
 
 
 def _by_pinned(exits: Exits, config: HostRoutingConfig) -> StaticRoutesConfig:

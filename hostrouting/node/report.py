@@ -151,7 +151,7 @@ class NodeReport(LightValue, NoTruth):
             if finding.command:
                 return finding.command
         # A route that waits for a default route has another step first: `check` names it.
-        if self.is_worse and self.is_fixable:
+        if (self.is_worse or self.overlap.has_lost_exit) and self.is_fixable:
             return _fix(self.path)
         configured = any(report.configured_routes for report in self.overlap.cidrs)
         if self.step and (_repairable(self) or configured):

@@ -279,6 +279,11 @@ class OverlapReport(LightValue, NoTruth):
         return all(report.ok for report in self.cidrs)
 
     @property
+    def has_lost_exit(self) -> bool:
+        """True if addresses are wrong since other default routes decide: an apply leaves that."""
+        return not self.is_proven and bool(self.moved_exits or self.exits_in_turns)
+
+    @property
     def refusals(self) -> list[str]:
         """The notes that hold the gates: on units of `after` that are late, under STRICT."""
         return [note.text for note in self.notes if note.severity == "error"]

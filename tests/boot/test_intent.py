@@ -38,6 +38,7 @@ from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Change, execute, plan, run, undo
 
+REPLACED = "or apply the node's config again, which replaces it"
 #: An apply that finds the node right has written it.
 PINNED = {"pinnedExits": {"IPv4": "eth0"}}
 
@@ -123,7 +124,7 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", f"^the installed config {INTENT_PATH} is not JSON: it is empty"),
+        (b"", rf"^the installed config {INTENT_PATH} is not JSON: it is empty; .* it, {REPLACED}$"),
         *(
             (content, f"^hostRouting: is missing or empty in the installed config {INTENT_PATH};")
             for content in (

@@ -16,7 +16,7 @@ from hostrouting import (
     Reset,
     node_status,
 )
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot import INTENT_PATH, require_intent
 from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import OUR_PROTOCOL, Address, Host, NextHop, Route
 from hostrouting.net.routes import default_route
@@ -175,6 +175,53 @@ def test_an_apply_that_would_be_refused_for_a_move_is_no_step(host: FakeHost) ->
     assert "boot-file" in {finding.kind for finding in report.findings}
     assert report.step == f"hostrouting plan {INTENT_PATH}"
     assert applied(host, config).error is not None
+
+
+def test_a_lost_route_does_not_hide_the_move(host: FakeHost) -> None:
+    """An apply would add the route and leave the exit where it is: the step is the one against both."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    [own] = host.routes.routes_of(OUR_PROTOCOL)
+    host.routes.delete_route(own)
+    bring_the_later_route(host)
+    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
+    follow_the_fix(host)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_exit_that_is_shared_in_turns(host: FakeHost, *, is_lost: bool) -> None:
+    """The kernel takes two default routes of one metric in turns: the pinned device is the answer.
+
+    A plan of the config was offered, which said that an apply would be refused.
+    """
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    if is_lost:
+        [own] = host.routes.routes_of(OUR_PROTOCOL)
+        host.routes.delete_route(own)
+    host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
+    assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
+    follow_the_fix(host)
+
+
+def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
+    """The pinned device is no answer if it works no more."""
+    config = config_of(ROUTES, CHECKED)
+    assert applied(host, config).ok
+    host.routes.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
+    host.routes.fail_neighbour("eth0", "10.224.0.1")
+    assert node_status(in_time(), host).next == "hostrouting check"
+
+
+def follow_the_fix(host: FakeHost) -> None:
+    """Do what `status` offers; then the node is right by eth0."""
+    mended = fixed(in_time(), require_intent(host.files), host)
+    assert isinstance(mended, HostRoutingConfig)
+    assert mended.route_overlap.expected_devs == ("eth0",)
+    assert applied(host, mended).ok
+    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    status = node_status(in_time(), host)
+    assert (status.report.ok, status.next) == (True, None)
 
 
 def test_a_wrong_node_pins_nothing(host: FakeHost) -> None:

@@ -53,7 +53,10 @@ BROKEN = {
     ),
     "such a default route, and the route is lost": Broken(
         f"{OTHER_NETWORK}{LOST}ip route add default via 10.225.0.1 dev eth1 metric 50",
-        (APPLY, FIX),
+        (FIX,),
+    ),
+    "a default route by the wrong device has its turns": Broken(
+        f"{OTHER_NETWORK}{LOST}ip route append default via 10.225.0.1 dev eth1 metric 100", (FIX,)
     ),
     "of two cards in one network the wrong one comes first": Broken(
         f"{SAME_NETWORK}ip route add default via 10.224.0.1 dev eth1 metric 50", (FIX,)
