@@ -183,7 +183,10 @@ def test_a_lost_route_does_not_hide_the_move(host: FakeHost) -> None:
     assert applied(host, config).ok
     [own] = host.routes.routes_of(OUR_PROTOCOL)
     host.routes.delete_route(own)
-    bring_the_later_route(host)
+    # Neither by ib0, where the addresses go now, nor by the pinned device.
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    host.routes.add_route("default", gateway="10.9.0.1", dev="eth1")
     assert node_status(in_time(), host).next == "hostrouting check --fix | hostrouting apply -"
     follow_the_fix(host)
 
