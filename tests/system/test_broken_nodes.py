@@ -199,6 +199,23 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
     assert_right(machine)
 
 
+def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
+    """The route is back by the pinned exit, and `check` says how to name the one that is right."""
+    machine = restored.machine()
+    hops = "nexthop via 10.224.0.1 dev eth0 nexthop via 10.225.0.1 dev eth1"
+    machine.shell(f"{OTHER_NETWORK}{LOST}ip route replace default metric 100 {hops}")
+    assert machine.status()["next"] == APPLY
+    machine.shell(APPLY)
+    assert (machine.way(), machine.answer()) == ("via 10.224.0.1 dev eth0", "Connection refused")
+    status = machine.status()
+    assert (status["ok"], status["next"]) == (True, "hostrouting check"), status
+    [found] = [each for each in machine.check()["findings"] if each["severity"] == "warning"]
+    assert (found["kind"], found["reason"]) == (
+        "several-exits",
+        "decide alike, so packets may leave by each: name the right ones in expectedDevs",
+    )
+
+
 @pytest.mark.parametrize("name", DEBRIS)
 def test_an_apply_mends_what_is_left(restored: Restored, name: str) -> None:
     """The error says that a config has to be applied again, and one apply makes the node right."""
