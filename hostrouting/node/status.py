@@ -126,7 +126,7 @@ class NodeStatus(NoTruth):
             "config": None if self.absence else INTENT_PATH,
             "mode": str(self.report.mode),
             "checksum": self.checksum,
-            "last_change": rfc3339(self.changed_at),
+            "last_change": None if self.absence else rfc3339(self.changed_at),
             "routes": {
                 "wanted": self.routes,
                 "in_force": None if lost is None else self.routes - lost,

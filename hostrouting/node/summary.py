@@ -39,13 +39,19 @@ class Cause:
     text: str
 
     def counted(self, more: int) -> str:
-        """Return the cause in short, with the number of others before its clause.
+        """Return the cause in short, with the number of others, which stands before a clause.
 
         >>> Cause("ip", ": the node lacks it", "").counted(2)
-        'ip, and 2 more: the node lacks it'
+        'ip (1 of 3): the node lacks it'
+        >>> Cause("eth0 is set down", "", "").counted(2)
+        'eth0 is set down, and 2 more'
         """
-        others = f", and {more} more" if more else ""
-        return f"{self.subject}{others}{self.clause}"
+        if not more:
+            return f"{self.subject}{self.clause}"
+        if not self.clause:
+            return f"{self.subject}, and {more} more"
+        # The clause is not about the others.
+        return f"{self.subject} (1 of {more + 1}){self.clause}"
 
 
 def cut(text: str) -> str:

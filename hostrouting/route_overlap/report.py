@@ -615,7 +615,10 @@ def _local_addresses(findings: Sequence[Finding]) -> Iterator[str]:
     if not local:
         return
     remedy = "remove it from its device, or narrow expectedCidrs."
-    if commands := _commands(local):
+    if all(finding.dev == "lo" for finding in local):
+        # The node needs its loopback.
+        remedy = "take it out of expectedCidrs."
+    elif commands := _commands(local):
         remedy = f"narrow expectedCidrs, or run: {'; '.join(commands)}"
     yield f"The node's own address precedes any route: {remedy}"
 

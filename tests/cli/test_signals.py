@@ -266,7 +266,7 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
         (
             "these changes stay:\n"
             "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
-            "wrong: 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142, and 1 more: has protocol 142, "
+            "wrong: 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (1 of 2): has protocol 142, "
             "but is not in this config\n"
             "next: hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
         ),

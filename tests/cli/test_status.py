@@ -324,6 +324,7 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     )
     answer = json.loads(run_here("status", "--json").stdout)
     assert (answer["ok"], answer["config"], answer["routes"]["in_force"]) == (True, None, 1)
+    assert answer["last_change"] is None
     host.routes.add_route("172.16.99.0/24", gateway="10.224.0.1", dev="eth0")
     assert run_here("reset").returncode == 0
     assert run_here("status").returncode == 2
@@ -748,7 +749,7 @@ def test_the_warnings_of_check_are_those_of_apply_and_status(host: FakeHost) -> 
     expected = gated({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
     applied = on_stdin(expected, "apply")
     silent = (
-        "172.16.0.1 dev ib0, and 1 more: does not answer, though the kernel has asked again just now: see the "
+        "172.16.0.1 dev ib0 (1 of 2): does not answer, though the kernel has asked again just now: see the "
         "router, and the link to it"
     )
     assert applied.stdout.splitlines()[-2:] == [

@@ -76,7 +76,7 @@ def host() -> FakeHost:
         ([IS_READ_ONLY, IS_DOWN], "eth0 is set down", "ip link set eth0 up"),
         (
             [IS_MASKED, lose_our_routes],
-            f"{UNIT}, and 2 more: will be refused",
+            f"{UNIT} (1 of 3): will be refused",
             "systemctl unmask static-routes.service",
         ),
     ],
@@ -122,7 +122,7 @@ def test_a_gate_that_is_down_beside_one_that_is_missing(host: FakeHost) -> None:
     assert sorted(warnings) == ["gate-down", "gate-missing"]
     assert status.sentence.startswith("right: ")
     assert status.sentence.endswith(
-        f"{unit}, and 1 more: is failed (exit-code), although machines.target wants it, and is not held"
+        f"{unit} (1 of 2): is failed (exit-code), although machines.target wants it, and is not held"
     )
     assert status.next == f"systemctl start {unit}"
 

@@ -122,3 +122,13 @@ def test_each_list_has_its_own(host: FakeHost) -> None:
     failed = run(Configure(config_of(**both), host=host)).error
     assert failed is not None
     assert REFUSAL in str(failed)
+
+
+def test_no_step_removes_the_loopback(host: FakeHost) -> None:
+    """Of an installed config the network is to be taken out; the node needs the address."""
+    config = config_of(expectedCidrs=["127.0.0.1/32"])
+    report = check_node(Context(), config, host, seconds=0)
+    assert "The node's own address precedes any route: take it out of expectedCidrs." in (
+        report.lines()
+    )
+    assert "remove it from its device" not in report.overlap.steps
