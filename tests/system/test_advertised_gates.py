@@ -78,7 +78,7 @@ class Node(GatedMachine):
         return re.findall(news, self.said(), re.MULTILINE)
 
 
-def steps_of(owner: str, told: str) -> str:
+def steps_of(owner: str, told: str, *, version: int) -> str:
     """Return, as bash, the steps that the printed advice has for an owner."""
     if owner == "kernel":
         return "\n".join(re.findall("^  ((?:sysctl|ip) .+)", told, re.MULTILINE))
@@ -86,12 +86,14 @@ def steps_of(owner: str, told: str) -> str:
     if owner == "NetworkManager":
         return str(steps).replace("CONNECTION", "rdma0")
     place = re.fullmatch(
-        r"\[(\w+)\] (\w+=\w+) in a drop-in of the \.network file of (\w+), then (.+)", steps
+        r"(.+) \(before systemd 250: (.+)\) in a drop-in of the \.network file of (\w+), then (.+)",
+        steps,
     )
     assert place
-    section, setting, dev, commands = place.groups()
+    later, earlier, dev, commands = place.groups()
+    section, setting = (earlier if version < 250 else later).split()
     folder = f"/etc/systemd/network/10-{dev}.network.d"
-    return f"mkdir {folder}; printf '[%s]\\n%s\\n' {section} {setting} > {folder}/50-advice.conf; {commands}"
+    return f"mkdir {folder}; printf '%s\\n%s\\n' '{section}' {setting} > {folder}/50-advice.conf; {commands}"
 
 
 @each_owner
@@ -123,7 +125,7 @@ def test_from_the_boot_to_the_start(
             told = machine.check()
             assert re.search("fd00:8:: to .*: overlap, leaves by rdma0", told)
             assert "172.16.8.0/22" not in told
-            machine.run("bash", "-ec", steps_of(owner, told))
+            machine.run("bash", "-ec", steps_of(owner, told, version=machine.version))
         for unit in KUBE, KUBELET:
             machine.wait_until_up(unit)
         told = machine.check()
@@ -179,7 +181,7 @@ def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
         routers.advertise_until(both, preference="high")
         if owner != "NetworkManager":
             until_alarm()
-            assert steps_of(owner, machine.said())
+            assert steps_of(owner, machine.said(), version=machine.version)
             wanted += ["overlap", "again"]
         routers.by_device["rdma0"].advertise(lifetime=0)
         give()
