@@ -107,7 +107,7 @@ class NodeFinding(LightValue):
 
     def text_before(self, command: str | None) -> str:
         """Return the text, without a command that follows it."""
-        is_repeated = command and command in {self.command, self.step.removeprefix("run: ")}
+        is_repeated = command and (self.command == command or self.step == f"run: {command}")
         return f"{self.subject}: {self.reason}" if is_repeated else self.text
 
     def __str__(self) -> str:

@@ -159,7 +159,7 @@ def look_after_apply(
     `overlap` is the proof of the apply, and `node` the reading of which it was made; None makes new
     ones, and so does another program that has changed a route of hostrouting since.
     """
-    if node is not None and _own_routes(node) != _own_routes(host):
+    if node is not None and own_routes(node) != own_routes(host):
         node = None
         overlap = None
     if overlap is None:
@@ -175,7 +175,8 @@ def look_after_apply(
     )
 
 
-def _own_routes(node: Host) -> list[ObservedRoute]:
+def own_routes(node: Host) -> list[ObservedRoute]:
+    """Return the routes of hostrouting that are in force."""
     routing = node.routes
     readings = (routing.routes_of(OUR_PROTOCOL, family) for family in routing.families)
     return [route for reading in readings for route in reading]

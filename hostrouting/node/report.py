@@ -176,7 +176,7 @@ class NodeReport(LightValue, NoTruth):
         overlap = self.overlap
         explanations = overlap.explanations
         first = cut(self.headline)
-        is_said = overlap.is_proven and overlap.headline in first
+        is_said = first == f"{self.verdict}: {overlap.headline}"
         lines = [first, "" if is_said else overlap.verdict, *map(str, explanations), overlap.steps]
         lines += [overlap.allowance] if verbose else []
         step = self.next

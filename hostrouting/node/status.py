@@ -6,7 +6,6 @@ It is based on the findings of `hostrouting check` under the installed config.
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
@@ -25,9 +24,9 @@ from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
 from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode, Sibling
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import HOST, Host
-from hostrouting.net.routes import OUR_PROTOCOL, is_merged
+from hostrouting.net.routes import is_merged
 from hostrouting.node.boot_files import boot_parts
-from hostrouting.node.check import check_node, look_after_apply
+from hostrouting.node.check import check_node, look_after_apply, own_routes
 from hostrouting.node.report import NodeReport, causes_of, held_of, remarks_of
 from hostrouting.node.summary import Verdict, cut, in_full, shortest
 from hostrouting.route_overlap import OverlapReport
@@ -92,9 +91,9 @@ class NodeStatus(NoTruth):
         """The verdict, with the first cause and the number of the rest."""
         if self.absence:
             return self.absence
-        if causes := causes_of(self.report):
-            return "; ".join([f"{self.verdict}: {shortest(causes)}", *self._held])
         word: str = self.verdict
+        if word in {"wrong", "warning"}:
+            return "; ".join([self.report.headline, *self._held])
         parts = [*self._live.values()] or ["the image is as the config wants it"]
         if word == "waiting":
             parts.sort(key=lambda part: part not in self._held)
@@ -151,22 +150,27 @@ class NodeStatus(NoTruth):
         if self.absence:
             steps = "to keep them, apply their config; to remove them, run: hostrouting reset"
             return [self.absence, *(f"  {route}" for route in self.kept), steps]
-        sentence = self.sentence
-        first = cut(sentence)
-        causes = causes_of(self.report)
-        if causes and first != sentence:
-            # The line of the gates has what is left out.
-            first = cut(f"{self.verdict}: {shortest(causes)}")
-        causes = causes or remarks_of(self.report)
-        # One that the first line has in full is not repeated.
-        is_said = len(causes) == 1 and causes[0].text in first
-        details = [] if is_said else [*in_full(causes)]
-        details += [f"  not looked at: {reason}" for reason in self.report.not_asked]
+        lines = [*self._summary()]
+        lines += [f"  not looked at: {reason}" for reason in self.report.not_asked]
         facts = {**self._facts(), **self._live}
-        lines = [f"{name}: {text}" for name, text in facts.items()]
+        lines += [f"{name}: {text}" for name, text in facts.items()]
         gates = self.gates or {}
         lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
-        return [first, *details, *lines, f"next: {self.next or 'nothing to do'}"]
+        return [*lines, f"next: {self.next or 'nothing to do'}"]
+
+    def _summary(self) -> Iterator[str]:
+        """Yield the first line, and lines on what that has in short, or as a number."""
+        sentence = self.sentence
+        causes = causes_of(self.report)
+        if causes and cut(sentence) != sentence:
+            # The line of the gates has what is left out.
+            sentence = self.report.headline
+        first = cut(sentence)
+        yield first
+        causes = causes or remarks_of(self.report)
+        is_said = first == sentence and [cause.is_short for cause in causes] == [True]
+        if not is_said:
+            yield from in_full(causes)
 
     def _facts(self) -> dict[str, str]:
         """Return what is true of an image, too, each by its name."""
@@ -302,9 +306,9 @@ def node_status(
 def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
     absence = _absence(ctx, host)
     severity: Severity = "error"
-    kept: tuple[ObservedRoute, ...] = ()
+    kept: list[ObservedRoute] = []
     # As after an `apply --live`.
-    if not _left_files(ctx, host) and (kept := _own_routes(host)):
+    if host.is_live and not _left_files(ctx, host) and (kept := own_routes(host)):
         severity = "warning"
         count = "1 route is" if len(kept) == 1 else f"{len(kept)} routes are"
         absence = f"warning: no config is installed; {count} in force until the next boot"
@@ -365,7 +369,7 @@ def _absence(ctx: Context, host: Host) -> str:
     if host.is_live:
         absence = NOT_INSTALLED
         step = "apply a config again, or run: hostrouting reset"
-        for route in _own_routes(host):
+        for route in own_routes(host):
             left.append(str(route))
             # A reset leaves it.
             step = why_merged(route) if is_merged(route) else step
@@ -377,12 +381,3 @@ def _left_files(ctx: Context, host: Host) -> list[str]:
     nothing = HostRoutingConfig(gates=())
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     return [change.subject for change in planned if change.action == "-"] or boot.installed_units()
-
-
-def _own_routes(host: Host) -> tuple[ObservedRoute, ...]:
-    """Return the routes of hostrouting in force; an image has none."""
-    if not host.is_live:
-        return ()
-    families = host.routes.families
-    readings = (host.routes.routes_of(OUR_PROTOCOL, family) for family in families)
-    return tuple(chain.from_iterable(readings))

@@ -38,6 +38,11 @@ class Cause:
     clause: str
     text: str
 
+    @property
+    def is_short(self) -> bool:
+        """True if its text has nothing that the cause in short lacks."""
+        return self.text == f"{self.subject}{self.clause}"
+
     def counted(self, more: int) -> str:
         """Return the cause in short, with the number of others, which stands before a clause.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from support.gated_machine import KUBE, KUBELET, GatedMachine, applied
 from support.program import install_command
+from support.systemd_box import SystemdBox
 
 from hostrouting import Host
 from hostrouting.boot import INTENT_PATH
@@ -48,6 +49,20 @@ CONFIG: Mapping[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": CIDR}]},
     "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
 }
+
+
+def shell_with(machine: SystemdBox, command: Path, script: str) -> str:
+    """Return what a script prints, with the command on its path."""
+    path = f"PATH={command.parent}:$PATH\n"
+    return machine.run("bash", "-c", path + script, check=False).stdout
+
+
+def status_of(machine: SystemdBox, command: Path) -> Mapping[str, Any]:
+    """Return `hostrouting status --json`."""
+    status: Mapping[str, Any] = json.loads(
+        shell_with(machine, command, "hostrouting status --json")
+    )
+    return status
 
 
 class RoutedMachine(GatedMachine):
@@ -90,13 +105,11 @@ class RoutedMachine(GatedMachine):
 
     def shell(self, script: str) -> str:
         """Return what a script prints, with the command on its path."""
-        path = f"PATH={self._command.parent}:$PATH\n"
-        return self.run("bash", "-c", path + script, check=False).stdout
+        return shell_with(self, self._command, script)
 
     def status(self) -> Mapping[str, Any]:
         """Return `hostrouting status --json`."""
-        status: Mapping[str, Any] = json.loads(self.shell("hostrouting status --json"))
-        return status
+        return status_of(self, self._command)
 
     def check(self, config: str = INTENT_PATH) -> Mapping[str, Any]:
         """Return `hostrouting check --json`."""

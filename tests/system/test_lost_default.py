@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.program import install_command, require_program
+from support.routed_machine import shell_with, status_of
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import NETWORK, WIRE
 
@@ -37,12 +38,10 @@ class Leased(Machine):
 
     def shell(self, script: str) -> str:
         """Return what a script prints, with the command on its path."""
-        path = f"PATH={self._command.parent}:$PATH\n"
-        return self.run("bash", "-c", path + script, check=False).stdout
+        return shell_with(self, self._command, script)
 
     def status(self) -> Mapping[str, Any]:
-        status: Mapping[str, Any] = json.loads(self.shell("hostrouting status --json"))
-        return status
+        return status_of(self, self._command)
 
 
 @pytest.mark.parametrize(

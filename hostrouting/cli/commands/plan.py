@@ -93,8 +93,8 @@ def show_plan(arguments: Namespace, *, diff: bool = False, exit_code: bool = Fal
     diffs = _diffs(changes, config, host) if diff else ()
     # A diff names each file.
     lists_files = arguments.verbose or diff
+    shown = [str(change) for change in changes if lists_files or not _is_plain_file(change)]
     files = [] if lists_files else [change for change in changes if _is_plain_file(change)]
-    shown = [str(change) for change in changes if change not in files]
     lines = [*shown, *diffs, *forecast.lines(config, broken), *_counted(files)]
     answer: dict[str, object] = {"changes": [change.to_mapping() for change in changes]}
     if notices:
