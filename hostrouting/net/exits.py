@@ -50,9 +50,25 @@ def set_down(pinned: str | None, links: Sequence[Device]) -> tuple[str, ...]:
     devices = {link.name: link for link in links}
     if pinned in devices:
         return () if devices[pinned].up else (pinned,)
+    wired = _wired(links)
+    return () if any(link.up for link in wired) else tuple(link.name for link in wired)
+
+
+def maybe_set_down(pinned: str | None, links: Sequence[Device]) -> tuple[str, ...]:
+    """Return the devices that are set down where an up one may as well be the exit of a family.
+
+    None of them is of interest beside the `pinned` one.
+    """
+    if any(link.name == pinned for link in links):
+        return ()
+    wired = _wired(links)
+    return tuple(link.name for link in wired if not link.up)
+
+
+def _wired(links: Sequence[Device]) -> Sequence[Device]:
+    """Return the devices that lead to a wire; ends of veths only on a node without another one."""
     wired = [link for link in links if link.may_stand_for_network and link.master is None]
-    own = [link for link in wired if link.kind != "veth"] or wired
-    return () if any(link.up for link in own) else tuple(link.name for link in own)
+    return [link for link in wired if link.kind != "veth"] or wired
 
 
 def _carries(family: int, device: Device, hop: NextHop | None) -> bool:

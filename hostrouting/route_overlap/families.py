@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from hostrouting.base.commands import quoted
 from hostrouting.base.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, is_device_name, is_network
-from hostrouting.net.exits import set_down
+from hostrouting.net.exits import maybe_set_down, set_down
 from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.route_overlap.report import CidrReport, OverlapReport, wrong_devs
 
@@ -30,6 +30,7 @@ _DEVICES: Final = (
     "exits_in_turns",
     "dead_ends",
     "down_devs",
+    "maybe_down_devs",
     "absent_devs",
     "fabric_devs",
 )
@@ -96,11 +97,22 @@ class FamilyProof(NamedTuple):
     @property
     def down_devs(self) -> tuple[str, ...]:
         """The devices that are set down, and that are expected, or would be."""
-        down = {link.name for link in self.node.links if not link.up}
-        is_unknown = self.without_exit or any(map(is_network, self.absent_devs))
-        if is_unknown and self.lacks_default:
+        if self._awaits_exit:
             return set_down(self.node.pinned.get(self.node.family), self.node.links)
+        down = {link.name for link in self.node.links if not link.up}
         return tuple(dev for dev in self.dead_ends if dev in down)
+
+    @property
+    def maybe_down_devs(self) -> tuple[str, ...]:
+        """Those set down where another one, which is up, may get the default route instead."""
+        if self.down_devs or not self._awaits_exit:
+            return ()
+        return maybe_set_down(self.node.pinned.get(self.node.family), self.node.links)
+
+    @property
+    def _awaits_exit(self) -> bool:
+        is_unknown = self.without_exit or any(map(is_network, self.absent_devs))
+        return is_unknown and self.lacks_default
 
     @property
     def down(self) -> list[NodeFinding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostrouting.base.commands import quoted
 from hostrouting.base.findings import first_of
 from hostrouting.base.values import LightValue
 from hostrouting.config import (
@@ -255,6 +256,8 @@ class OverlapReport(LightValue, NoTruth):
     dead_ends: tuple[str, ...] = ()
     #: Devices that are set down: of these, or those of which one would be the exit.
     down_devs: tuple[str, ...] = ()
+    #: Devices that are set down, if it is unknown whether one of them would be the exit.
+    maybe_down_devs: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
     #: The devices of a fabric, connected or announced.
@@ -523,6 +526,9 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
         )
         sources = f"{GIVERS[family]}, or its network configuration"
         yield f"Give the node {kind} default route{by}: see {sources}{end}"
+    for dev in report.maybe_down_devs if lacks_default else ():
+        command = quoted("ip", "link", "set", dev, "up")
+        yield f"{dev} is set down: if it leads to the cluster, run: {command}"
     if IPV6 in report.without_exit and IPV6 not in report.lacks_default:
         yield f"Name {named}"
 

@@ -10,7 +10,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 
 from hostrouting import Configure, HostRoutingConfig, node_status
 from hostrouting.boot import INTENT_PATH
-from hostrouting.net.exits import set_down
+from hostrouting.net.exits import maybe_set_down, set_down
 from hostrouting.net.links import Device
 from hostrouting.node.check import check_node
 from hostrouting.testing import FakeHost
@@ -144,6 +144,20 @@ def test_a_lease_that_is_late(host: FakeHost) -> None:
     assert "device-down" not in kinds
 
 
+def test_a_device_that_may_be_the_exit_is_set_down() -> None:
+    """Where no apply has pinned an exit, the step of a missing default route names the device."""
+    bare = FakeHost()
+    bare.routes.add_link("eth0", up=False)
+    bare.routes.add_link("eth1")
+    report = check_node(in_time(), CONFIG, bare, seconds=0)
+    assert report.causes == []
+    assert report.overlap.steps == (
+        "Give the node a default route: see the log of its DHCP client, or its network "
+        "configuration.\n"
+        "eth0 is set down: if it leads to the cluster, run: ip link set eth0 up"
+    )
+
+
 def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
     """The device is configured anew before an apply; where it is not that of networkd, `check` has
     the next step.
@@ -167,24 +181,32 @@ def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "links", "down"),
+    ("pinned", "links", "down", "maybe"),
     [
-        ("eth0", {"eth0": True, "eth1": False}, ()),
-        ("eth0", {"eth0": False, "eth1": True}, ("eth0",)),
-        ("gone0", {"eth0": False, "eth1": False}, ("eth0", "eth1")),
-        (None, {"eth0": False, "eth1": True}, ()),
-        (None, {"eth0": False, "cali0": True}, ("eth0",)),
-        (None, {"cali0": False}, ("cali0",)),
-        (None, {"eth0": False, "docker0": True}, ("eth0",)),
+        ("eth0", {"eth0": True, "eth1": False}, (), ()),
+        ("eth0", {"eth0": False, "eth1": True}, ("eth0",), ()),
+        ("gone0", {"eth0": False, "eth1": False}, ("eth0", "eth1"), ("eth0", "eth1")),
+        (None, {"eth0": False, "eth1": True}, (), ("eth0",)),
+        (None, {"eth0": False, "cali0": True}, ("eth0",), ("eth0",)),
+        (None, {"eth0": True, "cali0": False}, (), ()),
+        (None, {"cali0": False}, ("cali0",), ("cali0",)),
+        (None, {"eth0": False, "docker0": True}, ("eth0",), ("eth0",)),
     ],
 )
 def test_which_devices_are_set_down(
-    pinned: str | None, links: dict[str, bool], down: tuple[str, ...]
+    pinned: str | None,
+    links: dict[str, bool],
+    down: tuple[str, ...],
+    maybe: tuple[str, ...],
 ) -> None:
-    """The pinned device, or else all that lead to a wire; pods and bridges do not count."""
+    """The pinned device, or else all that lead to a wire; pods and bridges do not count.
+
+    While another one is up, it is unknown which is the exit.
+    """
     kinds = {"cali0": "veth", "docker0": "bridge"}
     devices = [
         Device(name, number, up=up, kind=kinds.get(name, ""))
         for number, (name, up) in enumerate(links.items())
     ]
     assert set_down(pinned, devices) == down
+    assert maybe_set_down(pinned, devices) == maybe

@@ -60,3 +60,20 @@ def test_the_next_step_helps(tmp_path: Path, name: str) -> None:
             node.shell(own)
         node.until(f"systemctl is-active --quiet {KUBE} && systemctl is-active --quiet {KUBELET}")
         assert_right(node)
+
+
+def test_a_device_is_down_that_no_apply_has_pinned(tmp_path: Path) -> None:
+    """`check` names the device and the command; whether it is the exit, the operator decides."""
+    require_program()
+    with RoutedMachine(tmp_path) as node:
+        node.shell("ip link set eth0 down")
+        assert node.status()["next"] == "hostrouting check"
+        [offered] = [
+            line
+            for line in node.shell("hostrouting check").splitlines()
+            if line.startswith("eth0 is set down")
+        ]
+        command = "ip link set eth0 up"
+        assert offered == f"eth0 is set down: if it leads to the cluster, run: {command}"
+        node.shell(f"{command}; {DEFAULT_ROUTE}{APPLY}")
+        assert_right(node)
