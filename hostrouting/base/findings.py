@@ -90,7 +90,11 @@ class NodeFinding(LightValue):
             "reason": self.sentence,
             "severity": self.severity,
         }
-        return mapping if self.since is None else {**mapping, "since": rfc3339(self.since)}
+        if self.command:
+            mapping["command"] = self.command
+        if self.since is not None:
+            mapping["since"] = rfc3339(self.since)
+        return mapping
 
     @property
     def sentence(self) -> str:

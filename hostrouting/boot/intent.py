@@ -282,14 +282,19 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     if content is None:
         return None
     name = f"the installed config {INTENT_PATH}"
+    # Hardly anyone repairs by hand what an apply writes.
+    step = "or apply the node's config again, which replaces it"
     try:
         document = read_json(content, name=name)
     except InvalidConfigError as error:
-        # Hardly anyone repairs by hand what an apply writes.
-        step = "or apply the node's config again, which replaces it"
-        told = [each._replace(message=f"{each.message}, {step}") for each in error.errors]
-        raise InvalidConfigError(told) from error
-    config = HostRoutingConfig.from_mapping(document)
+        mistakes = [each._replace(message=f"{each.message}, {step}") for each in error.errors]
+        raise InvalidConfigError(mistakes) from error
+    try:
+        config = HostRoutingConfig.from_mapping(document)
+    except InvalidConfigError as error:
+        place = f"in {name}; correct it there, {step}"
+        mistakes = [each._replace(message=f"{each.message}; {place}") for each in error.errors]
+        raise InvalidConfigError(mistakes) from error
     # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
     if not config.asks:
         text = f"is missing or empty in {name}; apply a config again"

@@ -154,7 +154,7 @@ def look_after_apply(
     overlap: OverlapReport | None = None,
     node: Host | None = None,
 ) -> NodeReport:
-    """Return the part of `check_node` that decides if an apply has reached its aim.
+    """Return the part of `check_node` that decides if an apply has reached its aim, without `next`.
 
     `overlap` is the proof of the apply, and `node` the reading of which it was made; None makes new
     ones, and so does another program that has changed a route of hostrouting since.

@@ -119,12 +119,17 @@ class NodeReport(LightValue, NoTruth):
 
     @property
     def verdict(self) -> Verdict:
-        """The state of the node: `waiting` if only units are held, `warning` without an error."""
+        """The state of the node: `waiting` if only units are held, `warning` without an error.
+
+        It is `unknown` if nothing is wrong as far as time was left to look.
+        """
         has_errors = "error" in self.severities
         # To make 10,000 causes takes a while.
         if not self.overlap.is_proven or any(map(_is_wrong, self.findings)):
             return "wrong" if has_errors else "warning"
-        return "waiting" if has_errors else "right"
+        if has_errors:
+            return "waiting"
+        return "unknown" if self.unread else "right"
 
     @property
     def headline(self) -> str:
@@ -134,6 +139,8 @@ class NodeReport(LightValue, NoTruth):
             text = shortest(causes)
         elif held := held_of(self):
             text = f"{held[0].subject} {held[0].reason}"
+        elif self.unread:
+            text = f"no time was left to look at {first_of(self.unread)}"
         return f"{self.verdict}: {text}"
 
     @property
@@ -143,7 +150,10 @@ class NodeReport(LightValue, NoTruth):
 
     @property
     def next(self) -> str | None:
-        """The command that repairs the node, or shows more; None if there is none."""
+        """The command that repairs the node; None if there is none.
+
+        An apply or a `check --fix` needs the `path` that `check_node` got.
+        """
         if self.is_in_order:
             return None
         # Of a node that is right the summary names the first warning.

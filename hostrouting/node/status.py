@@ -83,7 +83,7 @@ class NodeStatus(NoTruth):
 
     @property
     def verdict(self) -> Verdict:
-        """The state of the node: `waiting` if only units are held, `warning` without an error."""
+        """The state of the node: that of the report."""
         return self.report.verdict
 
     @property
@@ -99,19 +99,23 @@ class NodeStatus(NoTruth):
             parts.sort(key=lambda part: part not in self._held)
         if self.is_live and self.report.not_asked:
             word = "right as far as asked" if word == "right" else word
-            parts.append(f"not looked at: {first_of(self.report.not_asked)}")
+            unread = f"not looked at: {first_of(self.report.not_asked)}"
+            parts.insert(0 if word == "unknown" else len(parts), unread)
         if remarks := remarks_of(self.report):
             parts.append(shortest(remarks))
         return f"{word}: {', '.join(parts)}"
 
     @property
     def next(self) -> str | None:
-        """The command that repairs the node or shows more; None if it is right or an image."""
+        """The command that repairs the node, or shows what is wrong; None for an image.
+
+        None, too, for a right node on which no single command helps against the warnings.
+        """
         if not self.is_live or self.absence:
             return None
-        if self.report.is_in_order:
-            return None
-        return self.report.next or CHECK
+        report = self.report
+        is_right = self.verdict == "right" and not report.not_asked
+        return report.next or (None if is_right or report.is_in_order else CHECK)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON: counts, times and findings."""
@@ -142,8 +146,14 @@ class NodeStatus(NoTruth):
     def _addresses(self) -> Iterator[dict[str, Any]]:
         """Yield the findings of the proof, as `check --json` has them."""
         for cidr in self.report.overlap.cidrs:
-            for finding in cidr.to_mapping()["findings"]:
-                yield {"severity": self.report.severity, "subject": cidr.cidr, **finding}
+            values = cidr.to_mapping()["findings"]
+            for finding, mapping in zip(cidr.findings, values, strict=True):
+                yield {
+                    "severity": self.report.severity,
+                    "subject": cidr.cidr,
+                    "reason": finding.sentence(),
+                    **mapping,
+                }
 
     def lines(self) -> list[str]:
         """Return the status as text lines: the sentence, its causes, the facts, the next step."""
@@ -156,7 +166,9 @@ class NodeStatus(NoTruth):
         lines += [f"{name}: {text}" for name, text in facts.items()]
         gates = self.gates or {}
         lines += [f"  {unit}: {_of_gate(gate)}" for unit, gate in gates.items()]
-        return [*lines, f"next: {self.next or 'nothing to do'}"]
+        if self.next:
+            return [*lines, f"next: {self.next}"]
+        return [*lines, "next: nothing to do"] if self.report.is_in_order else lines
 
     def _summary(self) -> Iterator[str]:
         """Yield the first line, and lines on what that has in short, or as a number."""
@@ -311,14 +323,14 @@ def _status_without_config(ctx: Context, host: Host) -> NodeStatus:
     if host.is_live and not _left_files(ctx, host) and (kept := own_routes(host)):
         severity = "warning"
         count = "1 route is" if len(kept) == 1 else f"{len(kept)} routes are"
-        absence = f"warning: no config is installed; {count} in force until the next boot"
+        absence = f"no config is installed; {count} in force until the next boot"
     # As of a recorded node without a config.
     finding = NodeFinding("not-applied", "hostRouting", absence, severity)
     report = NodeReport(overlap=OverlapReport(), mode=OverlapMode.WARN, findings=(finding,))
     return NodeStatus(
         report=report,
         is_live=host.is_live,
-        absence=absence,
+        absence=f"warning: {absence}" if kept else absence,
         routes=len(kept),
         kept=tuple(map(str, kept)),
     )

@@ -11,7 +11,7 @@ from hostrouting.base.commands import CHECK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Verdict: TypeAlias = Literal["right", "waiting", "warning", "wrong"]
+Verdict: TypeAlias = Literal["right", "unknown", "waiting", "warning", "wrong"]
 #: The columns of the first line of an answer.
 _COLUMNS: Final = 80
 #: The causes below the first line; `check` has all of them.

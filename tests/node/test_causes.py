@@ -91,6 +91,15 @@ def test_the_first_step(host: FakeHost, troubles: list[Trouble], fact: str, step
     assert status.report.lines()[-1] == status.lines()[-1] == f"next: {step}"
 
 
+def test_each_finding_of_a_status_has_a_reason_and_a_cause_its_command(host: FakeHost) -> None:
+    """Those of addresses are sentences, too; a program reads the command from its own key."""
+    IS_DOWN(host)
+    findings = node_status(in_time(), host).to_mapping()["findings"]
+    assert [each["kind"] for each in findings if not each["reason"]] == []
+    commands = {each["kind"]: each.get("command") for each in findings}
+    assert (commands["no-route"], commands["device-down"]) == (None, "ip link set eth0 up")
+
+
 def test_a_network_stands_for_a_device_that_is_down(host: FakeHost) -> None:
     """It is set up first, and its name is not looked for."""
     host.routes.set_up("eth0", up=False)

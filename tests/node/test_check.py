@@ -615,7 +615,8 @@ def test_a_status_that_has_no_time_left(
     found = node_status(Context(timeout=1, clock=clock), host)
     assert (found.routes, found.lost_routes, found.gates) == (1, 0, None)
     assert "gates: unknown: no time was left to look" in found.lines()
-    assert not found.report.ok
+    assert (found.verdict, found.report.ok) == ("unknown", False)
+    assert found.report.headline == "unknown: no time was left to look at files and 6 more"
     for command in "status", "check":
         monkeypatch.setattr(
             f"hostrouting.cli.commands.{command}.context",
