@@ -243,7 +243,7 @@ def as_of_protocol(rule: Rule, protocol: int) -> Rule:
 def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:
     """Return the built-in rules of local and main whose tables no rule looks up for all packets.
 
-    Without any rule the kernel lacks the family.
+    Without any IPv6 rule the kernel lacks the family, or searches both tables.
     """
     kept = {
         rule.table
@@ -253,7 +253,9 @@ def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:
     return [
         rule
         for rule in FIRST_RULES
-        if rules and rule.family == family and rule.table not in {*kept, 253}
+        if rule.family == family
+        and rule.table not in {*kept, 253}
+        and (rules or family == IPV4)
     ]
 
 

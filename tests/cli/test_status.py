@@ -25,6 +25,7 @@ from support.run_nodes import lose_our_routes, lose_the_default_route
 from hostrouting import BackendError, Host, HostFileError, UnitError
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, read_intent
 from hostrouting.boot.layout import PROGRAM_PATH
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import OUR_PROTOCOL, TABLE_NAMES
 from hostrouting.net.rules import FIRST_RULES
 from hostrouting.node import history
@@ -687,6 +688,23 @@ def test_a_built_in_rule_that_is_gone_is_named_as_the_cause(
     answers = run_here("status"), on_mended("plan"), run_here("explain", "9.9.9.9")
     step = f"ip rule add pref {rule.priority} lookup {TABLE_NAMES[rule.table]}"
     assert [answer.stdout.count(step) for answer in answers] == counts
+
+
+def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: FakeHost) -> None:
+    """`status` has the command for the table local, and once that is back the one for main."""
+    on_mended("apply")
+    rules = [rule for rule in FIRST_RULES if rule.family == IPV4]
+    for rule in rules:
+        host.routes.remove_rule(rule)
+    steps = []
+    for rule in rules[:2]:
+        steps += run_here("status").stdout.splitlines()[-1:]
+        host.routes.add_rule(rule)
+    assert steps == [
+        "next: ip rule add pref 0 lookup local",
+        "next: ip rule add pref 32766 lookup main",
+    ]
+    assert run_here("status").stdout.splitlines()[-1] == "next: nothing to do"
 
 
 # --- a step is offered if it helps

@@ -88,6 +88,13 @@ BROKEN = {
     "the rule of the table main is lost": Broken(
         "ip rule del pref 32766", ("ip rule add pref 32766 lookup main",)
     ),
+    "no IPv4 rule is left but that of the table local": Broken(
+        "ip rule flush", ("ip rule add pref 32766 lookup main",)
+    ),
+    "no IPv4 rule is left": Broken(
+        "ip rule flush; ip rule del pref 0",
+        ("ip rule add pref 0 lookup local", "ip rule add pref 32766 lookup main"),
+    ),
     "another program adds the same route before it": Broken(
         f"ip route prepend {CIDR} via 10.224.0.1 dev eth0 proto static", (APPLY,)
     ),
