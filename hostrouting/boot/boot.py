@@ -163,11 +163,11 @@ class Boot:
         self._refuse_gates(ctx, units_in(parts), steps)
         return steps
 
-    def exposed(self, *parts: Part) -> str:
+    def exposed(self, *parts: Part) -> list[str]:
         """Return the reasons why users other than root could change what root runs or believes."""
         units = units_in(parts)
         if not units:
-            return ""
+            return []
         paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY, GATING_PATH, PROGRAM_PATH]
         if self._host.is_live:
             # An answer in it opens gates.
@@ -176,13 +176,14 @@ class Boot:
             paths += [*unit.words("ExecStart"), *unit.paths]
         reasons = [self._files.exposed(path) for path in paths if path.startswith("/")]
         # A folder is the reason for all below it.
-        return "; ".join(dict.fromkeys(filter(None, reasons)))
+        return list(dict.fromkeys(filter(None, reasons)))
 
     def refuse_exposed(self, *parts: Part) -> None:
         """Raise HostFileError if users other than root could change what root runs or believes."""
         if reasons := self.exposed(*parts):
             raise HostFileError(
-                f"root would run or believe what others can change; nothing was changed: {reasons}"
+                "root would run or believe what others can change; nothing was changed: "
+                + "; ".join(reasons)
             )
 
     def refuse_unwritable(self, steps: Sequence[DiskStep]) -> None:

@@ -30,6 +30,7 @@ _ORDER: Final = (
     "moved-exit",
     "read-only",
     "no-room",
+    "exposed",
     "boot-file",
 )
 _MOUNT: Final = '"$(findmnt -n -o TARGET -T {})"'

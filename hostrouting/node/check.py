@@ -369,8 +369,10 @@ class _Look:
 
     def _exposed(self, _ctx: Context) -> _Findings:
         units = sibling_units(self.config, self.host)
-        if reasons := self.boot.exposed(*boot_parts(self.config), *units):
-            yield NodeFinding("exposed", "hostRouting", reasons)
+        for exposure in self.boot.exposed(*boot_parts(self.config), *units):
+            # An apply is refused until then.
+            reason, _, command = exposure.partition("; run: ")
+            yield NodeFinding("exposed", "hostRouting", reason, command=command)
 
     # --- the gates
 

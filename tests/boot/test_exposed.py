@@ -72,7 +72,7 @@ def test_an_apply_is_refused_before_any_change(
         assert said in str(caught.value.cause)
         assert state(host) == before
     found = check_node(in_time(), config(**BY_SERVICE), host).findings
-    reasons = [(each.severity, each.reason) for each in found if each.kind == "exposed"]
+    reasons = [(each.severity, each.sentence) for each in found if each.kind == "exposed"]
     assert [severity for severity, reason in reasons if said in reason] == ["error"]
     execute(Reset(config(), host=host), in_time())
     assert not host.files.exists(f"{FOLDER}/hostrouting.json")

@@ -25,12 +25,15 @@ CONFIG = HostRoutingConfig.from_mapping(
     }
 )
 FOLDER = "/etc/aks-flex-node"
+RUN = "/run/aks-flex-node"
+CLOSING = f"chown 0 {RUN} && chmod go-w {RUN}"
 UNIT = "/etc/systemd/system/static-routes.service"
 REMOUNT = f'mount -o remount,rw "$(findmnt -n -o TARGET -T {FOLDER})"'
 Trouble = Callable[[FakeHost], object]
 IS_READ_ONLY: Trouble = lambda host: host.files.read_only.add("/etc")  # noqa: E731
 RUN_IS_FULL: Trouble = lambda host: host.files.full.add("/run")  # noqa: E731
 IS_MASKED: Trouble = lambda host: host.files.link(UNIT, "/dev/null")  # noqa: E731
+IS_OPEN: Trouble = lambda host: host.files.tree.change(RUN, mode=0o777)  # noqa: E731
 IS_DOWN: Trouble = lambda host: host.routes.set_up("eth0", up=False)  # noqa: E731
 
 
@@ -70,6 +73,11 @@ def host() -> FakeHost:
             [IS_DOWN],
             "eth0 is set down, and no packet leaves by it, and 3 more",
             "ip link set eth0 up",
+        ),
+        (
+            [IS_OPEN, lose_our_routes],
+            f"hostRouting (1 of 3): others than root may change {RUN}",
+            CLOSING,
         ),
         ([RUN_IS_FULL, IS_READ_ONLY, lose_our_routes], f"{FOLDER} is read-only", REMOUNT),
         ([IS_MASKED, IS_READ_ONLY], f"{FOLDER} is read-only", REMOUNT),

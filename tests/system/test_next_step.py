@@ -12,6 +12,7 @@ from system.troubles import RUN_FULL
 from hostrouting.boot import INTENT_PATH
 
 APPLY = f"hostrouting apply {INTENT_PATH}"
+RUN = "/run/aks-flex-node"
 LOST = f"ip route del {CIDR}\n"
 READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc\n"
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
@@ -22,6 +23,10 @@ TROUBLES: Mapping[str, tuple[str, list[str]]] = {
     "/run is full": (
         LOST + RUN_FULL,
         ["du -xah /run | sort -h | tail # rm /run/filling; mount -o remount,size=64m /run", APPLY],
+    ),
+    "others may change what the gates believe": (
+        LOST + f"chmod 777 {RUN}\n",
+        [f"chown 0 {RUN} && chmod go-w {RUN}", APPLY],
     ),
     "a unit of hostrouting is masked": (
         "ln -sf /dev/null /etc/systemd/system/static-routes.service && systemctl daemon-reload",
