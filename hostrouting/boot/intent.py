@@ -185,10 +185,10 @@ def installed_checksum(files: FileStore) -> str:
     return "" if content is None else hashlib.sha256(content).hexdigest()[:12]
 
 
-def require_intent(files: FileStore) -> HostRoutingConfig:
+def require_intent(files: FileStore, *, place: str = "") -> HostRoutingConfig:
     """Return the config in force; raise `InvalidConfigError` for a missing or damaged file.
 
-    Callers that change nothing need not hold the run lock.
+    Callers that change nothing need not hold the run lock. The error says the `place` of the file.
 
     >>> from hostrouting.testing import FakeHost
     >>> require_intent(FakeHost().files)
@@ -199,7 +199,7 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
     config = read_intent(files)
     if config is None:
         step = "give the path of a config, or apply one"
-        raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}; {step}")])
+        raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}{place}; {step}")])
     return config
 
 

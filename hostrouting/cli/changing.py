@@ -82,7 +82,7 @@ def _answer(
     node = outcome.report
     held = [] if report.ok else _held(look, host)
     if arguments.live:
-        outcome = _outcome_of_live(report)
+        outcome = _outcome_of_live(report, outcome)
     # A program is missing, or another one has changed a route since the proof.
     is_wrong = installs is not None and node is not None and node.is_wrong
     arguments.verdict = report.error or outcome.sentence
@@ -165,11 +165,16 @@ def _first_proof(report: Report) -> dict[str, Any] | None:
     return None if proof is None else proof.to_mapping()
 
 
-def _outcome_of_live(report: Report) -> Outcome:
-    """Return the state after a run that changed the kernel alone."""
+def _outcome_of_live(report: Report, seen: Outcome) -> Outcome:
+    """Return the state after a run that changed the kernel alone.
+
+    `seen` is that of the node: its config, if one is installed, is still in force.
+    """
     proof = report.result_of(OverlapReport)
     if report.error and (proof is None or proof.ok):
         # Not the proof failed, but a change, or the run was refused.
+        if seen.report is not None:
+            return seen
         return Outcome(f"wrong: {sentence_of(report.error)}")
     state = proof.headline if proof is not None else "the routes of CONFIG are in force"
     word = "warning" if report.ok else "wrong"

@@ -253,9 +253,7 @@ def lost_rules(rules: Sequence[Rule], family: int) -> list[Rule]:
     return [
         rule
         for rule in FIRST_RULES
-        if rule.family == family
-        and rule.table not in {*kept, 253}
-        and (rules or family == IPV4)
+        if rule.family == family and rule.table not in {*kept, 253} and (rules or family == IPV4)
     ]
 
 

@@ -9,7 +9,14 @@ from hostrouting.boot.gates import AGENTS, agents
 from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
 from hostrouting.config.rules import destination, expected_cidr, refuse_local
 from hostrouting.exceptions import HostFileError, UnitError
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix, address_bits
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    IPV4,
+    Address,
+    Prefix,
+    address_bits,
+    is_device_name,
+)
 from hostrouting.net.routes import default_routes
 from hostrouting.node.capabilities import CAPABILITIES
 
@@ -112,6 +119,9 @@ def _devices(host: Host, lines: list[str]) -> list[str]:
         # A network in expectedDevs is found by an IPv4 default route.
         network = _network_of(link, links) if family == IPV4 else None
         dev = network or link.name
+        if not network and not is_device_name(dev):
+            lines.append(f"missing: expectedDevs: no config may have the name {dev!r}; rename it")
+            return []
         devs.append(dev)
         lines.append(f"{dev}: {link.name}, the device of a default route")
     if len(devs) == 1:

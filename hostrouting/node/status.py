@@ -18,7 +18,7 @@ from hostrouting.boot import (
     Boot,
     Intent,
     installed_checksum,
-    require_intent,
+    read_intent,
 )
 from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
 from hostrouting.config import CONFIG, HostRoutingConfig, OverlapMode, Sibling
@@ -174,12 +174,17 @@ class NodeStatus(NoTruth):
         """Yield the first line, and lines on what that has in short, or as a number."""
         sentence = self.sentence
         causes = causes_of(self.report)
-        if causes and cut(sentence) != sentence:
-            # The line of the gates has what is left out.
-            sentence = self.report.headline
+        remarks = remarks_of(self.report)
+        if cut(sentence) != sentence:
+            # The lines of routes, proof and gates have what is left out.
+            if causes:
+                sentence = self.report.headline
+            elif remarks and self.verdict == "right":
+                word = sentence.partition(":")[0]
+                sentence = f"{word}: {shortest(remarks)}"
         first = cut(sentence)
         yield first
-        causes = causes or remarks_of(self.report)
+        causes = causes or remarks
         is_said = first == sentence and [cause.is_short for cause in causes] == [True]
         if not is_said:
             yield from in_full(causes)
@@ -280,9 +285,10 @@ def node_status(
     if config is not None:
         applied = look_after_apply(ctx, config, host) if applied is None else applied
     else:
-        if not host.files.exists(INTENT_PATH):
+        # A link that leads nowhere is no config.
+        config = read_intent(host.files)
+        if config is None:
             return _status_without_config(ctx, host)
-        config = require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, applied=applied)
     kinds = [finding.kind for finding in report.findings]
     broken = (finding.reason for finding in report.findings if finding.kind == "disabled")
@@ -357,7 +363,7 @@ def verdict_now(
 ) -> Outcome:
     """Return what `status` says of a node, or why that is unknown."""
     try:
-        is_installed = host.files.exists(INTENT_PATH)
+        is_installed = host.files.mode(INTENT_PATH) is not None
         # A config with nothing but a sweep installs nothing.
         is_known = is_installed or config is not None
         status = node_status(ctx, host, config=config, applied=applied) if is_known else None

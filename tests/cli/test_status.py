@@ -122,9 +122,9 @@ def test_an_apply_that_changes_something_else_than_the_config(host: FakeHost) ->
     config = gated({"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}})
     on_stdin({**config, "watch": {"enabled": True}}, "apply")
     host.services.stop(Context(), "hostrouting-watch.timer")
-    verdict, cause, *_, step = run_here("status").stdout.splitlines()
-    assert (verdict.partition(":")[0], step) == ("right", f"next: {APPLY}")
-    assert cause.startswith("  hostrouting-watch.timer: ")
+    verdict, *_, step = run_here("status").stdout.splitlines()
+    assert verdict.startswith("right: hostrouting-watch.timer: ")
+    assert step == f"next: {APPLY}"
     hours = {INTENT_PATH: 1}
     now = Context().clock.time()
     host.files.modified = lambda path: now - 3600 * hours.get(path, 0)  # type: ignore[method-assign]
@@ -707,6 +707,46 @@ def test_a_node_without_any_ipv4_rule_has_the_commands_for_both_tables(host: Fak
     assert run_here("status").stdout.splitlines()[-1] == "next: nothing to do"
 
 
+def test_a_link_of_the_installed_config_that_is_gone(host: FakeHost) -> None:
+    """`status` says that no config is installed, and what the run has left."""
+    on_mended("apply")
+    host.files.remove("/etc/aks-flex-node/hostrouting")
+    told = run_here("status")
+    assert told.returncode == 2
+    assert told.stderr.startswith(f"hostrouting: {NOT_INSTALLED}, but a run has left /etc/")
+    assert "apply a config again, or run: hostrouting reset" in told.stderr
+
+
+def test_an_image_without_config_is_named(tmp_path: Path) -> None:
+    """The file that `check --root` misses is that of the image."""
+    told = run_here("check", f"--root={tmp_path}")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert f"{NOT_INSTALLED} in the image; give the path of a config" in told.stderr
+
+
+def test_init_leaves_out_a_device_that_no_config_may_name(host: FakeHost) -> None:
+    """Its name could be a command of a shell: an apply would refuse it."""
+    # Without an IPv4 default route no network stands for the device.
+    lose_the_default_route(host)
+    host.routes.add_link("e;id")
+    host.routes.add_address("e;id", "fd00::4/64")
+    host.routes.add_route("default", gateway="fd00::1", dev="e;id")
+    told = run_here("init", "--cidr", "fd01::/64")
+    assert told.returncode == 0
+    assert "expectedDevs" not in told.stdout
+    assert "missing: expectedDevs: no config may have the name 'e;id'; rename it" in told.stderr
+
+
+def test_the_first_line_about_a_refused_route_has_its_verdict() -> None:
+    """The word stands before the route, which may take most of the line."""
+    on_mended("apply")
+    routes = [{"destination": "172.16.8.0/22", "gateway": "10.9.9.9", "dev": "eth0", "metric": 7}]
+    other = gated({"staticRoutes": {"enabled": True, "routes": routes}})
+    first = on_stdin(other, "check").stdout.splitlines()[0]
+    assert len(first) <= 80
+    assert "will be refused: 172.16.8.0/22 via 10.9.9.9 dev eth0" in first
+
+
 # --- a step is offered if it helps
 
 
@@ -775,7 +815,7 @@ def test_the_warnings_of_check_are_those_of_apply_and_status(host: FakeHost) -> 
     )
     host.link_layer.mute.clear()
     assert run_here("status").stdout.splitlines()[:2] == [
-        "right: no route is wanted, 172.16.8.0/22 leaves by ib0, no gate is held, the ...",
+        "right: the IPv4 default route by ib0: decides, by its metric, before that by ...",
         (
             "  the IPv4 default route by ib0: decides, by its metric, before that by eth0; if that is "
             'right, add "expectedDevs": ["ib0"] to routeOverlap'
