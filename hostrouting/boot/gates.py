@@ -398,6 +398,9 @@ def gates_down(
             verb = "start"
             if state.load_state == "masked":
                 was, verb = "masked", "unmask"
+            elif state.result == "start-limit-hit":
+                # systemd refuses a start before that.
+                verb = "reset-failed"
             reason = f"is {was}, although {active[0]} wants it, and is not held"
             command = quoted("systemctl", verb, state.name)
             yield NodeFinding("gate-down", state.name, reason, "warning", command=command)

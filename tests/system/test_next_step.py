@@ -37,6 +37,13 @@ TROUBLES: Mapping[str, tuple[str, list[str]]] = {
         [f"systemctl unmask {KUBE}", f"systemctl start {KUBE}"],
     ),
     "a gate is down": (f"systemctl stop {KUBELET}", [f"systemctl start {KUBELET}"]),
+    "a gate has failed too often": (
+        f"mkdir /run/systemd/system/{KUBELET}.d\n"
+        "printf '[Unit]\\nStartLimitBurst=1\\nStartLimitIntervalSec=1h\\n' > "
+        f"/run/systemd/system/{KUBELET}.d/limit.conf\n"
+        f"systemctl daemon-reload; systemctl restart {KUBELET}; systemctl restart {KUBELET}",
+        [f"systemctl reset-failed {KUBELET}", f"systemctl start {KUBELET}"],
+    ),
     "the device is down": (
         # Only an apply on the machine pins its exit.
         f"{APPLY}; ip link set eth0 down",
