@@ -1,17 +1,163 @@
-"""Sessions with packages of their own: `nox -s docs` builds the site."""
+"""All sessions that are no part of the Makefile's front: `.venv/bin/nox --list`.
 
+A session runs in the environment that nox itself is in, unless its docstring names another one.
+`make .venv/ready` makes that environment from requirements.lock.
+"""
+
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["lint", "types"]
+
+ROOT = Path(__file__).parent
+BIN = Path(sys.executable).parent
+DIST = ROOT / "dist"
+WHEEL_BIN = ROOT / ".venv-wheel/bin"
+#: The supported Pythons of this machine, the oldest first.
+PYTHONS = dict(
+    line.split()
+    for line in subprocess.run(
+        [ROOT / ".ci/pythons"], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+)
+OTHER_PYTHONS = sorted(set(list(PYTHONS)[1:]) - {"%d.%d" % sys.version_info[:2]})
+#: As in the Makefile, which says why.
+PARALLEL = ("-n", "4", "--dist", "worksteal")
+#: Contracts, boot scripts and the sweep (with real legacy ebtables). What needs no kernel is left
+#: out.
+KERNEL_TESTS = [
+    "tests/test_kernel_facts.py",
+    "tests/test_ipv6_facts.py",
+    "tests/testing/test_kernel_equivalence.py",
+    "tests/host/test_route_backends.py",
+    "tests/host/test_network_events.py",
+    "tests/host/test_link_layer.py",
+    "tests/host/test_ipv6.py",
+    "tests/host/test_nft.py",
+    "tests/host/ebtables/test_ebtables.py",
+    "tests/static_routes/test_script.py",
+    "tests/static_routes/test_differential.py",
+    "tests/route_overlap/test_script.py",
+    "tests/route_overlap/test_announced.py",
+    "tests/route_overlap/test_vrf.py",
+    "tests/route_overlap/test_plain.py",
+    "tests/route_overlap/test_plain_fabric.py",
+    "tests/route_overlap/test_plain_worlds.py",
+    "tests/azure/stale_cni/test_kernel.py",
+]
+WITHOUT_IPV6_TESTS = [
+    "tests/static_routes/test_script.py",
+    "tests/route_overlap/test_script.py",
+    "tests/route_overlap/test_vrf.py",
+]
+#: The tests that call bash and ip, and those that call nft and ebtables, too.
+SCRIPT_TESTS = [
+    "tests/static_routes/test_script.py",
+    "tests/static_routes/test_differential.py",
+    "tests/route_overlap/test_script.py",
+    "tests/route_overlap/test_expected_networks.py",
+    "tests/route_overlap/test_plain.py",
+    "tests/route_overlap/test_plain_fabric.py",
+    "tests/route_overlap/test_plain_worlds.py",
+]
+TOOLS_TESTS = [
+    "tests/host/test_nft.py",
+    "tests/host/ebtables",
+    "tests/host/test_ebtables_rules.py",
+    "tests/azure/probe_snat",
+    "tests/net/test_default_route.py",
+]
+
+
+def _run(session: nox.Session, *words: str | Path, **env: str) -> None:
+    """Run a program of the environment of nox, or of this machine."""
+    here = BIN / words[0]
+    program = here if here.exists() else words[0]
+    # Without compiled files each process of a test run compiles its tests and packages again.
+    changes = {"PYTHONDONTWRITEBYTECODE": None, **env}
+    session.run(program, *words[1:], env=changes, external=True)
+
+
+def _pytest(session: nox.Session, profile: str, *words: str | Path, **env: str) -> None:
+    # Not `python -m pytest`, which would add this folder to the path and so hide a wheel.
+    _run(session, "pytest", *PARALLEL, *words, HYPOTHESIS_PROFILE=profile, **env)
+
+
+def _install(session: nox.Session, lock: str) -> None:
+    session.install("--quiet", "--no-compile", "--require-hashes", "-r", lock)
+
+
+def _environment(session: nox.Session, name: str, python: str) -> Path:
+    """Return the programs of an environment with requirements.lock and the project for a Python."""
+    venv = f".venv-{name}"
+    make = ("make", "--no-print-directory", f"{venv}/ready", f"VENV={venv}", f"PYTHON={python}")
+    session.run(*make, external=True)
+    return ROOT / venv / "bin"
+
+
+def _build_wheel(session: nox.Session) -> None:
+    """Build dist/hostrouting-*.whl, and install it into .venv-wheel."""
+    for old in DIST.glob("*.whl"):
+        old.unlink()
+    quiet = ("-qq", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
+    _run(session, "pip", "wheel", *quiet, "--wheel-dir", DIST, ".")
+    (wheel,) = DIST.glob("*.whl")
+    _run(session, ".ci/venv", sys.executable, ".venv-wheel", wheel)
+
+
+# What each change must pass.
+
+
+@nox.session(python=False)
+def lint(session: nox.Session) -> None:
+    """Check the style, the places of the mutants, the imports between rooms, and the scripts."""
+    _run(session, "ruff", "check", ".")
+    _run(session, "ruff", "format", "--check", ".")
+    _run(session, "python", "tests/mutants/run.py", "--list")
+    _run(session, "lint-imports")
+    scripts = [path for path in Path(".ci").iterdir() if path.suffix != ".lock"]
+    for folder in "tests/support", "hostrouting/boot/assets", "examples/fleet/npd":
+        scripts += Path(folder).glob("*.sh")
+    _run(session, "shellcheck", *sorted(scripts))
+
+
+@nox.session(python=False)
+def types(session: nox.Session) -> None:
+    """Check the types of the packages, the tests, the examples and the programs of a release."""
+    _run(session, "mypy")
+    _run(session, "mypy", "--config-file", "pyproject.toml", "tests", "examples", "release")
+
+
+@nox.session
+def public_types(session: nox.Session) -> None:
+    """Let pyright find the types of 99 % of the public names of the wheel; its own environment."""
+    _install(session, ".ci/pyright.lock")
+    _build_wheel(session)
+    # pyright finds the packages by the first Python on PATH.
+    session.env["PATH"] = os.pathsep.join([str(WHEEL_BIN), os.environ["PATH"]])
+    session.run(".ci/public-types", f"{session.bin}/pyright", external=True)
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Check the workflows, in an environment of its own, which needs Python 3.11 or newer."""
+    _install(session, ".ci/workflows.lock")
+    files = sorted(str(path) for path in Path(".github/workflows").iterdir())
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+    session.run("zizmor", "--offline", "--quiet", "--persona", "pedantic", ".github")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build build/site and test it; a warning is an error. It needs Python 3.11 or newer."""
-    session.install("--quiet", "--no-compile", "--require-hashes", "-r", ".ci/docs.lock")
+    """Build build/site and test it; its own environment, which needs Python 3.11 or newer."""
+    _install(session, ".ci/docs.lock")
     # A page whose source is gone would stay, and one that is not built again would not repeat its
     # warnings.
     shutil.rmtree("build/site", ignore_errors=True)
@@ -19,3 +165,207 @@ def docs(session: nox.Session) -> None:
     session.run("sphinx-build", *options, "docs", "build/site")
     env = {"HYPOTHESIS_PROFILE": "site", "PYTHONPATH": "."}
     session.run("pytest", "-q", "tests/test_site.py", env=env)
+
+
+@nox.session(python=False)
+def tests(session: nox.Session) -> None:
+    """Run all tests, the slow ones, too, with more examples of the property tests."""
+    _pytest(session, "check", *session.posargs)
+
+
+@nox.session(python=False)
+def unprivileged(session: nox.Session) -> None:
+    """Run all tests that need neither root nor namespaces, with few examples."""
+    _pytest(session, "quick", "-q")
+
+
+@nox.session(python=False)
+@nox.parametrize("version", [nox.param(version, id=version) for version in OTHER_PYTHONS])
+def pythons(session: nox.Session, version: str) -> None:
+    """Do so on each other Python, in an environment of its own; `oldest` has the oldest one."""
+    pytest = _environment(session, version, PYTHONS[version]) / "pytest"
+    _run(session, pytest, *PARALLEL, "-q", HYPOTHESIS_PROFILE="quick", HOSTROUTING_NO_SKIP="")
+
+
+@nox.session(python=False)
+def oldest(session: nox.Session) -> None:
+    """Do so with the oldest Python, attrs and pyroute2, and try the backends on the kernel."""
+    programs = _environment(session, "oldest", next(iter(PYTHONS.values())))
+    options = ("-qq", "--disable-pip-version-check", "--require-hashes", "--no-deps")
+    _run(session, programs / "pip", "install", *options, "-r", ".ci/oldest.lock")
+    backends = ("tests/host/test_route_backends.py", "tests/host/test_pyroute_socket.py")
+    for profile, files in ("quick", ()), ("again", backends):
+        words = (programs / "pytest", *PARALLEL, "-q", *files)
+        _run(session, *words, HYPOTHESIS_PROFILE=profile, HOSTROUTING_NO_SKIP="")
+
+
+@nox.session(python=False)
+def wheel(session: nox.Session) -> None:
+    """Build the wheel, and run `unprivileged` against it: it imports all and reads each file."""
+    _build_wheel(session)
+    words = (WHEEL_BIN / "pytest", *PARALLEL, "-q")
+    _run(session, *words, HYPOTHESIS_PROFILE="quick", HOSTROUTING_NO_SKIP="")
+    _run(session, WHEEL_BIN / "hostrouting", "--version")
+
+
+@nox.session(python=False)
+def coverage(session: nox.Session) -> None:
+    """Measure statements and branches that all tests run, in child processes and machines, too."""
+    # Every process writes a file into one folder: those without a right to write elsewhere, too.
+    data = ROOT / ".coverage-data"
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir()
+    data.chmod(0o1777)
+    env = {"COVERAGE_FILE": str(data / "of"), "HYPOTHESIS_PROFILE": "again"}
+    _run(session, "coverage", "run", "-m", "pytest", *PARALLEL, *session.posargs, **env)
+    _run(session, "coverage", "combine", "-q", **env)
+    # A part of the tests covers a part of the code.
+    part = ("--fail-under=0",) if session.posargs else ()
+    _run(session, "coverage", "report", *part, **env)
+
+
+# The forms of a release, in dist/, and the files that programs write.
+
+
+@nox.session(python=False)
+def sdist(session: nox.Session) -> None:
+    """Build the sources as an archive, for distributions and for those who build from it."""
+    _run(session, "hatchling", "build", "-t", "sdist", "-d", DIST)
+
+
+def _build_pyz(session: nox.Session) -> None:
+    pairs = [word for pair in PYTHONS.items() for word in pair]
+    _run(session, "python", "release/pyz.py", "dist/hostrouting.pyz", *pairs)
+
+
+@nox.session(python=False)
+def pyz(session: nox.Session) -> None:
+    """Build the command as one file, with compiled modules for each Python of .ci/pythons."""
+    _build_pyz(session)
+
+
+@nox.session(python=False)
+def pyz_test(session: nox.Session) -> None:
+    """Build it; test the command with it on each of these Pythons, and on the kernel on one."""
+    _build_pyz(session)
+    commands = [f"{python} -I {DIST}/hostrouting.pyz" for python in PYTHONS.values()]
+    for command in commands:
+        _pytest(session, "quick", "-q", "tests/cli", HOSTROUTING_COMMAND=command)
+    words = ("-q", "tests/cli/test_node.py")
+    _pytest(session, "default", *words, HOSTROUTING_COMMAND=commands[0])
+
+
+@nox.session(python=False)
+def packages(session: nox.Session) -> None:
+    """Build a .deb and an .rpm; the same sources and Pythons give the same bytes.
+
+    One whose program, dpkg-deb or rpmbuild, is missing is left out; in CI it is an error.
+    """
+    words = ("git", "log", "-1", "--format=%ct")
+    epoch = str(session.run(*words, external=True, silent=True)).strip()
+    options = ("--all",) if os.environ.get("CI") else ()
+    pairs = [word for pair in PYTHONS.items() for word in pair]
+    words = ("python", "release/packages.py", *options, "dist", *pairs)
+    _run(session, *words, SOURCE_DATE_EPOCH=epoch)
+
+
+@nox.session(python=False)
+def reference(session: nox.Session) -> None:
+    """Write what comes from the code: docs/reference.md, the pictures, tests/public_api.txt."""
+    for program in "reference", "pictures", "api":
+        _run(session, "python", f"release/{program}.py")
+
+
+@nox.session(python=False)
+def fleet_tools(session: nox.Session) -> None:
+    """Get the tools that tests/fleet needs to try examples/fleet: 60 MB, half a minute."""
+    complete = ROOT / ".tools/fleet/complete"
+    sources = (ROOT / ".ci/fleet-tools", ROOT / "tests/fleet/requirements.lock")
+    if not complete.exists() or any(
+        path.stat().st_mtime > complete.stat().st_mtime for path in sources
+    ):
+        _run(session, ".ci/fleet-tools", ".tools/fleet", sys.executable)
+
+
+# What the night runs. `nox -t night` is all of it.
+
+
+@nox.session(python=False, tags=["night"])
+def soak(session: nox.Session) -> None:
+    """Run all tests, the property tests with thousands of examples and a random seed."""
+    _pytest(session, "soak", "-o", "faulthandler_timeout=7200")
+
+
+@nox.session(python=False, tags=["night"])
+def matrix(session: nox.Session) -> None:
+    """Boot each cell of docs/apply-matrix.md twice; `-- write` writes the page anew."""
+    part = session.posargs[0] if session.posargs else "all"
+    _pytest(session, "default", "tests/system/test_matrix.py", HOSTROUTING_MATRIX=part)
+
+
+@nox.session(python=False, tags=["night"])
+@nox.parametrize(
+    "suite",
+    [nox.param(suite, id=suite) for suite in ("bullseye", "jammy", "bookworm", "noble", "trixie")],
+)
+def kernel(session: nox.Session, suite: str) -> None:
+    """Test what needs a kernel under those of three Debians and two Ubuntus; needs root."""
+    options = ("-p", "no:cacheprovider", "-k", "not Memory and not TestFiles")
+    pytest = (BIN / "pytest", *PARALLEL, *options, *KERNEL_TESTS)
+    # The other kernel begins with an empty environment.
+    env = ("env", "HYPOTHESIS_PROFILE=kernel", "HOSTROUTING_NO_SKIP=1")
+    _run(session, ".ci/kernel", *env, *pytest, KERNEL_SUITE=suite)
+
+
+@nox.session(python=False, tags=["night"])
+def kernel_without_ipv6(session: nox.Session) -> None:
+    """Test boot scripts under the kernel of Debian 12 with ipv6.disable=1; needs root."""
+    pytest = (BIN / "pytest", *PARALLEL, "-p", "no:cacheprovider", *WITHOUT_IPV6_TESTS)
+    words = (".ci/kernel", "env", "HYPOTHESIS_PROFILE=kernel", *pytest)
+    _run(session, *words, KERNEL_OPTIONS="ipv6.disable=1")
+
+
+@nox.session(python=False, tags=["night"])
+@nox.parametrize(
+    "suite",
+    [
+        nox.param(suite, id=suite)
+        for suite in ("focal", "bullseye", "jammy", "bookworm", "noble", "trixie")
+    ],
+)
+def tools(session: nox.Session, suite: str) -> None:
+    """Test what calls bash, nft, ebtables or ip with those of another Debian or Ubuntu."""
+    _run(session, ".ci/tools", suite, f".tools/{suite}")
+    # focal has bash 5.0, and an nft and ebtables that are too old.
+    files = SCRIPT_TESTS if suite == "focal" else TOOLS_TESTS + SCRIPT_TESTS
+    path = os.pathsep.join([str(ROOT / f".tools/{suite}/bin"), os.environ["PATH"]])
+    _pytest(session, "fresh", "-m", "not slow", *files, PATH=path, HOSTROUTING_NO_SKIP="1")
+
+
+@nox.session(python=False, tags=["night"])
+def fresh_trixie(session: nox.Session) -> None:
+    """Run the README's commands and all tests on a minimal Debian 13; .ci/run does so on 12."""
+    _run(session, ".ci/fresh", "trixie")
+
+
+@nox.session(python=False, tags=["night"])
+def fuzz(session: nox.Session) -> None:
+    """Try every parser and decoder for a quarter of an hour, or as `-- --seconds 60` says.
+
+    Failing inputs are stored in tests/fuzz/cases. The fuzzer is big, and not every Python has a
+    wheel of it.
+    """
+    options = ("-qq", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:")
+    words = (BIN / "pip", "install", *options, "-r", "tests/fuzz/requirements.lock")
+    session.run(*words, external=True, success_codes=[0, 1])
+    words = ("python", "tests/fuzz/run.py", *(session.posargs or ("--seconds", "900")))
+    _run(session, *words)
+
+
+@nox.session(python=False, tags=["night"])
+def mutants(session: nox.Session) -> None:
+    """Make each mistake of tests/mutants alone in a copy of the code: a test must fail.
+
+    `-- --room fib` is one room; `-- --since origin/main --minutes 10` is what a change is to pass.
+    """
+    _run(session, "python", "tests/mutants/run.py", *session.posargs)

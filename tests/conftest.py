@@ -22,7 +22,7 @@ from phases import Context
 pytest.register_assert_rewrite("support.contracts")
 
 # Tests find the programs of the environment (shellcheck) as if it were activated, those of
-# `make fleet-tools`, and ip and sysctl where PATH lacks their folder, as that of `su` does.
+# `nox -s fleet_tools`, and ip and sysctl where PATH lacks their folder, as that of `su` does.
 _FLEET_TOOLS = str(Path(__file__).parents[1] / ".tools/fleet/bin")
 os.environ["PATH"] = os.pathsep.join(
     [sysconfig.get_path("scripts"), _FLEET_TOOLS, with_sbin()["PATH"]]
@@ -37,21 +37,23 @@ settings.register_profile(
     derandomize=True,
     max_examples=20,
 )
-# `make check`: the slow tests, too.
+# `nox -s tests`: the slow tests, too.
 settings.register_profile("check", parent=settings.get_profile("default"), max_examples=100)
 # All tests again, for another question: which lines run (coverage), whether the program works
 # elsewhere (other tools).
 settings.register_profile("again", parent=settings.get_profile("default"), max_examples=10)
 # `make test` on a fresh machine (.ci/fresh), which shows what the tests need.
 settings.register_profile("fresh", parent=settings.get_profile("default"), max_examples=3)
-# `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked
+# `nox -s kernel`: a kernel that is ten times slower, and has the modules that the tests marked
 # `other_kernel` need.
 settings.register_profile("kernel", parent=settings.get_profile("fresh"))
+# `make room`: what kills the mutants of a room.
+settings.register_profile("room", parent=settings.get_profile("fresh"))
 # `nox -s docs`: the tests of the site that it has built.
 settings.register_profile("site", parent=settings.get_profile("fresh"))
-# `make quick` and `make unprivileged`: without the tests that need a kernel.
+# `make quick` and `nox -s unprivileged`: without the tests that need a kernel.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))
-# `make soak`: a random seed.
+# `nox -s soak`: a random seed.
 settings.register_profile(
     "soak", parent=settings.get_profile("default"), derandomize=False, max_examples=5000
 )
@@ -65,8 +67,8 @@ settings.register_profile(
 )
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
-#: The marks of the tests that a run leaves out. A file or a test that is named runs, unless it is
-#: for another run.
+#: The marks of the tests that a run leaves out. The slow tests of a file that is named run, but in
+#: `make room` and `make quick`; a folder selects none.
 _LEFT_OUT = {
     "check": {"soak", "other_kernel", "site"},
     "again": {"soak", "other_kernel", "site"},
@@ -96,12 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Hundreds of skips take seconds. None of the others is skipped, since CI counts a skip as a
     failure.
     """
-    tests = [config.rootpath / folder for folder in config.getini("testpaths")]
-    names_files = [Path(path).resolve() for path in config.args] != tests
-    left_out = _LEFT_OUT - {"slow"} if names_files and PROFILE != "quick" else _LEFT_OUT
+    named = {Path(word.partition("::")[0]).resolve() for word in config.args}
     selected: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:
+        is_named = item.path in named and PROFILE not in {"quick", "room"}
+        left_out = _LEFT_OUT - {"slow"} if is_named else _LEFT_OUT
         is_unwanted = any(map(item.get_closest_marker, left_out)) or (
             PROFILE == "quick" and _is_skipped(item)
         )

@@ -1,4 +1,4 @@
-"""`make mutants`: change one piece of the code, run the tests of its room, and expect a failure;
+"""`nox -s mutants`: change one piece of the code, run the tests of its room, and expect a failure;
 again for each mutant. The test that fails must pass on the unchanged tree, before and after.
 
 A file `ROOM.txt` beside this one has mutants in blocks:
@@ -9,7 +9,7 @@ A file `ROOM.txt` beside this one has mutants in blocks:
 
 A block that begins with `?` is known to survive. A mutant whose text is not found, or not once, is
 an error: move or replace it together with the code. The tests of a room are those of its line in
-ROOMS.
+ROOMS: `make room` runs them, but for the slow ones, and a mutant that these do not kill is listed.
 """
 
 import argparse
@@ -78,6 +78,8 @@ class Outcome(NamedTuple):
     seconds: float
     #: Those that failed, but not by the mutant alone.
     doubtful: tuple[str, ...] = ()
+    #: Whether `make room` does not run the killer, or not with so many examples.
+    beyond_the_room: bool = False
 
 
 def mutants() -> list[Mutant]:
@@ -120,6 +122,27 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
             f"{mutant.room}: {mutant.name}: its text is once in one file, but here in {found}"
         )
     return places[0]
+
+
+def changed_lines(base: str) -> dict[Path, set[int]]:
+    """Return the lines of each file that differ from a commit's common ancestor with this tree."""
+    words = ["git", "diff", "--unified=0", "--no-ext-diff", "--merge-base", base, "--"]
+    words += ["hostrouting", "phases"]
+    diff = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    lines: dict[Path, set[int]] = {}
+    for part in re.split(r"^\+\+\+ b/", diff, flags=re.MULTILINE)[1:]:
+        path = ROOT / part.partition("\n")[0]
+        hunks = re.findall(r"^@@ \S+ \+(\d+)(?:,(\d+))? @@", part, flags=re.MULTILINE)
+        # Where lines were removed alone, the one before counts.
+        lines[path] = {
+            int(start) + number for start, count in hunks for number in range(int(count or 1) or 1)
+        }
+    return lines
+
+
+def _lines_of(mutant: Mutant, text: str) -> set[int]:
+    begin = text[: text.index(mutant.before)].count("\n") + 1
+    return set(range(begin, begin + mutant.before.count("\n") + 1))
 
 
 def _run(
@@ -182,31 +205,32 @@ def _kills(test: str, mutant: Mutant, tree: Path, file: Path, profile: str) -> b
 
 def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
     """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then
-    all of the room. A test that is red by chance, or without the mutant, is left out.
+    those of `make room`, then all of the room. A test that is red by chance, or without the mutant, is left out.
     """
     room = ROOMS[mutant.room].split()
     file, begun = tree / path.relative_to(ROOT), time.monotonic()
     doubtful: list[str] = []
 
-    def outcome(killer: str) -> Outcome:
-        return Outcome(mutant, killer, time.monotonic() - begun, tuple(doubtful))
+    def outcome(killer: str, profile: str = "") -> Outcome:
+        seconds = time.monotonic() - begun
+        return Outcome(mutant, killer, seconds, tuple(doubtful), profile == "check")
 
-    if first and _kills(first, mutant, tree, file, "default"):
+    if first and _kills(first, mutant, tree, file, "room"):
         return outcome(first)
-    for profile in "quick", "default":
+    for profile in "quick", "room", "check":
         while True:
             with _mutated(mutant, file):
                 _, failed = _run(tree, room, profile, without=doubtful)
             if not failed or failed in doubtful:
                 break
             if _kills(failed, mutant, tree, file, profile):
-                return outcome(failed)
+                return outcome(failed, profile)
             doubtful.append(failed)
     return outcome("")
 
 
-def main() -> int:
-    """Judge the mutants, and list those that survive though none of them should."""
+def _arguments() -> argparse.Namespace:
+    """Return the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -218,22 +242,71 @@ def main() -> int:
     )
     parser.add_argument("--sample", type=int, metavar="N", help="only N of them, taken at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument(
+        "--since", metavar="COMMIT", help="only those of lines that changed after COMMIT"
+    )
+    parser.add_argument("--minutes", type=float, metavar="N", help="begin none later than this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
     parser.add_argument(
         "--list",
         action="store_true",
         help="find the texts, count the mutants of each room, and run nothing",
     )
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--tests", choices=ROOMS, metavar="ROOM", help="print the tests of a room, and run nothing"
+    )
+    return parser.parse_args()
+
+
+def _chosen(arguments: argparse.Namespace) -> dict[Mutant, Path]:
+    """Return the mutants that the command line means, with their files; end if a text is lost."""
     chosen = [mutant for mutant in mutants() if mutant.room in (arguments.room or ROOMS)]
     texts = sources(ROOT)
     places = {mutant: place_of(mutant, texts) for mutant in chosen}
+    if arguments.since:
+        changed = changed_lines(arguments.since)
+        chosen = [
+            mutant
+            for mutant in chosen
+            if _lines_of(mutant, texts[places[mutant]]) & changed.get(places[mutant], set())
+        ]
+    if arguments.sample is not None:
+        chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    return {mutant: places[mutant] for mutant in chosen}
+
+
+def _report(outcomes: Sequence[Outcome], left: int) -> int:
+    """Print what the outcomes show; return the status."""
+    killed = sum(bool(outcome.killer) for outcome in outcomes)
+    lost = [
+        outcome.mutant for outcome in outcomes if not outcome.killer and not outcome.mutant.survives
+    ]
+    print(f"{killed} of {len(outcomes)} mutants were killed")
+    if left:
+        print(f"{left} were not tried in time")
+    for outcome in outcomes:
+        if outcome.beyond_the_room:
+            print(f"not killed by `make room ROOM={outcome.mutant.room}`: {outcome.mutant.name}")
+    for mutant in lost:
+        print(f"not killed: {mutant.room}: {mutant.name}")
+    for test in sorted({test for outcome in outcomes for test in outcome.doubtful}):
+        print(f"failed, but not by a mutant alone: {test}")
+    return 1 if lost else 0
+
+
+def main() -> int:
+    """Judge the mutants, and list those that survive though none of them should."""
+    arguments = _arguments()
+    if arguments.tests:
+        print(ROOMS[arguments.tests])
+        return 0
+    places = _chosen(arguments)
+    chosen = list(places)
     if arguments.list:
         for room in ROOMS:
             print(f"{room:14} {sum(mutant.room == room for mutant in chosen)}")
         return 0
-    if arguments.sample is not None:
-        chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    begun, longest = time.monotonic(), 60 * (arguments.minutes or float("inf"))
     killers: dict[str, str] = json.loads(NOTES.read_text()) if NOTES.exists() else {}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
@@ -247,7 +320,9 @@ def main() -> int:
                 )
             )
 
-        def in_a_tree(mutant: Mutant) -> Outcome:
+        def in_a_tree(mutant: Mutant) -> Outcome | None:
+            if time.monotonic() - begun > longest:
+                return None
             tree = trees.get()
             try:
                 return judge(
@@ -258,7 +333,7 @@ def main() -> int:
 
         outcomes = []
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            for outcome in pool.map(in_a_tree, chosen):
+            for outcome in filter(None, pool.map(in_a_tree, chosen)):
                 outcomes.append(outcome)
                 mutant, name = outcome.mutant, f"{outcome.mutant.room}: {outcome.mutant.name}"
                 print(
@@ -266,16 +341,7 @@ def main() -> int:
                 )
                 killers[name] = outcome.killer
                 NOTES.write_text(json.dumps(killers, indent=1))
-    killed = sum(bool(outcome.killer) for outcome in outcomes)
-    lost = [
-        outcome.mutant for outcome in outcomes if not outcome.killer and not outcome.mutant.survives
-    ]
-    print(f"{killed} of {len(outcomes)} mutants were killed")
-    for mutant in lost:
-        print(f"not killed: {mutant.room}: {mutant.name}")
-    for test in sorted({test for outcome in outcomes for test in outcome.doubtful}):
-        print(f"failed, but not by a mutant alone: {test}")
-    return 1 if lost else 0
+    return _report(outcomes, len(chosen) - len(outcomes))
 
 
 if __name__ == "__main__":
