@@ -27,7 +27,8 @@ PYTHONS = dict(
         [ROOT / ".ci/pythons"], check=True, capture_output=True, text=True
     ).stdout.splitlines()
 )
-OTHER_PYTHONS = sorted(set(list(PYTHONS)[1:]) - {"%d.%d" % sys.version_info[:2]})
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHER_PYTHONS = [version for version in list(PYTHONS)[1:] if version != HERE]
 #: As in the Makefile, which says why.
 PARALLEL = ("-n", "4", "--dist", "worksteal")
 #: Contracts, boot scripts and the sweep (with real legacy ebtables). What needs no kernel is left

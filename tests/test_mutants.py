@@ -1,4 +1,4 @@
-"""`make mutants` on a tree of one function, and which of its failing tests count."""
+"""`nox -s mutants` on a tree of one function, and which of its failing tests count."""
 
 from pathlib import Path
 

@@ -93,18 +93,6 @@ def test_ci_installs_every_package_that_a_skip_names() -> None:
     assert {*needs.PACKAGES.values()} - words == set()
 
 
-def test_ci_builds_the_site_and_runs_its_tests() -> None:
-    """No other run has them: `make docs` is nox, which builds the site and then tests it."""
-    for name in ".ci/run", ".github/workflows/change.yml", ".github/workflows/site.yml":
-        assert re.search(r"^.*\bmake .*\bdocs\b", (ROOT / name).read_text(), re.MULTILINE), name
-    recipe = (ROOT / "Makefile").read_text().partition("\ndocs: ")[2].partition("\n\n")[0]
-    assert "nox --session docs" in recipe
-    session = (ROOT / "noxfile.py").read_text()
-    built, _, tested = session.partition('session.run("sphinx-build"')
-    assert 'rmtree("build/site"' in built
-    assert 'session.run("pytest", "-q", "tests/test_site.py", env=env)' in tested
-
-
 def test_a_tool_without_an_entry_is_a_mistake() -> None:
     """A tool without an entry in the table would be skipped for ever under a wrong name: it is an
     error instead.

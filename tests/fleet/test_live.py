@@ -25,7 +25,7 @@ from hostrouting.route_overlap.look import announced_fabric, prove_now
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
-#: In `make soak` a thousand of both.
+#: In `nox -s soak` a thousand of both.
 SLOW = settings(
     max_examples=min(FEW, 500),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

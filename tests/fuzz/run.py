@@ -1,4 +1,4 @@
-"""`make fuzz`: every parser and decoder against the inputs of a fuzzer; see `--help`."""
+"""`nox -s fuzz`: every parser and decoder against the inputs of a fuzzer; see `--help`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`make fuzz`: every parser and decoder against the inputs of a fuzzer, for a given time.
+"""`nox -s fuzz`: every parser and decoder against the inputs of a fuzzer, for a given time.
 
 An input that makes a reader fail is kept in `tests/fuzz/cases/TARGET/`, where the tests read it
 again; give it a name that describes it.
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz for about the given time; 0 if no reader failed, 1 if one did, 3 if there is no fuzzer
     here.
     """
-    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests/fuzz/run.py", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together (60)")
     parser.add_argument(
         "--seed", type=int, default=0, help="the same inputs each time, as far as the time allows"

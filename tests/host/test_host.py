@@ -44,7 +44,7 @@ def test_no_module_is_loaded_before_it_is_needed(code: str, unwanted: list[str])
         f"import attrs, sys; before = {{*sys.modules}}; {code}; print(*{{*sys.modules}} - before)"
     )
     argv = [sys.executable, "-I", "-c", program]
-    # `make coverage` would have Python import more.
+    # `nox -s coverage` would have Python import more.
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env)
     assert not {*unwanted} & {*done.stdout.split()}

@@ -335,7 +335,7 @@ def main() -> int:
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for outcome in filter(None, pool.map(in_a_tree, chosen)):
                 outcomes.append(outcome)
-                mutant, name = outcome.mutant, f"{outcome.mutant.room}: {outcome.mutant.name}"
+                name = f"{outcome.mutant.room}: {outcome.mutant.name}"
                 print(
                     f"{outcome.seconds:6.1f} s  {name}: {outcome.killer or 'SURVIVES'}", flush=True
                 )

@@ -32,7 +32,7 @@ def test_the_snapshot_is_up_to_date() -> None:
     snapshot = (ROOT / "tests/public_api.txt").read_text(encoding="utf-8")
     assert snapshot.splitlines() == made().splitlines(), (
         "public names or signatures differ from tests/public_api.txt; "
-        "if the change is meant, run 'make api' and add it to CHANGELOG.md"
+        "if the change is meant, run 'nox -s reference' and add it to CHANGELOG.md"
     )
 
 

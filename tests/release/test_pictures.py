@@ -35,7 +35,7 @@ def made() -> Any:
 
 @pytest.mark.parametrize("name", ["problem", "rooms"])
 def test_a_picture_is_up_to_date(name: str) -> None:
-    """If it fails: make reference."""
+    """If it fails: nox -s reference."""
     assert (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8") == made()["drawn"][name]
 
 

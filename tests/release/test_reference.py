@@ -58,7 +58,7 @@ def constructed() -> set[str]:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """If it fails: make reference."""
+    """If it fails: nox -s reference."""
     assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made()[0]
 
 

@@ -101,7 +101,7 @@ def _run(steps: Sequence[int], number: int, *arguments: str) -> int:
 if __name__ == "__main__":
     sys.dont_write_bytecode = True
     if "COVERAGE_PROCESS_CONFIG" in os.environ:
-        # `make coverage`. The environment of the tests would do it at the start of Python; a
+        # `nox -s coverage`. The environment of the tests would do it at the start of Python; a
         # machine has not that one.
         import coverage
 

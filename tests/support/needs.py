@@ -42,7 +42,7 @@ PACKAGES = {
     "tc": "iproute2",
     "valgrind": "valgrind",
 }
-#: What `make fleet-tools` gets, and no package installs.
+#: What `nox -s fleet_tools` gets, and no package installs.
 _FLEET_TOOLS = frozenset(
     {
         "ansible-playbook",
@@ -133,7 +133,7 @@ def _reason(thing: str) -> str | None:
             else _THINGS[thing]()
         )
     way = (
-        "make fleet-tools"
+        "nox -s fleet_tools"
         if thing in _FLEET_TOOLS
         else f"Debian: apt-get install {PACKAGES[thing]}"
     )

@@ -51,7 +51,7 @@ def copy_program(image: Path) -> None:
     /tmp.
     """
     target = image / PROGRAM.lstrip("/")
-    # coverage is loaded in `make coverage` only.
+    # coverage is loaded in `nox -s coverage` only.
     for name in filter(
         sys.modules.__contains__, ("attr", "attrs", "coverage", "hostrouting", "phases")
     ):

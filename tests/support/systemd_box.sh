@@ -54,7 +54,7 @@ mount -t tmpfs -o nosuid,nodev,mode=755 none run
 mount -t tmpfs -o nosuid,nodev,mode=1777 none tmp
 mkdir run/host
 mount --bind "$scratch/host" run/host
-# `make coverage`: what a program in the machine measured must not vanish with it.
+# `nox -s coverage`: what a program in the machine measured must not vanish with it.
 if [[ -n ${COVERAGE_FILE-} ]]; then
     mkdir -p ".${COVERAGE_FILE%/*}"
     mount --bind "${COVERAGE_FILE%/*}" ".${COVERAGE_FILE%/*}"

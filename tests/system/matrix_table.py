@@ -38,7 +38,7 @@ _ABOVE_ROWS = _HEAD, ("---",) * len(_HEAD)
 _TEXT = """\
 # The apply matrix
 
-The state of a node after an apply that met a trouble. `make matrix-table` writes this page, and `make matrix` compares
+The state of a node after an apply that met a trouble. `nox -s matrix -- write` writes this page, and `nox -s matrix` compares
 it. Each row was measured on real systemd, in a machine whose gate is the distribution's own `systemd-nspawn@.service`:
 `hostrouting apply` was run, a container was started, and the machine was booted again from the same `/etc` with the
 trouble still there.
@@ -90,7 +90,9 @@ def _shared(values: Mapping[str, _T]) -> list[tuple[str, _T]]:
 def compare(cell: Cell, row: Row) -> None:
     """Assert that the table has this row; with HOSTROUTING_MATRIX=write, write it instead."""
     if os.environ.get("HOSTROUTING_MATRIX") != "write":
-        assert committed().get(cell) == row, f"{DOCUMENT} differs; `make matrix-table` renews it"
+        assert committed().get(cell) == row, (
+            f"{DOCUMENT} differs; `nox -s matrix -- write` renews it"
+        )
         return
     DOCUMENT.parent.mkdir(exist_ok=True)
     # A lock of the folder: tests run in parallel, and the file may not exist yet.

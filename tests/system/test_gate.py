@@ -351,7 +351,7 @@ def traces(machine: GatedMachine) -> list[str]:
     loaded = machine.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:4]
     ).stdout
-    # `make coverage` mounts a folder of the checkout, which may be called hostrouting.
+    # `nox -s coverage` mounts a folder of the checkout, which may be called hostrouting.
     return sorted(found) + [line for line in loaded.splitlines() if ".mount " not in line]
 
 

@@ -1,7 +1,7 @@
 """After each trouble of an apply, the node is as promised, and as docs/apply-matrix.md says.
 
-`make test` runs one row, `make check` one for each trouble, `make matrix` (HOSTROUTING_MATRIX=all)
-the whole; `make matrix-table` (=write) writes the table.
+`make test` runs one row, `make check` one for each trouble, `nox -s matrix` (HOSTROUTING_MATRIX=all)
+the whole; `nox -s matrix -- write` writes the table.
 """
 
 from __future__ import annotations
