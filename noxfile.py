@@ -124,8 +124,9 @@ def lint(session: nox.Session) -> None:
     _run(session, "python", "tests/mutants/run.py", "--list")
     _run(session, "lint-imports")
     scripts = [path for path in Path(".ci").iterdir() if path.suffix != ".lock"]
-    for folder in "tests/support", "hostrouting/boot/assets", "examples/fleet/npd":
-        scripts += Path(folder).glob("*.sh")
+    # Those that begin with another name are parts of scripts.
+    scripts += Path("hostrouting/boot/assets").glob("hostrouting-*.sh")
+    scripts += [*Path("tests/support").glob("*.sh"), *Path("examples/fleet/npd").glob("*.sh")]
     _run(session, "shellcheck", *sorted(scripts))
 
 

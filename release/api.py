@@ -35,7 +35,8 @@ MODULES: Final = (
 )
 _HEAD: Final = """\
 The public names with their signatures as written; the first module that lists a name describes it.
-`nox -s reference` writes this file. Each change of it is reviewed: is it meant, and is it in CHANGELOG.md?
+`nox -s reference` writes this file. Each change of it is reviewed: is it meant, and is it in
+CHANGELOG.md?
 """
 #: What the call that makes a field says about the parameter of the constructor; the rest is prose
 #: and rules.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import engine
 from support.needs import require
 from support.patience import in_time
 
@@ -27,6 +28,9 @@ _FLEET_TOOLS = str(Path(__file__).parents[1] / ".tools/fleet/bin")
 os.environ["PATH"] = os.pathsep.join(
     [sysconfig.get_path("scripts"), _FLEET_TOOLS, with_sbin()["PATH"]]
 )
+
+# Not five minutes, which a property that starts processes would take.
+engine.MAX_SHRINKING_SECONDS = 20
 
 # `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its
 # own.

@@ -33,8 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: The last killer of each mutant, which the next run asks first; it is no part of the project.
 NOTES = ROOT / ".mutants.json"
 ROOMS = {
-    "boot": "tests/boot tests/system/test_recovery.py tests/system/test_waiters.py tests/system/test_gate.py"
-    " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py",
+    # Those of real systemd first, since they take the longest.
+    "boot": "tests/system/test_recovery.py tests/system/test_gate.py tests/system/test_waiters.py"
+    " tests/node/test_configure.py tests/node/test_undo_of_a_run.py tests/watch/test_networkd.py tests/boot",
     "cli": "tests/cli tests/watch/test_unit.py tests/node/test_check.py",
     "config": "tests/config tests/cli/test_as_typed.py",
     "fib": "tests/fib",
