@@ -142,9 +142,10 @@ def public_types(session: nox.Session) -> None:
     """Let pyright find the types of 99 % of the public names of the wheel; its own environment."""
     _install(session, ".ci/pyright.lock")
     _build_wheel(session)
-    # pyright finds the packages by the first Python on PATH.
-    session.env["PATH"] = os.pathsep.join([str(WHEEL_BIN), os.environ["PATH"]])
-    session.run(".ci/public-types", f"{session.bin}/pyright", external=True)
+    # pyright finds the packages by the first Python on PATH, where nox puts that of the session.
+    path = os.pathsep.join([str(WHEEL_BIN), os.environ["PATH"]])
+    pyright = f"{session.bin}/pyright"
+    session.run("env", f"PATH={path}", ".ci/public-types", pyright, external=True)
 
 
 @nox.session
