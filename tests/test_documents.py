@@ -33,8 +33,8 @@ def test_the_readmes_program_prints_the_report_that_it_shows() -> None:
     """
     [program] = blocks("README.md")
     [shown] = blocks("README.md", language="text")
-    told = run("-c", f"import sys; sys.modules.update(pytest=None, hypothesis=None)\n{program}")
-    assert without_times(told) == without_times(shown)
+    output = run("-c", f"import sys; sys.modules.update(pytest=None, hypothesis=None)\n{program}")
+    assert without_times(output) == without_times(shown)
 
 
 STORY = [
@@ -54,27 +54,27 @@ def test_the_demo_tells_its_story_on_the_kernel() -> None:
     """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its
     peers unharmed.
     """
-    told = run("examples/demo.py")
-    assert "in memory" not in told
-    assert [line for line in STORY if line not in told] == []
+    output = run("examples/demo.py")
+    assert "in memory" not in output
+    assert [line for line in STORY if line not in output] == []
 
 
 def test_the_demo_tells_its_story_in_memory() -> None:
     """Where no namespace is to be had it says so, and the story is the same."""
-    told = run(
+    output = run(
         "-c",
         "import sys, os; os.environ['PATH'] = ''; sys.path.insert(0, 'examples'); import demo; demo.main()",
     )
     assert (
-        "(a network namespace cannot be created here: this runs on a model of the kernel)" in told
+        "(a network namespace cannot be created here: this runs on a model of the kernel)" in output
     )
-    assert [line for line in STORY if line not in told] == []
+    assert [line for line in STORY if line not in output] == []
 
 
 def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
     """Groups, retries and deadlines around our tasks; every task is in the report."""
-    told = run("examples/bootstrap_agent.py").split("\n")
-    assert told == [
+    output = run("examples/bootstrap_agent.py").split("\n")
+    assert output == [
         "ok        load-kernel-modules",
         "ok        download-kubelet",
         "ok        prepare",
@@ -93,10 +93,12 @@ def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
 
 def test_the_asyncio_agent_follows_and_cancels_its_pipeline() -> None:
     """The agent sees each step, cancels the run, and the run reverses its changes."""
-    told = run("examples/asyncio_agent.py").split("\n")
-    assert told[:2] == ["join: running", "join/configure-static-routes: running"]
-    assert "join/configure-static-routes: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in told
-    assert told[-9:] == [
+    output = run("examples/asyncio_agent.py").split("\n")
+    assert output[:2] == ["join: running", "join/configure-static-routes: running"]
+    assert (
+        "join/configure-static-routes: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in output
+    )
+    assert output[-9:] == [
         "join/wait-for-peers: running",
         "join/wait-for-peers: cancelled",
         "join: cancelled",
@@ -112,17 +114,17 @@ def test_the_asyncio_agent_follows_and_cancels_its_pipeline() -> None:
 @needs("systemctl")
 def test_an_image_is_prepared_once(tmp_path: Path) -> None:
     """The image has check and gates, and a second run would change nothing."""
-    told = run("examples/image.py", str(tmp_path))
-    assert "/etc/systemd/system/check-route-overlap.service" in told
-    assert told.endswith("left to do: nothing\n")
+    output = run("examples/image.py", str(tmp_path))
+    assert "/etc/systemd/system/check-route-overlap.service" in output
+    assert output.endswith("left to do: nothing\n")
     assert (tmp_path / "etc/systemd/system/kubelet.service.d/10-hostrouting.conf").exists()
 
 
 @pytest.mark.slow
 def test_the_custom_backend_passes_the_contract() -> None:
     """The example of a backend of one's own is one, by the contract suite."""
-    told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")
-    assert re.search(r"^\d+ passed", told, flags=re.MULTILINE)
+    output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")
+    assert re.search(r"^\d+ passed", output, flags=re.MULTILINE)
 
 
 DOCUMENTS = sorted(

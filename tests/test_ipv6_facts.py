@@ -162,8 +162,8 @@ def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
     """The kernel refuses a multipath route with a next hop that is a device alone; and it lists all
     of the others.
     """
-    said = refusal(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop dev e1")
-    assert "Device only routes can not be added" in said
+    refusal_text = refusal(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop dev e1")
+    assert "Device only routes can not be added" in refusal_text
     do(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1")
     assert decided(node) == decided(node, ADDRESS, "oif", "e1") == ["e0", "e1"]
 
@@ -326,20 +326,20 @@ def test_other_states_of_a_neighbour_hide_no_route(node: WiredNode, state: str) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "refusal_text"),
     [
         ("blackhole", "Invalid argument"),
         ("unreachable", "Network is unreachable"),
         ("prohibit", "Permission denied"),
     ],
 )
-def test_the_answer_of_a_refusing_rule(node: WiredNode, kind: str, said: str) -> None:
+def test_the_answer_of_a_refusing_rule(node: WiredNode, kind: str, refusal_text: str) -> None:
     """It is that of a route, but for `unreachable`, which is the answer of no route at all."""
     do(node, f"route add {kind} {PLACE}")
-    of_route = "No route to host" if kind == "unreachable" else said
+    of_route = "No route to host" if kind == "unreachable" else refusal_text
     assert refusal(node, f"route get fibmatch {ADDRESS}") == of_route
     do(node, f"rule add to {PLACE} priority 5 type {kind}")
-    assert refusal(node, f"route get fibmatch {ADDRESS}") == said
+    assert refusal(node, f"route get fibmatch {ADDRESS}") == refusal_text
 
 
 def test_a_malformed_question_is_a_blackhole(node: WiredNode) -> None:
@@ -350,9 +350,9 @@ def test_a_malformed_question_is_a_blackhole(node: WiredNode) -> None:
         body += (
             struct.pack("=HH", 4 + len(destination), 1) + destination + bytes(-len(destination) % 4)
         )
-        with in_namespace(node.name, open_here) as asking:
-            asking.send(struct.pack("=IHHII", 16 + len(body), RTM_GETROUTE, 1, 1, 0) + body)
-            answer = asking.recv(4096)
+        with in_namespace(node.name, open_here) as querier:
+            querier.send(struct.pack("=IHHII", 16 + len(body), RTM_GETROUTE, 1, 1, 0) + body)
+            answer = querier.recv(4096)
         assert struct.unpack_from("=i", answer, 16) == (-errno.EINVAL,)
 
 
@@ -409,9 +409,9 @@ def test_via_inet6_makes_a_route_of_ipv6(node: WiredNode) -> None:
 # --- next hop objects
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("e0", "e0"), ("e0", "e1")])
+@pytest.mark.parametrize(("own_text", "foreign_text"), [("e0", "e0"), ("e0", "e1")])
 def test_a_deletion_takes_a_foreign_route_by_object(
-    node: WiredNode, ours: str, theirs: str
+    node: WiredNode, own_text: str, foreign_text: str
 ) -> None:
     """A deletion by gateway, device, metric and protocol takes one by object of that metric and
     protocol.
@@ -420,13 +420,13 @@ def test_a_deletion_takes_a_foreign_route_by_object(
     """
     do(
         node,
-        f"nexthop add id 5 via {SECOND_ROUTER} dev {theirs}",
+        f"nexthop add id 5 via {SECOND_ROUTER} dev {foreign_text}",
         f"route add {PLACE} nhid 5 metric 1 proto static",
     )
     assert "No such process" in refusal(
-        node, f"route delete {PLACE} via {ROUTER} dev {ours} metric 1 proto 142"
+        node, f"route delete {PLACE} via {ROUTER} dev {own_text} metric 1 proto 142"
     )
-    do(node, f"route delete {PLACE} via {ROUTER} dev {ours} metric 1 proto static")
+    do(node, f"route delete {PLACE} via {ROUTER} dev {own_text} metric 1 proto static")
     assert held(node) == []
 
 

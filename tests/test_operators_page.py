@@ -219,8 +219,8 @@ def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
         for command, expected in SESSIONS[state]:
             if command.startswith("journalctl"):
                 machine.journal()
-            said = plain(paste(command))
-            assert re.fullmatch(pattern_of(expected), said), f"$ {command}\n{said}"
+            output = plain(paste(command))
+            assert re.fullmatch(pattern_of(expected), output), f"$ {command}\n{output}"
 
 
 # --- the journal

@@ -112,19 +112,19 @@ def pair(setting: Setting) -> list[Result]:
 
 def _boot(setting: Setting) -> Result:
     config = _config(AT_BOOT, CIDRS)
-    ours = [
+    rendered = [
         _file(setting, "static-routes.sh", static_routes.render_script(config)),
         _file(setting, "check-route-overlap.sh", route_overlap.render_script(config)),
     ]
     upstream = [_upstream_routes(setting, AT_BOOT), _upstream_check(setting, CIDRS)]
     contenders = [
-        Contender(OURS, partial(_in_turn, ours)),
-        Contender(BY_PROGRAM, partial(_not_plain, ours)),
+        Contender(OURS, partial(_in_turn, rendered)),
+        Contender(BY_PROGRAM, partial(_not_plain, rendered)),
         Contender(UPSTREAM, partial(_in_turn, upstream)),
     ]
     rounds = setting.rounds(AT_BOOT)
     with applied(setting, AT_BOOT, CIDRS):
-        _demand_the_program(ours)
+        _demand_the_program(rendered)
         measured = _started(contenders, AT_BOOT, rounds=rounds, before=_fresh_boot)
     ratios = [(OURS, UPSTREAM), (BY_PROGRAM, UPSTREAM)]
     return Result(BOOT, [measured], ratios, f"and {len(CIDRS)} CIDRs", whole=True)
@@ -174,16 +174,16 @@ def _many(setting: Setting, name: str) -> Result:
     count = min(MANY, max(setting.sizes))
     if name == MANY_CIDRS:
         cidrs = [route.destination for route in world.uniform(count)]
-        ours = _file(
+        rendered = _file(
             setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs))
         )
         upstream = _upstream_check(setting, cidrs)
     else:
-        ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
+        rendered = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
         upstream = _upstream_routes(setting, count)
     before = _fresh_boot if name == MANY_AT_BOOT else partial(_routes_in_force, count)
     rounds = min(_MOST_ROUNDS, setting.rounds(count))
-    scripts = {OURS: [ours], UPSTREAM: [upstream]}
+    scripts = {OURS: [rendered], UPSTREAM: [upstream]}
     measured = _scripts(scripts, count, rounds=rounds, before=before)
     return Result(name, [measured], [(UPSTREAM, OURS)], whole=True)
 

@@ -152,7 +152,7 @@ def _measure(options: argparse.Namespace) -> report.Findings:
             for name, group in groups.items():
                 if needed.isdisjoint(group.names):
                     continue
-                _tell(name)
+                _announce(name)
                 results.update({result.name: result for result in group.measure(setting)})
 
         measure(frozenset(row.case for row in rows))
@@ -167,7 +167,7 @@ def _measure(options: argparse.Namespace) -> report.Findings:
     )
 
 
-def _tell(name: str) -> None:
+def _announce(name: str) -> None:
     # To stderr: minutes without a word look like a hang.
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
 

@@ -190,17 +190,17 @@ def main() -> None:
     options.add_argument(
         "--here", action="store_true", help="in the network namespace of this process; one WALK"
     )
-    asked = options.parse_args()
-    if asked.here:
+    arguments = options.parse_args()
+    if arguments.here:
         logging.disable()
-        walk = trace(asked.walks[0])
-        print(f"{asked.walks[0]:10}{walk}")
-        print("".join(f"    {file}\n" for file in walk.files if asked.files), end="")
+        walk = trace(arguments.walks[0])
+        print(f"{arguments.walks[0]:10}{walk}")
+        print("".join(f"    {file}\n" for file in walk.files if arguments.files), end="")
         return
     print(f"{'walk':10}{'rooms':>7}{'files':>7}{'functions':>11}{'returns':>9}", flush=True)
-    for name in asked.walks:
+    for name in arguments.walks:
         command = ["unshare", "--net", sys.executable, __file__, "--here", name]
-        subprocess.run([*command, *(["--files"] if asked.files else [])], check=True)
+        subprocess.run([*command, *(["--files"] if arguments.files else [])], check=True)
 
 
 if __name__ == "__main__":

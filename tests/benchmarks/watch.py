@@ -52,18 +52,18 @@ _BETWEEN = 1.0
 def watch(setting: Setting) -> list[Result]:
     """Measure all of it on the routes of one config."""
     world.clean()
-    ours, rounds = world.uniform(ROUTES), setting.rounds(ROUTES)
+    own_routes, rounds = world.uniform(ROUTES), setting.rounds(ROUTES)
     period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
     try:
-        with _watching(setting, ours) as process, _listening() as seen:
+        with _watching(setting, own_routes) as process, _listening() as seen:
             results = setting.results(
                 {
-                    DELETION: lambda: _deletion(seen, ours, rounds),
-                    AT_ONCE: lambda: _at_once(seen, ours),
-                    LOOP: lambda: _loop(process, ours, period),
+                    DELETION: lambda: _deletion(seen, own_routes, rounds),
+                    AT_ONCE: lambda: _at_once(seen, own_routes),
+                    LOOP: lambda: _loop(process, own_routes, period),
                 }
             )
-        return results + setting.results({IDLE: lambda: _idle(setting, ours, 2 * period)})
+        return results + setting.results({IDLE: lambda: _idle(setting, own_routes, 2 * period)})
     finally:
         world.sweep()
 
@@ -77,10 +77,10 @@ def share(measured: Contest) -> float:
 # --- the cases
 
 
-def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+def _deletion(seen: _Seen, own_routes: Sequence[Route], rounds: int) -> Result:
     contenders = [
-        Contender(IP, partial(_read_and_replace, ours[0])),
-        Contender(DELETED, lambda: seen.restored(ours)),
+        Contender(IP, partial(_read_and_replace, own_routes[0])),
+        Contender(DELETED, lambda: seen.restored(own_routes)),
     ]
     contests = [contest(contenders, ROUTES, rounds=rounds)]
     # Those of other programs are read, too.
@@ -90,17 +90,17 @@ def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     return Result(DELETION, contests, [(DELETED, IP)], whole=True)
 
 
-def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
+def _at_once(seen: _Seen, own_routes: Sequence[Route]) -> Result:
     def restore() -> Sample:
         seen.forget()
         started = time.perf_counter()
-        world.ip_batch(f"route delete {route}" for route in ours)
-        seen.until_added(ours)
+        world.ip_batch(f"route delete {route}" for route in own_routes)
+        seen.until_added(own_routes)
         return Sample(time.perf_counter() - started, 0)
 
     def replace() -> Sample:
         started = time.perf_counter()
-        world.ip_batch(f"route replace {route}" for route in ours)
+        world.ip_batch(f"route replace {route}" for route in own_routes)
         return Sample(time.perf_counter() - started, 0)
 
     # And one before it, to warm up: a route that was taken three times within an hour comes back
@@ -109,8 +109,8 @@ def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
     return Result(AT_ONCE, [measured], [(OURS, IP)], "the deletion itself included", whole=True)
 
 
-def _idle(setting: Setting, ours: Sequence[Route], seconds: float) -> Result:
-    with _watching(setting, ours, proven=True) as process:
+def _idle(setting: Setting, own_routes: Sequence[Route], seconds: float) -> Result:
+    with _watching(setting, own_routes, proven=True) as process:
         # In its first seconds a watch proves the node once more.
         time.sleep(seconds / 10)
         before, started = cpu(process), time.perf_counter()
@@ -120,12 +120,12 @@ def _idle(setting: Setting, ours: Sequence[Route], seconds: float) -> Result:
     return Result(IDLE, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
 
 
-def _loop(process: int, ours: Sequence[Route], seconds: float) -> Result:
+def _loop(process: int, own_routes: Sequence[Route], seconds: float) -> Result:
     """Delete one route whenever it is there, a hundred times a second."""
     before, megabytes, started = cpu(process), _megabytes(process), time.perf_counter()
     backend, [victim] = (
         NetlinkBackend(),
-        [one for one in NetlinkBackend().routes_of(142) if one.fulfils(ours[0])],
+        [one for one in NetlinkBackend().routes_of(142) if one.fulfils(own_routes[0])],
     )
     while time.perf_counter() < started + seconds:
         with suppress(RouteRejectedError):

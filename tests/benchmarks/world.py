@@ -34,7 +34,7 @@ ADDRESS, GATEWAY = _PLACES[DEVICE]
 
 #: Selects the routes of every case, whatever their mark.
 EVERYBODYS = ("table", "main", "root", "11.0.0.0/8")
-_OURS = ("table", "main", "proto", "142")
+_MOUNT_NAME = ("table", "main", "proto", "142")
 
 _SELF = Path("/proc/self/ns/net")
 _MOUNTS = Path("/proc/self/mounts")
@@ -126,7 +126,7 @@ def default_route() -> Iterator[None]:
 
 def clean() -> None:
     """Remove all our routes, and let the kernel free them before the next measurement."""
-    flush(*_OURS)
+    flush(*_MOUNT_NAME)
 
 
 def sweep() -> None:
@@ -140,7 +140,7 @@ def flush(*selection: str) -> None:
     time.sleep(0.02)
 
 
-def check_installed(count: int, selection: Sequence[str] = _OURS) -> None:
+def check_installed(count: int, selection: Sequence[str] = _MOUNT_NAME) -> None:
     """BenchmarkError unless `count` of our routes are there, or of those of another selection."""
     found = _shown(*selection).count("\n")
     if found != count:

@@ -14,7 +14,7 @@ pytestmark = [needs("root"), pytest.mark.usefixtures("needs_kernel")]
 
 WRONG = "if [[ -e /run/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 11; fi\n"
 #: Prints the exit status of the ask.
-SAY = f"status=0; {AS_A_GATE} {ASK} > /dev/null || status=$?; echo $status\n"
+PRINT_STATUS = f"status=0; {AS_A_GATE} {ASK} > /dev/null || status=$?; echo $status\n"
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_an_answer_is_no_program(node: KernelNode, image: Path) -> None:
         "units[$(>/run/ran)].5 10 x",
         "1.5 10+units[$(>/run/ran)] x",
     ):
-        program += f"printf '%s\\n' '{answer}' 'as before' > {ANSWER}; touch /run/overlap\n{SAY}"
+        program += (
+            f"printf '%s\\n' '{answer}' 'as before' > {ANSWER}; touch /run/overlap\n{PRINT_STATUS}"
+        )
     program += "ls /run/ran 2> /dev/null || echo nothing\n"
     assert run_on(node, image, program) == ["11", "11", "11", "11", "nothing"]
 
@@ -63,7 +65,7 @@ def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> N
     """Neither a yes on a wrong node, nor a no on a right one."""
     wrong = f"printf '999999999.00 10 \\n\\n' > {ANSWER}; touch /run/overlap\n"
     right = f"printf '999999999.00 11 {CHECK}\\nwrong\\n' > {ANSWER}; rm /run/overlap\n"
-    assert run_on(node, image, wrong + SAY + right + SAY) == ["11", "10"]
+    assert run_on(node, image, wrong + PRINT_STATUS + right + PRINT_STATUS) == ["11", "10"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_an_answer_of_another_owner_does_not_count(
     flock --no-fork {ANSWER} sleep infinity &
     holder=$!
     until grep -q "FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
-    {{ {SAY} }} &
+    {{ {PRINT_STATUS} }} &
     until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
     read -r asked _ < /proc/uptime
     until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do pause; done
@@ -97,7 +99,7 @@ def test_an_answer_of_another_owner_does_not_count(
 def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
     """Another user can open neither the file of the lock nor, in its folder, make one."""
     user = "setpriv --reuid=65534 --clear-groups"
-    program = f"""{SAY}
+    program = f"""{PRINT_STATUS}
     {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused
     rm {ANSWER}
     {user} flock --nonblock {ANSWER} true 2> /dev/null || echo refused

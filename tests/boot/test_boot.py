@@ -190,12 +190,12 @@ class TestMasks:
         for path in masks:
             host.files.link(path, "/dev/null")
         install(host, departure_of(STATIC))
-        ours = {
+        own_units = {
             path
             for path in host.files.tree.snapshot()
             if path.startswith((UNITS, "/etc/aks-flex-node"))
         }
-        assert ours == {*masks}
+        assert own_units == {*masks}
         assert not boot(host).has_traces
         assert planned(host, departure_of(STATIC)) == []
 
@@ -323,8 +323,8 @@ def test_agents_are_asked_for_by_one_query(host: FakeHost, ctx: Context) -> None
     host.services.operations.calls.clear()
     boot(host, NSPAWN).notices(ctx, mode=OverlapMode.STRICT)
     boot(host, NSPAWN).notices(ctx)
-    asked = [call for call in host.services.operations.calls if call[0] == "states"]
-    assert [len(call) for call in asked] == [11, 2]
+    queries = [call for call in host.services.operations.calls if call[0] == "states"]
+    assert [len(call) for call in queries] == [11, 2]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_systemd_has_nothing_to_say(image: Path) -> None:
     units = image / "etc/systemd/system"
     # The stand-in's script is in the image, where systemd-analyze does not look.
     (units / "static-routes.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
-    said = subprocess.run(
+    verified = subprocess.run(
         [
             "systemd-analyze",
             "verify",
@@ -371,7 +371,7 @@ def test_systemd_has_nothing_to_say(image: Path) -> None:
         check=True,
         env={"SYSTEMD_UNIT_PATH": f"{units}:", "PATH": "/usr/bin:/bin"},
     )
-    assert (said.stdout, said.stderr) == ("", "")
+    assert (verified.stdout, verified.stderr) == ("", "")
 
 
 @pytest.mark.parametrize(

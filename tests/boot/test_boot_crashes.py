@@ -102,7 +102,7 @@ def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None
             break
         story(host, ctx)
         assert host.files.tree.snapshot() == wanted.files.tree.snapshot()
-        assert_systemd_knows(host, wanted, ctx)
+        assert_systemd_has_read(host, wanted, ctx)
         assert pids_of_machines(host) == pids
         host.services.operations.calls.clear()
         story(host, ctx)
@@ -170,13 +170,13 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
             assert before == "upstream's"
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
         elif (tree.read(ASK) or b"") != b"an earlier one":
-            asked = gating_entries(tree.read(GATING_PATH))
-            assert asked
-            for name in asked:
+            entries = gating_entries(tree.read(GATING_PATH))
+            assert entries
+            for name in entries:
                 assert f"{UNITS}/{name}.service" in tree.snapshot()
                 assert tree.read(f"/etc/aks-flex-node/{name}.sh")
             if not is_cut:
-                assert (bound, asked) == ([], list(names))
+                assert (bound, entries) == ([], list(names))
                 assert tree.read(ASK) == read_asset(layout.__file__, "hostrouting-ask.sh")
     assert number > 10
 
@@ -274,8 +274,8 @@ def boot_runs(host: FakeHost) -> dict[str, str]:
     names = [unit.removesuffix(".service") for unit in links]
     scripts = {name: (tree.read(f"/etc/aks-flex-node/{name}.sh") or b"").decode() for name in names}
     assert all(scripts.values()), "a unit whose script is missing would hold the gate"
-    said = {name: script.partition("echo ")[2] for name, script in scripts.items()}
-    return {name: text.split()[0] for name, text in said.items() if text}
+    messages = {name: script.partition("echo ")[2] for name, script in scripts.items()}
+    return {name: text.split()[0] for name, text in messages.items() if text}
 
 
 def machine(prepare: Story, ctx: Context) -> FakeHost:
@@ -311,7 +311,7 @@ def assert_nothing_is_lost(host: FakeHost) -> None:
     assert is_known or host.files.exists("/run/hostrouting.unfinished")
 
 
-def assert_systemd_knows(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
+def assert_systemd_has_read(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
     names = "kubelet", "hostrouting-ready", STATIC, CHECK
     for name in KUBE, *(f"{name}.service" for name in names):
         now, then = host.services.state(ctx, name), wanted.services.state(ctx, name)

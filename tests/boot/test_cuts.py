@@ -70,7 +70,9 @@ def ends(
     done
     """
     whole, *cuts = run_on(node, image, program)
-    return whole, {int(number): said for number, _, said in (cut.partition(" ") for cut in cuts)}
+    return whole, {
+        int(number): output for number, _, output in (cut.partition(" ") for cut in cuts)
+    }
 
 
 @steps
@@ -86,9 +88,9 @@ def test_a_cut_script_opens_nothing(
     image = installed(tmp_path, routeOverlap={**OVERLAP, "mode": "STRICT"}, staticRoutes=ROUTES)
     whole, cuts = ends(node, image, script, *words, step=step)
     assert whole.startswith("11: ")
-    assert not [number for number, said in cuts.items() if said.startswith("10")]
-    assert {said for said in cuts.values() if said.startswith("11")} <= {whole}
-    assert not [number for number, said in cuts.items() if "the marker of a right node" in said]
+    assert not [number for number, output in cuts.items() if output.startswith("10")]
+    assert {output for output in cuts.values() if output.startswith("11")} <= {whole}
+    assert not [number for number, output in cuts.items() if "the marker of a right node" in output]
 
 
 @steps
@@ -102,4 +104,4 @@ def test_a_cut_script_holds_nothing(
     image = installed(tmp_path, routeOverlap={**OVERLAP, "mode": "WARN"})
     whole, cuts = ends(node, image, script, *words, step=step)
     assert whole.startswith("10: ")
-    assert not [number for number, said in cuts.items() if said.startswith("11")]
+    assert not [number for number, output in cuts.items() if output.startswith("11")]

@@ -63,17 +63,17 @@ def test_an_apply_is_refused_before_any_change(
     before = state(host)
     mode = host.files.mode(path) or field.get("mode", 0o755)
     fact = f"{path} (owner {field.get('owner', 0)}, mode {mode:04o})"
-    said = f"others than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
+    refusal = f"others than root may change {fact}; run: chown 0 {path} && chmod go-w {path}"
     acts: list[Callable[..., object]] = [plan, execute]
     for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):
         with pytest.raises(TaskFailedError) as caught:
             act(Configure(config(**BY_SERVICE, **changed), host=host), in_time())
         assert isinstance(caught.value.cause, HostFileError)
-        assert said in str(caught.value.cause)
+        assert refusal in str(caught.value.cause)
         assert state(host) == before
     found = check_node(in_time(), config(**BY_SERVICE), host).findings
     reasons = [(each.severity, each.sentence) for each in found if each.kind == "exposed"]
-    assert [severity for severity, reason in reasons if said in reason] == ["error"]
+    assert [severity for severity, reason in reasons if refusal in reason] == ["error"]
     execute(Reset(config(), host=host), in_time())
     assert not host.files.exists(f"{FOLDER}/hostrouting.json")
 

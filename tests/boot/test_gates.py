@@ -127,7 +127,7 @@ def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) ->
 
 
 @pytest.mark.parametrize(
-    ("setting", "kind", "said"),
+    ("setting", "kind", "reason"),
     [
         (
             "[Service]\nTimeoutStartSec=33",
@@ -156,7 +156,7 @@ def test_settings_that_do_no_harm(host: FakeHost, ctx: Context, setting: str) ->
     ],
 )
 def test_a_later_rule_leaves_installed_gates(
-    host: FakeHost, ctx: Context, setting: str, kind: str, said: str
+    host: FakeHost, ctx: Context, setting: str, kind: str, reason: str
 ) -> None:
     """What an earlier release accepted can be applied again, with a warning; a new gate is refused."""
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
@@ -166,7 +166,7 @@ def test_a_later_rule_leaves_installed_gates(
     host.services.daemon_reload(ctx)
     boot = Boot(host, gates=[NSPAWN])
     assert not boot.install(ctx, stand_in(STATIC))
-    assert [str(notice) for notice in boot.notices(ctx)] == [f"warning: {kind}: {NSPAWN}: {said}"]
+    assert [str(notice) for notice in boot.notices(ctx)] == [f"warning: {kind}: {NSPAWN}: {reason}"]
     with pytest.raises(UnitError, match=r"^kubelet\.service cannot be a gate: it has "):
         Boot(host, gates=[NSPAWN, KUBELET]).install(ctx, stand_in(STATIC))
 

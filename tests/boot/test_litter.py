@@ -99,13 +99,13 @@ def test_a_folder_of_links_goes_with_the_last_one() -> None:
     """
     host = FakeHost()
     host.files.tree.make_directory("/etc/systemd/system/timers.target.wants")
-    theirs = "/etc/systemd/system/multi-user.target.wants/theirs.service"
-    host.files.link(theirs, "/lib/systemd/system/theirs.service")
+    foreign_link = "/etc/systemd/system/multi-user.target.wants/theirs.service"
+    host.files.link(foreign_link, "/lib/systemd/system/theirs.service")
     Boot(host, gates=[]).install(Context(timeout=60), stand_in(STATIC))
     assert host.files.exists("/etc/systemd/system/timers.target.wants")
     reset(host)
     assert host.files.tree.names("/etc/systemd/system") == ["multi-user.target.wants"]
-    assert host.files.exists(theirs)
+    assert host.files.exists(foreign_link)
 
 
 @pytest.mark.parametrize("mode", ["timer", "service"])

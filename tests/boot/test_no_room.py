@@ -61,7 +61,7 @@ def test_a_path_that_cannot_be_written_is_named(
     new = str(tmp_path / "new.json")
     apply, plan = f"apply --root {image} {new}", f"plan --exit-code --root {image} {new}"
     command, check = (f"reset --root {image}",) * 2 if story == "reset" else (apply, plan)
-    said = tmp_path / "said"
+    output = tmp_path / "said"
     script = f"command=({command}) check=({check})\n{SCRIPT}"
     words = [
         "unshare",
@@ -72,11 +72,11 @@ def test_a_path_that_cannot_be_written_is_named(
         "bash",
         str(image / folder),
         trouble,
-        str(said),
+        str(output),
     ]
     words += [sys.executable, "-I", "-m", "hostrouting"]
     result = subprocess.run(words, check=False)
-    text = said.read_text()
+    text = output.read_text()
     assert "Traceback" not in text
     assert "changed:" not in text
     if trouble == "read-only" or (story != "reset" and folder != "run"):

@@ -238,8 +238,8 @@ def test_an_old_python_says_so(made: bytes) -> None:
     text = zipfile.ZipFile(io.BytesIO(made)).read("__main__.py").decode()
     old = text.replace("sys.version_info", "(3, 9)")
     ran = subprocess.run([OWN, "-IS", "-c", old], check=False, capture_output=True, text=True)
-    said = f"{OWN} is Python 3.9; install 3.10 or newer as /usr/bin/python3\n"
-    assert (ran.returncode, ran.stdout) == (12, said)
+    message = f"{OWN} is Python 3.9; install 3.10 or newer as /usr/bin/python3\n"
+    assert (ran.returncode, ran.stdout) == (12, message)
 
 
 def test_a_hostile_environment_changes_nothing(file: Path, tmp_path: Path) -> None:
@@ -398,18 +398,18 @@ def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None
     for part in stand_in(STATIC), stand_in(STATIC), departure_of(STATIC):
         Boot(host, gates=[]).install(in_time(), part)
         assert trial.tried == [[USUAL, "-I", "-S", PROGRAM_PATH, "try", "apply"]]
-    said = (
+    message = (
         "python3: /usr/bin/python3 -I -S /etc/aks-flex-node/hostrouting.zip try apply fails: it "
         "ended with 1: no, so a boot can prove only what is plain, and holds other nodes under "
         "STRICT; install Python 3.10 or newer as /usr/bin/python3, and apply the config again"
     )
-    assert caplog.messages == [said]
+    assert caplog.messages == [message]
     # A unit is held, perhaps because the interpreter has changed since.
     boot = Boot(host, gates=["kubelet.service"])
     boot.install(in_time(), stand_in(STATIC))
     fake.services.start(in_time(), "hostrouting-held@kubelet.service.service")
     boot.release(in_time(), ["kubelet.service"], is_right=True)
-    assert caplog.messages[-1] == said
+    assert caplog.messages[-1] == message
 
 
 def test_a_trial_runs_as_a_gate_does(file: Path) -> None:
@@ -472,8 +472,8 @@ def test_room_for_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any change: for each file and link a block, and for what is in the files."""
     host, ctx = FakeHost(), in_time()
     boot = Boot(host, gates=[])
-    asked: list[int] = []
-    monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: asked.append(size))
+    requested: list[int] = []
+    monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: requested.append(size))
     before = host.files.tree.snapshot().keys()
     boot.refuse_unwritable(boot.refuse_gates(ctx, stand_in(STATIC)))
     boot.install(ctx, stand_in(STATIC))
@@ -482,4 +482,4 @@ def test_room_for_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         host.files.read(path) or b"" for path in written if host.files.read_link(path) is None
     ]
     assert len(written) > len(contents) > 1
-    assert asked == [4096 * len(written) + sum(map(len, contents))] * 2
+    assert requested == [4096 * len(written) + sum(map(len, contents))] * 2

@@ -123,11 +123,11 @@ def test_a_command_line_as_typed(
     (record := tmp_path / "n.jsonl").write_text("")
     files = {"C": config, "--file=C": f"--file={config}", "R": record, "X": tmp_path / "absent"}
     answered = run_here(*(str(files.get(word, word)) for word in line.split()))
-    said = answered.stdout + answered.stderr
-    assert (answered.returncode, phrase in " ".join(said.split())) == (status, True), said
-    assert ("did you mean" in said) == ("did you mean" in phrase)
+    output = answered.stdout + answered.stderr
+    assert (answered.returncode, phrase in " ".join(output.split())) == (status, True), output
+    assert ("did you mean" in output) == ("did you mean" in phrase)
     if status and not {"-vv", "--json", "R"} & {*line.split()}:
-        assert (answered.stdout, "Traceback" in said) == ("", False)
+        assert (answered.stdout, "Traceback" in output) == ("", False)
         assert len(answered.stderr.splitlines()) <= 6
 
 
@@ -402,9 +402,9 @@ def test_a_config_as_typed(typed: str | bytes, answer: str, tmp_path: Path) -> N
     path = tmp_path / "c.json"
     path.write_bytes(whole := typed if isinstance(typed, bytes) else _whole(typed))
     answered = run_here("render", path)
-    said = answered.stderr.replace(f"the config '{path}' is not JSON: ", "")
-    said = said.removeprefix("hostrouting: ").removeprefix("hostRouting.")
-    assert (answered.returncode, said) == (2, f"{answer}\n")
+    output = answered.stderr.replace(f"the config '{path}' is not JSON: ", "")
+    output = output.removeprefix("hostrouting: ").removeprefix("hostRouting.")
+    assert (answered.returncode, output) == (2, f"{answer}\n")
     with suppress(ValueError, RecursionError):
         document = json.loads(whole.decode())
         assert is_beyond_a_schema(answer.partition(": ")[2]) or not is_valid(document)

@@ -52,11 +52,13 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     program they have the size. A folder that cannot be made is an error that names it.
     """
     folder = tmp_path / "new" / "folder"
-    told = run_here("render", config, "--out", folder)
-    assert told.returncode == 0
-    assert sorted(told.stdout.splitlines()) == [f"{folder}/{path}" for path in files_below(folder)]
+    result = run_here("render", config, "--out", folder)
+    assert result.returncode == 0
+    assert sorted(result.stdout.splitlines()) == [
+        f"{folder}/{path}" for path in files_below(folder)
+    ]
     again = run_here("render", config, "--out", folder, "--json")
-    assert json.loads(again.stdout) == {"version": 1, "written": told.stdout.splitlines()}
+    assert json.loads(again.stdout) == {"version": 1, "written": result.stdout.splitlines()}
     answer = json.loads(run_here("render", config, "--json").stdout)
     texts = {f"{folder}{file['path']}": file["content"] for file in answer["files"]}
     program = folder / "etc/aks-flex-node/hostrouting.zip"
@@ -66,7 +68,7 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     shown = run_here("render", config, "hostrouting.zip").stdout
     assert shown == f"({size} bytes; --out writes them)\n"
     assert f"hostrouting.zip (0644) <==\n{shown}\n==> " in run_here("render", config).stdout
-    paths = {Path(line) for line in told.stdout.splitlines()} - {program}
+    paths = {Path(line) for line in result.stdout.splitlines()} - {program}
     assert texts == {str(path): path.read_text() for path in paths if not path.is_symlink()}
     single = run_here("render", config, "static-routes.service")
     assert single.stdout == texts[f"{folder}/etc/systemd/system/static-routes.service"]
@@ -255,9 +257,9 @@ def test_programs_are_told_of_wrong_words_in_json(words: list[str], config: Path
     """Exit 2, and an object as for every other refusal."""
     ended = run_here(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == 2
-    told = json.loads(ended.stdout)
-    assert told["ok"] is False
-    assert told["error"] in ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["ok"] is False
+    assert result["error"] in ended.stderr
 
 
 def test_a_caller_of_main_gets_json_by_its_own_words(
@@ -309,16 +311,16 @@ def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) 
     path.write_text('{"watch": {"enabled": 1, "interval": 5}}')
     command = [*COMMAND, "plan", str(path)]
     log.touch()
-    told = {**os.environ, "JOURNAL_STREAM": f"{log.stat().st_dev}:{log.stat().st_ino}"}
+    result = {**os.environ, "JOURNAL_STREAM": f"{log.stat().st_dev}:{log.stat().st_ino}"}
     for starting in (), ("unshare", "--pid", "--fork", "sh", "-c", '"$@"; exit $?', "sh"):
         with log.open("w") as stream:
-            subprocess.run([*starting, *command], check=False, stderr=stream, env=told)
+            subprocess.run([*starting, *command], check=False, stderr=stream, env=result)
         written.append(log.read_text().splitlines())
     of_unit, of_program = written
     assert len(of_unit) == 3
     assert all(line.startswith("<3>") for line in of_unit)
     assert [line.replace("<3>hostrouting: ", "<3>") for line in of_unit] == of_program
-    redirected = subprocess.run(command, check=False, capture_output=True, text=True, env=told)
+    redirected = subprocess.run(command, check=False, capture_output=True, text=True, env=result)
     assert redirected.stderr.splitlines() == [line.removeprefix("<3>") for line in of_unit]
 
 
@@ -343,21 +345,21 @@ def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
         run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout
     )
     assert answer["version"] == 1
-    told = answer["explanations"]
-    assert [(part["first"], part["last"], part["devs"]) for part in told[1]["parts"]] == [
+    result = answer["explanations"]
+    assert [(part["first"], part["last"], part["devs"]) for part in result[1]["parts"]] == [
         ("172.16.8.0", "172.16.11.255", ["eth0"]),
         ("172.16.12.0", "172.16.15.255", ["ib0"]),
     ]
-    assert told[2]["parts"][0]["reason"] == "an address of this node"
+    assert result[2]["parts"][0]["reason"] == "an address of this node"
 
 
 def on_a_terminal(*words: str, **environment: str) -> str:
-    ours, theirs = pty.openpty()
+    terminal, program_end = pty.openpty()
     env = {**os.environ, "TERM": "xterm", **environment}
-    subprocess.run(words, check=False, stdout=theirs, env=env)
-    os.close(theirs)
-    shown = os.read(ours, 100_000).decode()
-    os.close(ours)
+    subprocess.run(words, check=False, stdout=program_end, env=env)
+    os.close(program_end)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
     return shown
 
 
@@ -445,10 +447,10 @@ def test_a_watch_has_loaded_all_that_it_may_want(config: Path) -> None:
     """It needs no file of hostrouting any more once it begins, so an upgrade or a removal breaks no
     repair.
     """
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _WATCHES, config], check=True, capture_output=True, text=True
     )
-    loaded = set(told.stdout.split())
+    loaded = set(result.stdout.split())
     # These import for other commands.
     others = {"hostrouting.cli.shared"}
     # And these for tasks that no watch runs; what it wants of theirs is loaded with its keepers.

@@ -97,28 +97,28 @@ def test_every_command_line_in_an_output_can_be_run(
     """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes
     and some files.
     """
-    host, told = made_host(), list[object]()
+    host, calls = made_host(), list[object]()
 
-    def ask(*tasks: Task) -> None:
+    def run_tasks(*tasks: Task) -> None:
         ctx = in_time()
-        told.extend(
+        calls.extend(
             check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items()
         )
         try:
             rendered = render_files(config, host=host).files
-            told.extend(file.content.decode() for file in rendered if file.is_text)
-            told.extend(plan(Configure(config, host=host), ctx))
+            calls.extend(file.content.decode() for file in rendered if file.is_text)
+            calls.extend(plan(Configure(config, host=host), ctx))
         except HostRoutingError as error:
-            told.append(error)
-        told.extend(run(task, ctx).error for task in tasks)
+            calls.append(error)
+        calls.extend(run(task, ctx).error for task in tasks)
 
-    ask(Configure(config, host=host))
-    ours = [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
-    host.routes.apply([RouteChange.remove(route) for route in ours])
+    run_tasks(Configure(config, host=host))
+    own_routes = [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
+    host.routes.apply([RouteChange.remove(route) for route in own_routes])
     for name in lost:
         host.files.remove(f"/etc/aks-flex-node/{name}")
-    ask(Configure(config, host=host), Reset(config, host=host))
-    lines = [understood(line) for text in told for line in LINE.findall(str(text))]
+    run_tasks(Configure(config, host=host), Reset(config, host=host))
+    lines = [understood(line) for text in calls for line in LINE.findall(str(text))]
     assert {getattr(line, "config", None) for line in lines} <= {
         None,
         "my config.json",

@@ -35,9 +35,9 @@ def test_no_text_has_a_control_character(node: KernelNode, words: str, tmp_path:
     hostile(node)
     path = tmp_path / "c.json"
     path.write_text('{"routeOverlap": {"expectedCidrs": ["172.17.0.0/16"]}}')
-    told = run(*words.format(path).split(), inside=node)
-    assert not {"\x1b", "\x7f"} & {*told.stdout, *told.stderr}
-    assert (r"a\u001b[2J" if "--json" in words else SHOWN) in told.stdout
+    result = run(*words.format(path).split(), inside=node)
+    assert not {"\x1b", "\x7f"} & {*result.stdout, *result.stderr}
+    assert (r"a\u001b[2J" if "--json" in words else SHOWN) in result.stdout
 
 
 def test_the_program_of_a_boot_and_its_marker_have_none() -> None:
@@ -57,8 +57,8 @@ def test_a_quoted_command_runs_as_pasted(words: list[str]) -> None:
     """Bash reads the same words, and the line has only characters that can be shown."""
     line = quoted("printf", r"%s\0", *words, "\udcff")
     assert line.isprintable()
-    told = subprocess.run(["bash", "-c", line], check=True, capture_output=True).stdout
-    assert told.split(b"\0")[:-1] == [word.encode() for word in words] + [b"\xff"]
+    result = subprocess.run(["bash", "-c", line], check=True, capture_output=True).stdout
+    assert result.split(b"\0")[:-1] == [word.encode() for word in words] + [b"\xff"]
 
 
 def test_a_usage_error_has_none() -> None:

@@ -36,8 +36,8 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
     """The JSON of a node whose ib0 shadows the cluster's addresses, to the last key."""
     answered = run("check", "--json", checked, inside=node)
     assert answered.returncode == 1
-    told: Any = json.loads(answered.stdout)
-    assert told == {
+    answer: Any = json.loads(answered.stdout)
+    assert answer == {
         "version": 1,
         "ok": False,
         "next": f"hostrouting apply {checked}",
@@ -151,9 +151,9 @@ def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None
     with KernelNode.made() as bare:
         answered = run("check", "--json", "--timeout", "0.2", checked, inside=bare)
     assert answered.returncode == 1
-    told = json.loads(answered.stdout)
-    assert told["expected_devs"] == []
-    assert [(f["kind"], f["first"], f["last"]) for f in told["cidrs"][0]["findings"]] == [
+    answer = json.loads(answered.stdout)
+    assert answer["expected_devs"] == []
+    assert [(f["kind"], f["first"], f["last"]) for f in answer["cidrs"][0]["findings"]] == [
         ("no-route", "172.16.8.0", "172.16.11.255")
     ]
 
@@ -172,9 +172,9 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
         # The log says when the wait begins, so that no test has to guess.
         assert "waiting" in waiting.stderr.readline()
         waiting.send_signal(signal.SIGTERM)
-        _, said = waiting.communicate(timeout=600)
+        _, log = waiting.communicate(timeout=600)
     assert waiting.returncode == 143
-    assert "cancelled" in said
+    assert "cancelled" in log
 
 
 @needs_kernel
@@ -226,12 +226,12 @@ def test_a_device_whose_name_is_no_text_is_told_all_the_same(
     )
     route = [b"172.16.8.0/22", b"dev", name]
     subprocess.run([b"ip", b"-n", node.name.encode(), b"route", b"add", *route], check=True)
-    asked = "172.16.8.0/22" if command == "explain" else checked
+    subject = "172.16.8.0/22" if command == "explain" else checked
     for encoding in "utf-8:strict", "ascii:strict", "utf-8:surrogateescape":
-        told = run(command, asked, inside=node, PYTHONIOENCODING=encoding)
-        assert told.returncode == (1 if command == "check" else 0), told.stderr
-        assert "codec" not in told.stderr
-        assert "ib\\udcff" in told.stdout
+        answer = run(command, subject, inside=node, PYTHONIOENCODING=encoding)
+        assert answer.returncode == (1 if command == "check" else 0), answer.stderr
+        assert "codec" not in answer.stderr
+        assert "ib\\udcff" in answer.stdout
 
 
 @needs("kernel", "ebtables-nft")
@@ -250,10 +250,10 @@ def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
                 catches = partial(_catches, watching.pid, signal.SIGTERM)
                 wait_until(catches, "the command takes no signals")
                 watching.send_signal(signal.SIGTERM)
-                _, said = watching.communicate(timeout=60)
+                _, log = watching.communicate(timeout=60)
                 assert (
                     watching.returncode,
-                    re.findall("(?m)^(?!.*(?:keeps|repaired)).+", said),
+                    re.findall("(?m)^(?!.*(?:keeps|repaired)).+", log),
                 ) == (0, [])
             finally:
                 watching.kill()

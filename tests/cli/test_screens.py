@@ -60,25 +60,28 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 @contextmanager
 def terminal(columns: int) -> Iterator[list[str]]:
     """Let stdout be a terminal, and append to the list what it showed."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    terminal_end, program_end = pty.openpty()
+    fcntl.ioctl(program_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     shown: list[str] = []
     chunks: list[bytes] = []
 
     def read() -> None:
         # Linux reports an error once the other end is closed.
         try:
-            while chunk := os.read(ours, 65536):
+            while chunk := os.read(terminal_end, 65536):
                 chunks.append(chunk)
         except OSError:
             pass
 
     reader = Thread(target=read)
     reader.start()
-    with os.fdopen(theirs, "w", encoding="utf-8") as stdout, patch.object(sys, "stdout", stdout):
+    with (
+        os.fdopen(program_end, "w", encoding="utf-8") as stdout,
+        patch.object(sys, "stdout", stdout),
+    ):
         yield shown
     reader.join()
-    os.close(ours)
+    os.close(terminal_end)
     shown.append(b"".join(chunks).decode().replace("\r\n", "\n"))
 
 

@@ -100,9 +100,9 @@ def test_a_node_that_is_right() -> None:
         sentence,
         "",
     )
-    told = run_here("status")
-    first, *facts = told.stdout.splitlines()
-    assert (told.returncode, first, told.stderr) == (0, sentence, "")
+    result = run_here("status")
+    first, *facts = result.stdout.splitlines()
+    assert (result.returncode, first, result.stderr) == (0, sentence, "")
     assert [fact for fact in facts if not fact.startswith(("checksum: ", "last change: "))] == [
         f"config: {INTENT_PATH}",
         "mode: STRICT",
@@ -138,12 +138,12 @@ def test_a_program_that_the_boot_needs_is_gone(host: FakeHost) -> None:
     on_mended("apply")
     host.files.programs -= {"/usr/bin/ip", "/usr/bin/nft"}
     reason = "the node lacks it: a boot would find the gates shut, and they stay shut"
-    told = run_here("status")
-    assert (told.returncode, told.stdout.splitlines()[0]) == (
+    result = run_here("status")
+    assert (result.returncode, result.stdout.splitlines()[0]) == (
         1,
         "wrong: ip: the node lacks it: a boot would find the gates shut, and they ...",
     )
-    assert f"  ip: {reason}; install the package iproute2" in told.stdout.splitlines()
+    assert f"  ip: {reason}; install the package iproute2" in result.stdout.splitlines()
     applied = on_mended("apply", "--json")
     assert (applied.returncode, json.loads(applied.stdout)["ok"]) == (1, False)
     found = f"error: no-program: ip: {reason}; install the package iproute2"
@@ -206,9 +206,9 @@ def test_a_node_in_trouble(
     """The sentence has the first cause and the held unit; the exit status is that of `check`."""
     on_mended("apply")
     trouble(host)
-    told = run_here("status", "--json")
-    answer = json.loads(told.stdout)
-    assert (told.returncode, answer["verdict"], answer["next"]) == (status, sentence, step)
+    result = run_here("status", "--json")
+    answer = json.loads(result.stdout)
+    assert (result.returncode, answer["verdict"], answer["next"]) == (status, sentence, step)
     assert answer["ok"] == (status == 0)
     assert run_here("check").returncode == status
 
@@ -241,9 +241,9 @@ def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")
     assert on_stdin({"probeSnat": {"enabled": True, "dev": "eth0"}}, "apply").returncode == 0
-    asked = list(host.metadata.operations.calls)
+    requests = list(host.metadata.operations.calls)
     assert run_here("status").stderr == ""
-    assert host.metadata.operations.calls == asked
+    assert host.metadata.operations.calls == requests
 
 
 def test_an_overlap_that_is_only_warned_of_is_a_warning() -> None:
@@ -297,13 +297,13 @@ def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> No
     host.files.remove(INTENT_PATH)
     if lost:
         host.files.remove(f"/etc/systemd/system/{lost}.service")
-    told = run_here("status")
-    assert (told.returncode, told.stdout) == (2, "")
+    result = run_here("status")
+    assert (result.returncode, result.stdout) == (2, "")
     assert re.search(
         f"{NOT_INSTALLED}, but a run has left /etc/.* and [0-9]+ more; apply a config again, or run: ",
-        told.stderr,
+        result.stderr,
     )
-    reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
+    reset = run_here(*result.stderr.rpartition("run: hostrouting ")[2].split())
     assert (reset.returncode, reset.stdout.splitlines()[-1]) == (0, NOT_INSTALLED)
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
 
@@ -456,7 +456,7 @@ def test_an_apply_says_little() -> None:
     first = on_mended("apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
     assert not [change for change in first.stdout.splitlines() if change in first.stderr]
-    assert [len(told.splitlines()) for told in on_mended("apply")[1:]] == [1, 0]
+    assert [len(result.splitlines()) for result in on_mended("apply")[1:]] == [1, 0]
 
 
 def test_a_failed_apply_says_at_most_twelve_lines() -> None:
@@ -505,9 +505,9 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
         assert "systemd does not run here" in planned.stderr
         assert run("render", config, inside=node, prefix=["env", f"PATH={path}"]).returncode == 0
     assert run("watch", inside=node).returncode == 2
-    told = run("plan", "--json", config, inside=node)
+    result = run("plan", "--json", config, inside=node)
     assert any(
-        "systemd does not run here" in notice for notice in json.loads(told.stdout)["notices"]
+        "systemd does not run here" in notice for notice in json.loads(result.stdout)["notices"]
     )
 
 
@@ -569,8 +569,8 @@ def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:
         f"worse than now: {worse}",
         "apply would refuse this",
     ]
-    told = json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
-    assert (told["worse"], "holds" in told) == ([worse], False)
+    result = json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
+    assert (result["worse"], "holds" in result) == ([worse], False)
     refused = on_stdin(gated(CHECKED), "apply")
     assert (refused.returncode, refused.stdout.partition(":")[0], worse in refused.stderr) == (
         1,
@@ -587,8 +587,8 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
     assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["holds"] == [NSPAWN]
     host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
     open_by = "none, break-glass keeps them open: /run/hostrouting.disabled exists"
-    told = on_stdin(gated(CHECKED), "plan")
-    assert (told.returncode, told.stdout.splitlines()[-2]) == (
+    result = on_stdin(gated(CHECKED), "plan")
+    assert (result.returncode, result.stdout.splitlines()[-2]) == (
         1,
         f"gates that STRICT holds then: {open_by}",
     )

@@ -14,7 +14,7 @@ from support.command_line import COMMAND
 from support.in_process import run_here
 
 #: With the name of each module as soon as it is imported.
-_TOLD = sys.executable, "-X", "importtime", "-m", "hostrouting"
+_INTERRUPTED = sys.executable, "-X", "importtime", "-m", "hostrouting"
 
 
 def test_a_program_gets_the_guess() -> None:
@@ -45,7 +45,7 @@ def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: P
     os.mkfifo(pipe)
     # These tests may run in the background of a shell, which ignores the signal.
     usual = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    argv = [*_TOLD, command, str(pipe)]
+    argv = [*_INTERRUPTED, command, str(pipe)]
     started = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, preexec_fn=usual)  # noqa: PLW1509
     assert started.stderr is not None
     with started, pipe.open("w") if module is None else open(os.devnull):  # noqa: PTH123
@@ -53,16 +53,16 @@ def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: P
             if line.split("|")[-1].strip() == module:
                 break
         started.send_signal(signal.SIGINT)
-        said = [
+        output = [
             line
             for line in started.communicate(timeout=60)[1].splitlines()
             if not line.startswith("import time")
         ]
-    assert (started.returncode, "Traceback" in str(said)) == (
+    assert (started.returncode, "Traceback" in str(output)) == (
         0 if command == "watch" else 130,
         False,
-    ), said
-    assert said == ["hostrouting: interrupted"] or (command == "watch" and not said)
+    ), output
+    assert output == ["hostrouting: interrupted"] or (command == "watch" and not output)
 
 
 def test_ctrl_c_just_before_a_wait_ends_it(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
         with pipe.open("w") as writer:
             started.send_signal(signal.SIGINT)
             writer.write("{")
-        _, said = started.communicate(timeout=60)
-    assert (started.returncode, "the text ends before it is complete" in said) == (2, True)
+        _, output = started.communicate(timeout=60)
+    assert (started.returncode, "the text ends before it is complete" in output) == (2, True)
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(:)"])

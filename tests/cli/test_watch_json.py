@@ -33,7 +33,7 @@ def _log() -> Iterator[None]:
     root.level, root.handlers[:] = before
 
 
-def told(stream: IO[str]) -> Any:
+def read_line(stream: IO[str]) -> Any:
     return json.loads(stream.readline())
 
 
@@ -51,7 +51,7 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
     ) as watching:
         try:
             assert watching.stdout is not None
-            keeps, repair = told(watching.stdout), told(watching.stdout)
+            keeps, repair = read_line(watching.stdout), read_line(watching.stdout)
             assert [*keeps] == [*repair] == KEYS
             duties = f"keeps {duties_of(HostRoutingConfig.from_mapping(watched))}"
             assert [keeps[key] for key in KEYS if key != "time"] == [
@@ -64,17 +64,17 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             route = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
             assert [*repair.values()][2:] == ["warning", "repair", route, f"repaired: + {route}"]
             node.add_route("172.16.8.0/24", dev="ib0")
-            alarm = told(watching.stdout)
+            alarm = read_line(watching.stdout)
             assert [*alarm.values()][2:5] == ["error", "alarm", "172.16.8.0/22"]
             assert ([*alarm], "overlap" in alarm["text"]) == (KEYS, True)
             node.ip("route delete 172.16.8.0/24")
-            advice, over = told(watching.stdout), told(watching.stdout)
+            advice, over = read_line(watching.stdout), read_line(watching.stdout)
             assert (advice["kind"], over["kind"], over["severity"]) == ("note", "over", "info")
             watching.send_signal(signal.SIGTERM)
-            last, said = watching.communicate(timeout=60)
+            last, log = watching.communicate(timeout=60)
             assert (json.loads(last), watching.returncode) == ({"version": 1, "ok": True}, 0)
             # The log for people is as always.
-            assert said.startswith(f"hostrouting: {keeps['text']}\nhostrouting: {repair['text']}\n")
+            assert log.startswith(f"hostrouting: {keeps['text']}\nhostrouting: {repair['text']}\n")
         finally:
             watching.kill()
 

@@ -119,7 +119,7 @@ def test_a_default_route_by_source_hides_no_other() -> None:
     kernel.
     """
     memory = MemoryBackend()
-    asked, source = [SOMEWHERE, SOMEWHERE], [None, Address.parse("fd00:7::1").number]
+    destinations, source = [SOMEWHERE, SOMEWHERE], [None, Address.parse("fd00:7::1").number]
     with KernelNode.made() as node:
         for world in memory, node:
             world.add_link("e0")
@@ -129,7 +129,8 @@ def test_a_default_route_by_source_hides_no_other() -> None:
                 arrange(world, f"{text} 1024")
             arrange(world, "2001::/16 dev e0 metric 1024")
         answers = [
-            world.lookup(asked, sources=source, family=IPV6) for world in (memory, kernel_of(node))
+            world.lookup(destinations, sources=source, family=IPV6)
+            for world in (memory, kernel_of(node))
         ]
     shown = [[str(answer.route) for answer in answered] for answered in answers]
     assert shown[0] == shown[1]

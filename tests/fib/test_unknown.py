@@ -141,8 +141,8 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
             known.lookup([10 << 24 | 1 << 16])
         others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
         shown = [
-            [one.route and one.route.destination for one in asked.lookup(others)]
-            for asked in (known, backend)
+            [one.route and one.route.destination for one in destinations.lookup(others)]
+            for destinations in (known, backend)
         ]
         assert shown[0] == shown[1]
 
@@ -156,10 +156,10 @@ def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
     with KernelNode.made() as node:
         uplink(node)
         backend = kernel_of(node)
-        asked = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
-        sources = [parse_ipv4(source) if source else None] * len(asked)
+        destinations = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
+        sources = [parse_ipv4(source) if source else None] * len(destinations)
         of_model, of_kernel = (
-            [answer.errno for answer in each.lookup(asked, sources=sources)]
+            [answer.errno for answer in each.lookup(destinations, sources=sources)]
             for each in (model(backend), backend)
         )
         assert of_model == of_kernel

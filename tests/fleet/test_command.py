@@ -44,7 +44,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def told(result: Result) -> list[str]:
+def lines_of(result: Result) -> list[str]:
     return result.stdout.splitlines()
 
 
@@ -54,15 +54,19 @@ def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
     """
     result = run_here("check", "--from", nodes)
     assert result.returncode == 1
-    assert [line.partition(":")[0] for line in told(result)[:3]] == ["node-0", "node-3", "node-6"]
-    assert told(result)[3:] == [
+    assert [line.partition(":")[0] for line in lines_of(result)[:3]] == [
+        "node-0",
+        "node-3",
+        "node-6",
+    ]
+    assert lines_of(result)[3:] == [
         "3 x 172.16.8.0/22 overlap ib*: node-0, node-3, node-6",
         "3 x lost-route: node-0, node-3, node-6",
         "of 9 nodes 3 are bad",
     ]
-    assert "node-1: right" in told(run_here("check", "-v", "--from", nodes))
+    assert "node-1: right" in lines_of(run_here("check", "-v", "--from", nodes))
     twice = run_here("check", "--from", nodes, nodes)
-    assert told(twice)[-3:] == [
+    assert lines_of(twice)[-3:] == [
         "6 x 172.16.8.0/22 overlap ib*: node-0, node-3, node-6 ...",
         "6 x lost-route: node-0, node-3, node-6 ...",
         "of 18 nodes 6 are bad",
@@ -72,14 +76,14 @@ def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
 def test_a_roll_out_is_told(nodes: Path, config: Path, tmp_path: Path) -> None:
     """How many overlap now, how many would, and which lose an address that leaves right today."""
     good = run_here("plan", config, "--from", nodes)
-    assert (good.returncode, told(good)) == (
+    assert (good.returncode, lines_of(good)) == (
         0,
         ["of 9 nodes 3 overlap now; with this config all are right"],
     )
     bare = tmp_path / "bare"
     bare.write_text(json.dumps(STRICT))
     worse = run_here("plan", bare, "--from", nodes)
-    now, _, after = told(worse)[-1].partition("; ")
+    now, _, after = lines_of(worse)[-1].partition("; ")
     assert (worse.returncode, now) == (1, "of 9 nodes 3 overlap now")
     lost = "these 6 lose an address that leaves right today: node-1, node-2, node-4 ..."
     assert after == f"with this config 9 would; {lost}"
@@ -97,7 +101,7 @@ def test_several_processes_tell_the_same(nodes: Path, config: Path, words: list[
 
 def test_the_answer_as_json(nodes: Path) -> None:
     """A line a node with all of `check --json`, and one with the summary at the end."""
-    *each, last = map(json.loads, told(run_here("check", "--json", "--from", nodes)))
+    *each, last = map(json.loads, lines_of(run_here("check", "--json", "--from", nodes)))
     assert [(node["hostname"], node["ok"]) for node in each] == [
         (f"node-{n}", n % 3 > 0) for n in range(9)
     ]
@@ -133,7 +137,7 @@ def test_bad_lines_do_not_stop_the_rest(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(content)))
     result = run_here("check", config, "--from", "-")
     assert result.returncode == 3
-    assert told(result) == [
+    assert lines_of(result) == [
         (
             "-:2: column 1: Expecting value; a record is one line, as `record` prints it; "
             "a CONFIG stands before --from"
@@ -226,7 +230,7 @@ def test_control_characters_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "odd"
     path.write_bytes(attrs.evolve(FULL, hostname="a\x1b[2J\n\udcff", config=None).to_line())
     result = run_here("check", "--from", path)
-    assert told(result)[0].startswith("a\\x1b[2J\\n\\udcff: hostRouting: ")
+    assert lines_of(result)[0].startswith("a\\x1b[2J\\n\\udcff: hostRouting: ")
     assert printable("a\x9b\u202e ü") == "a\\x9b\\u202e ü"
 
 
@@ -261,9 +265,12 @@ def test_a_signal_ends_it_at_once(nodes: Path, jobs: str) -> None:
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(9) == 130
         assert process.stderr
-        said = process.stderr.read()
+        progress = process.stderr.read()
         # With -v also where it happened, but not in each process.
-        assert (said.endswith(b"hostrouting: cancelled: SIGINT\n"), said.count(b"ForkProcess")) == (
+        assert (
+            progress.endswith(b"hostrouting: cancelled: SIGINT\n"),
+            progress.count(b"ForkProcess"),
+        ) == (
             True,
             0,
         )

@@ -71,13 +71,13 @@ def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
     (tmp_path / "nodes-1").write_bytes(b"".join(every[:200]))
     (tmp_path / "nodes-2").write_bytes(b"".join(every[200:]))
     program, pattern = str(ROOT / "examples/fleet/dask_fleet.py"), str(tmp_path / "nodes-*")
-    asked = (
+    script = (
         [program, str(pyz), pattern],
         [program, str(pyz), pattern, "--config", str(config), "--plan"],
         [program, str(pyz), str(tmp_path / "none")],
     )
     done = subprocess.run(
-        ["fleet-python", "-c", _CLUSTER, json.dumps(asked), tmp_path],
+        ["fleet-python", "-c", _CLUSTER, json.dumps(script), tmp_path],
         check=True,
         capture_output=True,
         text=True,

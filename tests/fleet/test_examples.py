@@ -54,7 +54,7 @@ WRONG = "expected addresses would not leave by this node\n"
 
 
 @pytest.mark.parametrize(
-    ("ok", "detected", "status", "said"),
+    ("ok", "detected", "status", "printed"),
     [
         (b"172.16.8.0/22 leaves by eth0\n", None, 0, FINE),
         (b"", f"{LINE}\n{LINE}\n".encode(), 1, f"{LINE[:80]}\n"),
@@ -70,7 +70,7 @@ WRONG = "expected addresses would not leave by this node\n"
     ],
 )
 def test_the_plugin(
-    tmp_path: Path, ok: bytes | None, detected: bytes | None, status: int, said: str
+    tmp_path: Path, ok: bytes | None, detected: bytes | None, status: int, printed: str
 ) -> None:
     """0, 1 or 2 and one printable line of 80 characters at most, by the marker alone and without
     another program.
@@ -81,9 +81,9 @@ def test_the_plugin(
     done = subprocess.run(
         [PLUGIN, tmp_path], env={"PATH": "/none"}, check=False, capture_output=True, timeout=60
     )
-    told = done.stdout.decode("ascii")
-    assert (done.returncode, told.startswith(said[:80]), done.stderr) == (status, True, b"")
-    assert (len(told) <= 81, told[:-1].isprintable()) == (True, True)
+    described = done.stdout.decode("ascii")
+    assert (done.returncode, described.startswith(printed[:80]), done.stderr) == (status, True, b"")
+    assert (len(described) <= 81, described[:-1].isprintable()) == (True, True)
 
 
 def dated(seconds: float) -> bytes:
@@ -96,7 +96,7 @@ UNDATED = "the marker does not name the time of its proof\n"
 
 
 @pytest.mark.parametrize(
-    ("ok", "words", "status", "said"),
+    ("ok", "words", "status", "printed"),
     [
         (10_000, "", 0, FINE),
         (0, "max-age=5000", 0, FINE),
@@ -118,7 +118,7 @@ UNDATED = "the marker does not name the time of its proof\n"
     ],
 )
 def test_a_proof_that_is_too_old(
-    tmp_path: Path, ok: bytes | int, words: str, status: int, said: str
+    tmp_path: Path, ok: bytes | int, words: str, status: int, printed: str
 ) -> None:
     """With a maximum age the node is unknown then; without one, any marker counts. The zone of the
     node does not matter.
@@ -133,7 +133,7 @@ def test_a_proof_that_is_too_old(
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout[: len(said)], done.stderr) == (status, said, "")
+    assert (done.returncode, done.stdout[: len(printed)], done.stderr) == (status, printed, "")
     assert len(done.stdout) <= 81
 
 
@@ -299,7 +299,7 @@ def test_the_image_records_a_node(tmp_path: Path) -> None:
         context,
     )
     made = buildah("from", "localhost/hr")
-    told = json.loads(buildah("inspect", made))["OCIv1"]["config"]
+    described = json.loads(buildah("inspect", made))["OCIv1"]["config"]
     root = buildah("mount", made)
     with KernelNode.made() as node:
         node.add_link("eth0")
@@ -313,7 +313,7 @@ def test_the_image_records_a_node(tmp_path: Path) -> None:
             _CONTAINER,
             root,
         ]
-        command = [*inside, *told["Entrypoint"]]
+        command = [*inside, *described["Entrypoint"]]
         assert run(*command, "--version", env={"PATH": os.environ["PATH"]}).startswith(
             "hostrouting "
         )

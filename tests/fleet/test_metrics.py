@@ -53,10 +53,10 @@ def samples(host: FakeHost, config: HostRoutingConfig = CONFIG) -> dict[str, str
     """Return each sample with its value, but that of the time."""
     report = check_node(in_time(), config, host, seconds=0)
     lines = exposition(report, config, now=7.5).splitlines()
-    told = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert told.pop("hostrouting_checked_timestamp_seconds{}") == "7.5"
-    assert told.pop(f'hostrouting_build_info{{version="{__version__}"}}') == "1"
-    return {name.removeprefix("hostrouting_"): value for name, value in told.items()}
+    shown = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert shown.pop("hostrouting_checked_timestamp_seconds{}") == "7.5"
+    assert shown.pop(f'hostrouting_build_info{{version="{__version__}"}}') == "1"
+    return {name.removeprefix("hostrouting_"): value for name, value in shown.items()}
 
 
 def of_routes(in_force: int, lost: int, left: int = 0) -> dict[str, str]:
@@ -76,8 +76,8 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     assert samples(host) == {**of_routes(2, 0), is_open: "1"}
     section = attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[:1])
     fewer = attrs.evolve(CONFIG, static_routes=section)
-    told = samples(host, fewer)
-    assert (of_routes(1, 0, 1).items() <= told.items(), told[is_open]) == (True, "1")
+    shown = samples(host, fewer)
+    assert (of_routes(1, 0, 1).items() <= shown.items(), shown[is_open]) == (True, "1")
     host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
     lost = 'findings{cidr="",kind="lost-route",severity="error"}'
     assert samples(host) == {lost: "2", overlap: "1", **of_routes(0, 2), shut: "1"}
@@ -109,15 +109,15 @@ def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
     report = NodeReport(
         overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding(kind, subject, "reason"),)
     )
-    told = exposition(report, HostRoutingConfig(gates=()), now=1)
+    shown = exposition(report, HostRoutingConfig(gates=()), now=1)
     label = re.search(
-        r'^hostrouting_gate\{unit="((?:[^"\\\n]|\\["\\])*)",state="\w+"\} 1$', told, re.MULTILINE
+        r'^hostrouting_gate\{unit="((?:[^"\\\n]|\\["\\])*)",state="\w+"\} 1$', shown, re.MULTILINE
     )
     assert label is not None
     read = re.sub(r"\\(.)", r"\1", label[1])
     assert read.isprintable()
     assert read == subject or not subject.isprintable()
-    told.encode()
+    shown.encode()
 
 
 @pytest.fixture
@@ -133,8 +133,8 @@ def test_the_command_writes_a_file_or_stdout(
     be asked.
     """
     words = "check", config, "--format", "prometheus"
-    told = run_here(*words)
-    assert (told.returncode, told.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
+    shown = run_here(*words)
+    assert (shown.returncode, shown.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
     assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == [
         "# HELP hostrouting_"
     ] * 2
@@ -143,7 +143,7 @@ def test_the_command_writes_a_file_or_stdout(
     assert (written.returncode, written.stdout) == (1, run_here("check", config).stdout)
     out = str(config.with_name("routing.prom"))
     before = host.files.read(out) or b""
-    assert re.sub("seconds{}.*", "", before.decode()) == re.sub("seconds{}.*", "", told.stdout)
+    assert re.sub("seconds{}.*", "", before.decode()) == re.sub("seconds{}.*", "", shown.stdout)
     assert host.files.mode(out) == 0o644
     config.write_text("{")
     assert run_here(*words, "--out", out).returncode == 2

@@ -109,7 +109,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reason"),
     [
         (b"", "column 1: Expecting value"),
         (FULL.to_line()[:-9], "column "),
@@ -142,11 +142,11 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
         (b" " * (LONGEST + 1), "it has more than 16 MiB"),
     ],
 )
-def test_a_line_that_is_no_record_says_why(line: bytes, told: str) -> None:
+def test_a_line_that_is_no_record_says_why(line: bytes, reason: str) -> None:
     """Truncated, empty, nested, of another version, too long: one reason each, and a short one."""
     verdict = verdict_on(("f:7", line))
     assert (verdict.is_record, verdict.report) == (False, None)
-    assert verdict.undecided.startswith(told), verdict.undecided
+    assert verdict.undecided.startswith(reason), verdict.undecided
     assert len(verdict.undecided) <= 300
 
 

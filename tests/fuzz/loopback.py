@@ -27,7 +27,7 @@ class LoopbackService:
         """Return its URL."""
         return f"http://127.0.0.1:{self._server.getsockname()[1]}"
 
-    def says(self, answer: bytes) -> None:
+    def answer_with(self, answer: bytes) -> None:
         """Set the answer to all later requests."""
         self._answer = answer
 

@@ -69,10 +69,10 @@ def _shown(answer: Any) -> Any:
     return list(map(str, answer)) if isinstance(answer, list) else answer
 
 
-def _reader(requests: Sequence[int], ask: Callable[[], object]) -> Callable[[bytes], object]:
+def _reader(requests: Sequence[int], call: Callable[[], object]) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
         with played(dict.fromkeys(requests, data)):
-            return _shown(ask())
+            return _shown(call())
 
     return read
 
@@ -90,15 +90,15 @@ def _events(data: bytes) -> object:
 #: The readers of each sort of answer, and of announcements.
 READERS: dict[str, list[Callable[[bytes], object]]] = {
     **{
-        name: [_reader([request], ask) for ask in (*asked.values(), *_BESIDE.get(name, []))]
-        for name, (request, asked) in ASKED.items()
+        name: [_reader([request], call) for call in (*calls.values(), *_BESIDE.get(name, []))]
+        for name, (request, calls) in ASKED.items()
         if name != "names"
     },
     # Read before a change, and after it.
-    "read-backs": [_reader([played_kernel.ROUTES], ask) for ask in _ADDITIONS],
+    "read-backs": [_reader([played_kernel.ROUTES], call) for call in _ADDITIONS],
     "acks": [
-        _reader([played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR], ask)
-        for ask in (*_ADDITIONS, partial(_LAYER.add_neighbours, [_NEIGHBOUR]))
+        _reader([played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR], call)
+        for call in (*_ADDITIONS, partial(_LAYER.add_neighbours, [_NEIGHBOUR]))
     ],
     "events": [_events],
 }

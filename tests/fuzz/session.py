@@ -91,11 +91,11 @@ def _in_processes(
     while waiting or running:
         while waiting and len(running) < jobs:
             target = waiting.pop(0)
-            said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was shown
+            output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was shown
             child = os.fork()
             if not child:
-                os.dup2(said.fileno(), 1)
-                os.dup2(said.fileno(), 2)
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
                 try:
                     fuzz(target)
                 except Exception:  # noqa: BLE001 - whatever it is, this process ends here
@@ -104,12 +104,12 @@ def _in_processes(
                 # Where a reader failed this is a SystemExit: on the way out libFuzzer writes down
                 # the input.
                 os._exit(_FAILED)
-            running[child] = target, said
+            running[child] = target, output
         child, status = os.waitpid(-1, 0)
-        target, said = running.pop(child)
-        with said:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").splitlines()
+        target, output = running.pop(child)
+        with output:
+            output.seek(0)
+            lines = output.read().decode(errors="replace").splitlines()
         _show(target, lines, failed=status != 0)
         if status:
             failed.append(target.name)
@@ -120,8 +120,8 @@ def _show(target: Target, lines: Sequence[str], *, failed: bool) -> None:
     runs = next((line for line in reversed(lines) if line.startswith("Done ")), "")
     print(f"{target.name:22} {'FAILED' if failed else runs}", flush=True)
     if failed:
-        told = [line for line in lines if not line.startswith(("INFO:", "WARNING:", "#"))]
-        print("\n".join(told[-_LINES_OF_A_FAILURE:]), flush=True)
+        reported = [line for line in lines if not line.startswith(("INFO:", "WARNING:", "#"))]
+        print("\n".join(reported[-_LINES_OF_A_FAILURE:]), flush=True)
 
 
 def _fuzz(atheris: Any, target: Target, seconds: int, seed: int, found: str) -> None:

@@ -109,9 +109,9 @@ class _SaidSystemctl(Systemctl):
 
 def _systemctl_show(text: str) -> None:
     services = _SaidSystemctl(text=text)
-    for ask in services.state, services.loaded:
+    for read_unit in services.state, services.loaded:
         try:
-            ask(Context(), "kubelet.service")
+            read_unit(Context(), "kubelet.service")
         except UnitError:
             continue
     gate = "systemd-nspawn@.service"
@@ -183,7 +183,7 @@ def _describes_ipv6(data: bytes) -> None:
 
 def _metadata(data: bytes) -> None:
     service = LoopbackService.running()
-    service.says(data)
+    service.answer_with(data)
     client = InstanceMetadataClient(service.endpoint)
     answer = client._ask(Context())
     assert str(answer).isprintable(), "a terminal may not obey an error message"

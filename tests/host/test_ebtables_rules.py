@@ -176,16 +176,16 @@ def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
 
 
 @given(
-    present=st.lists(st.integers(0, 3), max_size=12), asked=st.lists(st.integers(0, 4), max_size=6)
+    present=st.lists(st.integers(0, 3), max_size=12), marks=st.lists(st.integers(0, 4), max_size=6)
 )
-def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -> None:
+def test_as_many_match_as_were_wanted(present: list[int], marks: list[int]) -> None:
     """The first rules of each kind match, in the order of the chain; a surplus request is refused."""
     rules = [
         EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark)))
         for place, mark in enumerate(present, 1)
     ]
-    wanted = [EbtablesRule("nft", "OUTPUT", 99, ("--mark", str(mark))) for mark in asked]
-    if any(asked.count(mark) > present.count(mark) for mark in asked):
+    wanted = [EbtablesRule("nft", "OUTPUT", 99, ("--mark", str(mark))) for mark in marks]
+    if any(marks.count(mark) > present.count(mark) for mark in marks):
         with pytest.raises(BackendError, match="is not there"):
             matches(rules, wanted)
         return
@@ -194,7 +194,7 @@ def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -
     for mark in range(5):
         places = [place for place, other in enumerate(present, 1) if other == mark]
         assert [rule.position for rule in found if rule.spec[1] == str(mark)] == places[
-            : asked.count(mark)
+            : marks.count(mark)
         ]
 
 

@@ -134,10 +134,10 @@ def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) ->
         with pytest.raises(
             EventsLostError,
             match=f"^an event cannot be read, .*: .*{reason}.*; read everything anew",
-        ) as told:
+        ) as raised:
             listener.take()
-        assert told.value.errno == errno.EBADMSG
-        assert told.value.__cause__ is not None
+        assert raised.value.errno == errno.EBADMSG
+        assert raised.value.__cause__ is not None
         kernel.announce(announced(ROUTE))
         assert len(listener.take()) == 1
 
@@ -162,10 +162,10 @@ def test_names_that_cannot_be_read_after_a_loss_are_asked_for_again() -> None:
     for _ in range(2):
         with (
             played({18: message(16, 2, b"")}),
-            pytest.raises(BackendError, match="cannot be read") as told,
+            pytest.raises(BackendError, match="cannot be read") as raised,
         ):
             listener.take()
-        assert not isinstance(told.value, EventsLostError)
+        assert not isinstance(raised.value, EventsLostError)
     kernel.announce(announced(ROUTE))
     with played({}), pytest.raises(EventsLostError):
         listener.take()

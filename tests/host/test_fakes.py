@@ -43,8 +43,8 @@ class TestMemoryFiles(FileStoreContract):
         files.tree.locked.remove(path)
 
 
-@pytest.mark.parametrize(("method", "arguments", "said"), READ_ONLY)
-def test_a_read_only_disk_in_memory(method: str, arguments: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("method", "arguments", "reason"), READ_ONLY)
+def test_a_read_only_disk_in_memory(method: str, arguments: dict[str, Any], reason: str) -> None:
     """The store refuses what that of a real one refuses, by the same words."""
     files = MemoryFiles()
     files.write("/a", b"", mode=0o644)
@@ -53,7 +53,7 @@ def test_a_read_only_disk_in_memory(method: str, arguments: dict[str, Any], said
         result = str(getattr(files, method)(**arguments))
     except HostFileError as error:
         result = str(error)
-    assert result == said
+    assert result == reason
 
 
 class TestMemoryServices(LiveServiceManagerContract):

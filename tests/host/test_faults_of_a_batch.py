@@ -107,7 +107,7 @@ def test_the_routes_are_what_the_error_says(number: int, *, verify: bool) -> Non
                 continue
             assert isinstance(error, RouteRejectedError), where
             moved = [line for line in error.left_behind if line.startswith("now the last")]
-            told = [line for line in error.left_behind if line not in moved]
-            assert sorted(told) == sorted(differences(before, now)), where
+            named = [line for line in error.left_behind if line not in moved]
+            assert sorted(named) == sorted(differences(before, now)), where
             assert error.rolled_back == (now == before), where
             assert error.refusals[0].errno == number, where

@@ -140,12 +140,12 @@ class TestAReadOnlyDisk:
         own = done.stdout.replace(f"findmnt -T {tmp_path}", "findmnt -T /")
         return own.replace(str(tmp_path), "").rstrip()
 
-    @pytest.mark.parametrize(("method", "arguments", "said"), READ_ONLY)
+    @pytest.mark.parametrize(("method", "arguments", "message"), READ_ONLY)
     def test_refuses_only_what_would_change_it(
-        self, tmp_path: Path, method: str, arguments: dict[str, Any], said: str
+        self, tmp_path: Path, method: str, arguments: dict[str, Any], message: str
     ) -> None:
         """To remove a file that is absent is no change, whatever the kernel says first."""
-        assert self.result(tmp_path, method, arguments) == said
+        assert self.result(tmp_path, method, arguments) == message
 
 
 class TestOddities:
@@ -247,7 +247,7 @@ class TestWithoutPrivilege:
             assert RootedFiles(str(locked)).read("/open") == b"open"
 
     @pytest.mark.parametrize(
-        ("verb", "ask"),
+        ("verb", "act"),
         [
             ("read", lambda files: files.read("/secret")),
             ("write", lambda files: files.write("/new", b"", mode=0o644)),
@@ -255,14 +255,14 @@ class TestWithoutPrivilege:
         ],
     )
     def test_a_lack_of_permission_asks_for_root(
-        self, locked: Path, verb: str, ask: Callable[[RootedFiles], object]
+        self, locked: Path, verb: str, act: Callable[[RootedFiles], object]
     ) -> None:
         """The error has the path and the reason, and suggests root."""
         with plain_user(), pytest.raises(HostFileError) as caught:
-            ask(RootedFiles(str(locked)))
-        said = str(caught.value)
-        assert said.startswith(f"cannot {verb} {locked}/")
-        assert said.endswith(": Permission denied; run this as root")
+            act(RootedFiles(str(locked)))
+        message = str(caught.value)
+        assert message.startswith(f"cannot {verb} {locked}/")
+        assert message.endswith(": Permission denied; run this as root")
 
 
 @contextmanager
@@ -295,18 +295,18 @@ class TestKilledWriters:
         for line in range(1, 1000):
             root = tmp_path / str(line)
             root.mkdir()
-            files, ours = RootedFiles(str(root)), root / "etc/ours"
+            files, own_file = RootedFiles(str(root)), root / "etc/ours"
             if old is not None:
                 files.write("/etc/ours/a", old, mode=0o644)
             write = partial(files.write, "/etc/ours/a", b"new\n", mode=0o755)
             finished = not killed_at(line, write)
             content = files.read("/etc/ours/a")
             assert files.names("/etc/ours") == ["a"] * (content is not None)
-            seen.add((content, ours.exists() and entries(ours) != files.names("/etc/ours")))
+            seen.add((content, own_file.exists() and entries(own_file) != files.names("/etc/ours")))
             write()
             assert files.read("/etc/ours/a") == b"new\n"
-            assert (ours / "a").stat().st_mode & 0o7777 == 0o755
-            assert entries(ours) == ["a"]
+            assert (own_file / "a").stat().st_mode & 0o7777 == 0o755
+            assert entries(own_file) == ["a"]
             if finished:
                 break
         else:
@@ -353,19 +353,19 @@ class TestKilledWriters:
         """
         files = RootedFiles(str(tmp_path))
         alive = tmp_path / ".a.hostrouting-0123456789abcdef"
-        theirs = [
+        foreign_file = [
             ".b.hostrouting-0123",
             ".b.hostrouting-0123456789abcdeg",
             "b.hostrouting-0123456789abcdef",
         ]
-        for name in *theirs, ".b.hostrouting-0123456789abcdef":
+        for name in *foreign_file, ".b.hostrouting-0123456789abcdef":
             (tmp_path / name).touch()
         (tmp_path / ".c.hostrouting-0123456789abcdef").mkdir()
         with alive.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             files.write("/a", b"one\n", mode=0o644)
         assert entries(tmp_path) == sorted(
-            [alive.name, *theirs, ".c.hostrouting-0123456789abcdef", "a"]
+            [alive.name, *foreign_file, ".c.hostrouting-0123456789abcdef", "a"]
         )
 
     def test_a_folder_is_swept_of_files_and_links(self, tmp_path: Path) -> None:
@@ -383,11 +383,11 @@ class TestKilledWriters:
     @needs("root")
     def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:
         """A file of another user is not a leftover of our writers, whatever its name."""
-        theirs = tmp_path / ".a.hostrouting-0123456789abcdef"
-        theirs.touch()
-        os.chown(theirs, NOBODY, -1)
+        foreign_file = tmp_path / ".a.hostrouting-0123456789abcdef"
+        foreign_file.touch()
+        os.chown(foreign_file, NOBODY, -1)
         RootedFiles(str(tmp_path)).sweep("/")
-        assert theirs.exists()
+        assert foreign_file.exists()
 
     def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
         """Threads that write the same file at the same time: each write succeeds whole, and nothing
@@ -437,12 +437,12 @@ def killed_at(line: int, action: Callable[[], object]) -> bool:
 
 
 def _killer(line: int) -> Callable[[FrameType, str, Any], Any]:
-    ours = {hostrouting.host.files.store.__file__, hostrouting.host.files.rooted.__file__}
+    own_file = {hostrouting.host.files.store.__file__, hostrouting.host.files.rooted.__file__}
     left = line
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename not in ours:
+        if frame.f_code.co_filename not in own_file:
             return None
         if event == "line":
             left -= 1

@@ -117,7 +117,7 @@ class TestOffline:
         """An offline host refuses every lookup and reading of routes, as no answer would be true."""
         routes = Host.offline(tmp_path).routes
         change = RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))
-        for ask in (
+        for act in (
             routes.links,
             routes.routes,
             routes.rules,
@@ -125,7 +125,7 @@ class TestOffline:
             lambda: routes.apply([change]),
         ):
             with pytest.raises(BackendError) as caught:
-                ask()
+                act()
             assert str(caught.value) == (
                 "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
             )

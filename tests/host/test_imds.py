@@ -30,14 +30,14 @@ def hurried() -> tuple[Context, ManualClock]:
     return Context(clock=clock), clock
 
 
-def saying(said: bytes) -> str:
+def service_with(text: bytes) -> str:
     """Return the endpoint of a server that answers each request alike, to the byte."""
     service = LoopbackService.running()
-    service.says(said)
+    service.answer_with(text)
     return service.endpoint
 
 
-def asked(imds: FakeIMDS, ctx: Context | None = None) -> object:
+def answer_of(imds: FakeIMDS, ctx: Context | None = None) -> object:
     return InstanceMetadataClient(imds.endpoint).network_interfaces(ctx or Context())
 
 
@@ -58,7 +58,7 @@ class TestAnswers:
         cloud requires.
         """
         with FakeIMDS(document) as imds:
-            assert asked(imds) == document
+            assert answer_of(imds) == document
         [(path, headers)] = imds.requests
         assert (path, headers["Metadata"]) == (PATH, "true")
 
@@ -68,7 +68,7 @@ class TestAnswers:
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
         with FakeIMDS(WITHOUT) as imds:
-            assert asked(imds) == WITHOUT
+            assert answer_of(imds) == WITHOUT
 
 
 class TestTriesAgain:
@@ -94,14 +94,14 @@ class TestTriesAgain:
         """After two failures a good answer is returned; the pauses were half a second and a second."""
         ctx, clock = hurried()
         with FakeIMDS(bad, bad, WITH_IPV6) as imds:
-            assert asked(imds, ctx) == WITH_IPV6
+            assert answer_of(imds, ctx) == WITH_IPV6
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
     def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
         """The first failed try is logged for operators; later ones have a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
-            asked(imds, hurried()[0])
+            answer_of(imds, hurried()[0])
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
             ("INFO", "waiting for the cloud's metadata: 429 Too Many Requests"),
             ("DEBUG", "waiting for the cloud's metadata: 503 Service Unavailable"),
@@ -119,7 +119,7 @@ class TestTriesAgain:
                 match=r"in 11 tries .* the last: 503 Service Unavailable: 'maintenance'",
             ) as caught,
         ):
-            asked(imds, ctx)
+            answer_of(imds, ctx)
         assert f"at {imds.endpoint} gave no answer" in str(caught.value)
         assert f"curl --noproxy '*' -i -H Metadata:true '{imds.endpoint}{PATH}'" in str(
             caught.value
@@ -169,11 +169,11 @@ class TestRefusals:
             FakeIMDS(answer) as imds,
             pytest.raises(BackendError, match=f"answered with .*{shown}"),
         ):
-            asked(imds)
+            answer_of(imds)
         assert len(imds.requests) == 1
 
     @pytest.mark.parametrize(
-        "said",
+        "text",
         [
             b"HTTP/1.1 400 \x1b[2J" + b"A" * 3000 + b"\r\n\r\n",
             b"HTTP/1.1 302 \x1b[2J\r\nLocation: http://\x1b[2J\x9b" + b"A" * 3000 + b"\r\n\r\n",
@@ -182,10 +182,10 @@ class TestRefusals:
         ],
         ids=["reason", "location", "body", "no HTTP"],
     )
-    def test_text_of_the_service_is_shown_harmlessly(self, said: bytes) -> None:
+    def test_text_of_the_service_is_shown_harmlessly(self, text: bytes) -> None:
         """The message stays short, and has no control character, whatever the service sends."""
         with pytest.raises(BackendError) as caught:
-            InstanceMetadataClient(saying(said)).network_interfaces(hurried()[0])
+            InstanceMetadataClient(service_with(text)).network_interfaces(hurried()[0])
         assert "\\x1b[2J" in str(caught.value)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 600
@@ -198,7 +198,7 @@ class TestRefusals:
                 FakeIMDS(moved) as imds,
                 pytest.raises(BackendError, match=r"302 Found, a redirect to 'http:.*not followed"),
             ):
-                asked(imds)
+                answer_of(imds)
         assert (len(imds.requests), other.requests) == (1, [])
 
 
@@ -241,7 +241,7 @@ class TestTime:
             FakeIMDS(IMDSAnswer(status=500)) as imds,
             pytest.raises(CancelledError, match="maintenance"),
         ):
-            asked(imds, ctx)
+            answer_of(imds, ctx)
         assert len(imds.requests) == 1
 
     def test_a_deadline_ends_the_first_try(self) -> None:
@@ -250,10 +250,10 @@ class TestTime:
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
             pytest.raises(BackendError, match=r"in 1 try .* not answered yet"),
         ):
-            asked(imds, Context(timeout=0.2))
+            answer_of(imds, Context(timeout=0.2))
 
     def test_a_context_that_is_over_asks_nothing(self) -> None:
         """A context that is over sends no request, and its error is raised unchanged."""
         with FakeIMDS() as imds, pytest.raises(DeadlineExceededError):
-            asked(imds, Context(timeout=0))
+            answer_of(imds, Context(timeout=0))
         assert imds.requests == []

@@ -67,7 +67,7 @@ def ip_route(node: KernelLinks, *words: str) -> str:
     return node.kernel.ip("-6 route", *words)
 
 
-def asked(backend: NetlinkBackend, *addresses: str, resolve: bool = False) -> list[Lookup]:
+def lookups(backend: NetlinkBackend, *addresses: str, resolve: bool = False) -> list[Lookup]:
     return backend.lookup(
         [Address.parse(text).number for text in addresses], resolve=resolve, family=IPV6
     )
@@ -112,7 +112,8 @@ class TestOnTheKernel:
         node.kernel.ip("nexthop add id 7 via fe80::1 dev ib0")
         ip_route(node, "add fd00:7::/64 nhid 7")
         node.kernel.run("sysctl", "-qw", f"net.ipv4.nexthop_compat_mode={shown}")
-        [decided], [path] = asked(backend, "fd00:7::9"), asked(backend, "fd00:7::9", resolve=True)
+        [decided] = lookups(backend, "fd00:7::9")
+        [path] = lookups(backend, "fd00:7::9", resolve=True)
         assert decided.route is not None
         assert path.route is not None
         assert (decided.route.nexthop_id, decided.route.dev) == (7, "ib0" if shown == "1" else None)
@@ -126,20 +127,20 @@ class TestOnTheKernel:
         """
         backend.apply([RouteChange.add(route("fd00:7::/64 via fd00:1::7 dev eth0 metric 1"))])
         alone = find(backend, "fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
-        theirs = "fd00:7::/64 via fd00:a::7 dev ib0 metric 1"
+        foreign_route = "fd00:7::/64 via fd00:a::7 dev ib0 metric 1"
         deliver = Conversation.deliver
 
         def deliver_and_meddle(conversation: Conversation, batches: Any, count: int) -> Any:
             answer = deliver(conversation, batches, count)
-            if theirs not in node.kernel.ip("-6 route"):
-                ip_route(node, "add", theirs)
+            if foreign_route not in node.kernel.ip("-6 route"):
+                ip_route(node, "add", foreign_route)
             return answer
 
         monkeypatch.setattr(Conversation, "deliver", deliver_and_meddle)
         with pytest.raises(RouteRejectedError) as caught:
             backend.apply([RouteChange.remove(alone), RouteChange.add(BEYOND)])
         assert caught.value.left_behind == [f"missing: {alone}"]
-        assert shown(backend, family=IPV6, metric=1) == in_order(theirs)
+        assert shown(backend, family=IPV6, metric=1) == in_order(foreign_route)
 
     def test_all_details_come_back(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """`ip -6 -d route` prints the same lines after a rollback: several next hops, tunnels,
@@ -191,14 +192,14 @@ class TestOnTheKernel:
             ip_route(node, "replace fd00:7::/64 via fd00:1::8 dev eth0 metric 1")
             ip_route(node, "delete fd00:7::/64 metric 1")
             # The kernel adds routes of its own when it has noticed a carrier, which may be late.
-            told = [
+            events = [
                 event
                 for event in listener.take()
                 if isinstance(event, RouteEvent) and event.route.destination == "fd00:7::/64"
             ]
-            assert [event.verb for event in told] == ["add", "append", "replace", "remove"]
-            assert told[1].route == merged
-            assert [str(event.route.gateway) for event in told[2:]] == ["fd00:1::8"] * 2
+            assert [event.verb for event in events] == ["add", "append", "replace", "remove"]
+            assert events[1].route == merged
+            assert [str(event.route.gateway) for event in events[2:]] == ["fd00:1::8"] * 2
             node.kernel.ip("-6 rule add priority 50 from fd00:1::/64 lookup 88")
             [rule] = [event for event in listener.take() if isinstance(event, RuleEvent)]
             assert rule.rule in backend.rules(IPV6)
@@ -232,7 +233,7 @@ class TestOnTheKernel:
         assert node.kernel.run(*powerless(), sys.executable, "-c", program) == "('by_tc',)\n"
 
     @pytest.mark.parametrize(
-        ("number", "said"),
+        ("number", "logged"),
         [
             (errno.EINVAL, []),
             (errno.ENOSYS, []),
@@ -248,7 +249,7 @@ class TestOnTheKernel:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
         number: int,
-        said: list[str],
+        logged: list[str],
     ) -> None:
         """Before 6.6 bpf(2) refuses it, and a sandbox may forbid the call. Without privilege the
         programs are unknown, as the log says once; any other failure is an error.
@@ -260,7 +261,7 @@ class TestOnTheKernel:
 
         monkeypatch.setattr("hostrouting.host.netlink.classifiers._bpf", refuse)
         assert [layer.classifiers("eth0") for _ in range(2)] == [(), ()]
-        assert caplog.messages == said
+        assert caplog.messages == logged
         number = errno.EIO
         with pytest.raises(BackendError, match="bpf: refused"):
             layer.classifiers("eth0")

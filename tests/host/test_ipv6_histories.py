@@ -46,14 +46,14 @@ def meddle(node: KernelNode, random: Random) -> None:
         node.ip(f"-6 route {verb}", *words, "proto", random.choice(["142", "static"]))
 
 
-def ours(backend: NetlinkBackend, random: Random) -> list[RouteChange]:
+def own_changes(backend: NetlinkBackend, random: Random) -> list[RouteChange]:
     """Return a batch: an addition, removals and replacements of what stands, and perhaps a refusal."""
     standing = backend.routes_of(OUR_PROTOCOL, IPV6)
-    changes = [RouteChange.remove(ours) for ours in standing if random.random() < 0.3]
+    changes = [RouteChange.remove(each) for each in standing if random.random() < 0.3]
     for number in range(2):
         wanted = route(f"fd00:9:{number}::/48 {random.choice(WAYS[:5])} metric 1 proto 142")
         held = [
-            ours for ours in standing if ours.destination == wanted.destination and ours.metric == 1
+            each for each in standing if each.destination == wanted.destination and each.metric == 1
         ]
         if held and random.random() < 0.5 and RouteChange.remove(held[0]) not in changes:
             changes.append(RouteChange.replace(held[0], wanted))
@@ -92,17 +92,17 @@ def test_no_change_of_ours_merges_routes_or_takes_a_foreign_one(
     random, backend = Random(seed), NetlinkBackend(netns=node.name)
     for _ in range(STEPS):
         meddle(node, random)
-        changes, before = ours(backend, random), backend.routes(IPV6)
+        changes, before = own_changes(backend, random), backend.routes(IPV6)
         error = applied(backend, changes)
         after = backend.routes(IPV6)
         named = [change.before for change in changes]
         lost = [route for route in before if route not in after and (route not in named or error)]
-        told = (
+        left_behind = (
             [line for line in error.left_behind if not line.startswith("now the last")]
             if error
             else []
         )
-        assert sorted(told) == sorted(f"missing: {route}" for route in lost), error
+        assert sorted(left_behind) == sorted(f"missing: {route}" for route in lost), error
         assert hops(after) <= hops(before), changes
         for change in changes:
             there = change.after is not None and any(route.fulfils(change.after) for route in after)

@@ -128,10 +128,10 @@ class TestFileLock(RunLockContract):
         indirectly = ["sh", "-c", 'true; "$@"; exit $?', "sh"]
         argv = [*indirectly, sys.executable, "-I", "-c", child, str(tmp_path)]
         with lock.hold(Context()):
-            told = subprocess.run(argv, capture_output=True, text=True, check=False)
+            result = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (
             f"(process {os.getpid()}, which started this process and may wait for it) holds"
-            in told.stderr
+            in result.stderr
         )
 
     def test_one_lock_by_two_names(self, tmp_path: Path, lock: RunLock, file: Path) -> None:
@@ -170,13 +170,13 @@ class TestFileLock(RunLockContract):
             ! echo more > {tmp_path}/more || exit 1
             exec {sys.executable} -I -c '{HOLDER}' {tmp_path} < /dev/null
         """
-        told = subprocess.run(
+        result = subprocess.run(
             ["unshare", "--mount", "bash", "-c", script],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert (told.returncode, told.stdout) == (0, "held\n"), told.stderr
+        assert (result.returncode, result.stdout) == (0, "held\n"), result.stderr
 
     def test_children_do_not_hold_it(self, lock: RunLock, other: RunLock) -> None:
         """A daemon that a run has started does not keep the next run waiting."""

@@ -64,7 +64,7 @@ def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def ours(backend: NetlinkBackend) -> int:
+def own_count(backend: NetlinkBackend) -> int:
     return sum(route.protocol == 142 for route in backend.routes())
 
 
@@ -87,10 +87,10 @@ def test_a_missing_namespace_is_a_clear_error() -> None:
 
 def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: NetlinkBackend) -> None:
     """Any thread that asks is in its old namespace afterwards."""
-    ours = Path("/proc/thread-self/ns/net")
-    before = ours.readlink()
+    own_count = Path("/proc/thread-self/ns/net")
+    before = own_count.readlink()
     backend.routes()
-    assert ours.readlink() == before
+    assert own_count.readlink() == before
 
 
 def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
@@ -119,7 +119,7 @@ def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> 
         seen
         == "PermissionDeniedError changing routes needs root or CAP_NET_ADMIN; nothing was changed\n"
     )
-    assert ours(backend) == 0
+    assert own_count(backend) == 0
 
 
 @pytest.mark.usefixtures("short_queues", "big_sends")
@@ -132,16 +132,16 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
         "not refused, but not there on reading back"
     }
     assert caught.value.rolled_back
-    assert ours(backend) == 0
+    assert own_count(backend) == 0
 
 
 @pytest.mark.usefixtures("big_sends")
 def test_lost_lookups_are_asked_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
     """Lookups change nothing, so lost ones are sent again in smaller portions."""
-    asked = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
-    answers = backend.lookup(asked)
+    destinations = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
+    answers = backend.lookup(destinations)
     assert len(short_queues) > 1
-    assert [answer.destination for answer in answers] == asked
+    assert [answer.destination for answer in answers] == destinations
     assert {
         str(answer.route) for answer in answers if answer.route and answer.route.kind == "unicast"
     } == {"10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"}
@@ -298,7 +298,7 @@ def test_tables_that_change_while_they_are_read_are_read(
 def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
     """A success is not answered, so it cannot overflow the queue."""
     backend.apply(many(2000))
-    assert ours(backend) == 2000
+    assert own_count(backend) == 2000
 
 
 def test_devices_are_read_by_one_dump_of_each_kind(

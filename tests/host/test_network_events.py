@@ -194,9 +194,9 @@ class TestInTheKernel:
             backend.apply(many(250), verify=False)
         with pytest.raises(
             EventsLostError, match="in the socket's buffer; read everything anew"
-        ) as told:
+        ) as heard_events:
             listener.take()
-        assert told.value.errno == errno.ENOBUFS
+        assert heard_events.value.errno == errno.ENOBUFS
         assert listener.take() == []
         backend.apply([RouteChange.add(Route.parse("9.0.0.0/8", dev="eth0"))], verify=False)
         assert [str(event[1]) for event in listener.take()] == [
@@ -232,14 +232,14 @@ class TestInTheKernel:
         node.ip("link add br0 type bridge")
         node.ip("link set eth0 master br0")
         node.ip("link set eth0 nomaster")
-        told = [
+        heard_events = [
             event
             for event in listener.take()
             if isinstance(event, DeviceEvent) and event.device.name == "eth0"
         ]
-        assert [event.verb for event in told] == ["set"] * len(told)
-        assert "br0" in {event.device.master for event in told}
-        assert told[-1].device.master is None
+        assert [event.verb for event in heard_events] == ["set"] * len(heard_events)
+        assert "br0" in {event.device.master for event in heard_events}
+        assert heard_events[-1].device.master is None
 
     def test_other_announcements_wake_nobody(
         self, node: KernelNode, listener: NetlinkListener
@@ -264,9 +264,9 @@ class TestInTheKernel:
         node.ip("route append 9.0.0.0/8 nhid 7")
         listener.take()
         node.ip("nexthop replace id 7 via 10.224.0.2 dev eth0")
-        told = listener.take()
-        assert NexthopEvent("set", 7) in told
-        [event] = [event for event in told if isinstance(event, RouteEvent)]
+        heard_events = listener.take()
+        assert NexthopEvent("set", 7) in heard_events
+        [event] = [event for event in heard_events if isinstance(event, RouteEvent)]
         standing = [route for route in backend.routes() if route.network == 9 << 24]
         assert event == RouteEvent("replace", standing[1])
 
@@ -282,9 +282,9 @@ class TestInTheKernel:
         for _ in range(2):
             with pytest.raises(
                 BackendError, match=r"^listening to network events has ended: .*Bad file"
-            ) as told:
+            ) as heard_events:
                 listener.take()
-            assert isinstance(told.value.__cause__, OSError)
+            assert isinstance(heard_events.value.__cause__, OSError)
 
     def test_replayed_events_end_in_the_reading(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend, ctx: Context

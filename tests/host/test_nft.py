@@ -197,7 +197,7 @@ def test_a_script_means_the_same_to_the_fake_and_to_nft(
 class TestNftCommandAlone:
     """Tests without nft: another program stands in for it."""
 
-    def ask(self, answer: str, ctx: Context | None = None) -> object:
+    def query(self, answer: str, ctx: Context | None = None) -> object:
         """List a table with a line of bash in the place of nft."""
         return NftCommand(("bash", "-c", answer)).table(ctx or Context(), "ip6", "ours")
 
@@ -247,16 +247,16 @@ class TestNftCommandAlone:
         with pytest.raises(
             BackendError, match="cannot list the table ip6 ours: nft printed no listing"
         ):
-            self.ask(f"cat {tmp_path}/answer")
+            self.query(f"cat {tmp_path}/answer")
 
     def test_flags_of_uninitialised_memory(self) -> None:
         """The JSON of flags, damaged or whole, is ignored; they are read from the text."""
-        for said in (
+        for message in (
             '{"nftables": [{"table": {"flags": ',
             '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}',
         ):
-            script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"
-            assert self.ask(script) == [
+            script = f"[[ $0 == -j ]] && echo '{message}' || echo 'table ip6 ours {{ flags dormant'"
+            assert self.query(script) == [
                 {"table": {"family": "ip6", "name": "ours", "unreadable": True}}
             ]
 
@@ -264,10 +264,10 @@ class TestNftCommandAlone:
         """Nft's message with a suggestion still means an absent table; a missing namespace does
         not.
         """
-        said = "Error: No such file or directory; did you mean table 'hours' in family ip6?"
-        assert self.ask(f'echo "{said}" >&2; exit 1') is None
+        message = "Error: No such file or directory; did you mean table 'hours' in family ip6?"
+        assert self.query(f'echo "{message}" >&2; exit 1') is None
         with pytest.raises(BackendError, match="Cannot open network namespace"):
-            self.ask(
+            self.query(
                 "echo 'Cannot open network namespace \"x\": No such file or directory' >&2; exit 1"
             )
 
@@ -276,4 +276,4 @@ class TestNftCommandAlone:
         with pytest.raises(
             BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"
         ):
-            self.ask("kill -ABRT $$")
+            self.query("kill -ABRT $$")

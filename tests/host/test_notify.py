@@ -115,6 +115,6 @@ def test_without_a_manager_signs_are_for_nothing(environment: dict[str, str]) ->
     assert isinstance(supervisor, NoSupervisor)
     for sign in supervisor.reloading, supervisor.alive, supervisor.stopping:
         sign()
-    for tell in supervisor.ready, supervisor.status:
-        tell("fine")
+    for send in supervisor.ready, supervisor.status:
+        send("fine")
     assert supervisor.seconds_between_signs is None

@@ -152,10 +152,10 @@ unknown = st.lists(
     unknown,
 )
 def test_a_refusal_is_told_in_the_kernels_words(
-    number: int, said: str | None, more: list[tuple[int, bytes]]
+    number: int, text: str | None, more: list[tuple[int, bytes]]
 ) -> None:
     """The sentence is read also if the acknowledgement has an offset or a policy."""
-    sentence = [] if said is None else [frames.attribute(1, said.encode() + b"\0")]
+    sentence = [] if text is None else [frames.attribute(1, text.encode() + b"\0")]
     request = struct.pack("=IHHII", 16, 24, 5, 1, 0)
     words = b"".join(
         [
@@ -168,6 +168,6 @@ def test_a_refusal_is_told_in_the_kernels_words(
     assert frames.error_of(frames.message(frames.ERROR, 0x300, payload)) == (
         number,
         os.strerror(number)
-        if said is None
-        else f"{said.removeprefix('Error: ')} ({os.strerror(number)})",
+        if text is None
+        else f"{text.removeprefix('Error: ')} ({os.strerror(number)})",
     )

@@ -87,9 +87,9 @@ def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
 @example(bytes(6), bytes(16))
 def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None:
     """The words of the packet and its pseudo header add up to 0xffff."""
-    asked = question(mac, address)[14:]
-    assert checksum_is_right(asked)
-    assert asked[42:44] != b"\0\0"
+    questions = question(mac, address)[14:]
+    assert checksum_is_right(questions)
+    assert questions[42:44] != b"\0\0"
 
 
 @given(ipv4s, st.binary(max_size=20))
@@ -226,9 +226,9 @@ class TestOnTheKernel:
         asked.
         """
         node.kernel.set_up("azv1", up=False)
-        asked = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]
+        questions = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]
         answers = probes.ask(
-            Context(), asked, dict.fromkeys(("azv1", "azv2", "azv9"), MAC), netns=node.name
+            Context(), questions, dict.fromkeys(("azv1", "azv2", "azv9"), MAC), netns=node.name
         )
         assert answers == {place for place in THERE if place[0] == "azv2"}
 
@@ -261,9 +261,9 @@ class TestOnTheKernel:
     def test_a_silent_pod_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A silent pod is asked a second time, as a frame may be lost; a pod that answered is not."""
         addresses = "10.240.0.10", "10.240.0.77", "fd00:1::77", "fd00:1::10"
-        asked = [("azv2", address) for address in addresses]
+        questions = [("azv2", address) for address in addresses]
         with tap(node.pods["azv2"]) as heard:
-            layer.answering(Context(), asked)
+            layer.answering(Context(), questions)
             heard.setblocking(False)
             frames = [
                 frame
@@ -292,8 +292,8 @@ class TestOnTheKernel:
         """Every pod is asked over a device that takes only two frames at a time."""
         node.pods["azv2"].ip("route add local 10.200.0.0/16 dev lo")
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("100kbit", 100))
-        asked = [("azv2", f"10.200.0.{number}") for number in range(1, 50)]
-        assert layer.answering(Context(), asked) == set(asked)
+        questions = [("azv2", f"10.200.0.{number}") for number in range(1, 50)]
+        assert layer.answering(Context(), questions) == set(questions)
 
     def test_the_context_ends_the_waiting(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A deadline during the wait for answers raises its error."""
@@ -305,12 +305,12 @@ class TestOnTheKernel:
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
         """A pod with a tentative address keeps it, and answers as soon as the address is valid."""
-        asked = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
+        questions = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
         for pod in node.pods.values():
             # This takes eight or nine seconds: longer than we ask, on a loaded machine, too.
             pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=8")
             pod.ip("address add fd00:1::77/64 dev eth0")
-        assert layer.answering(Context(), asked) == set()
+        assert layer.answering(Context(), questions) == set()
         shows = [
             partial(pod.ip, "-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
             for pod in node.pods.values()
@@ -320,7 +320,7 @@ class TestOnTheKernel:
             lambda: not any(" tentative" in show() for show in shows), "the address stays tentative"
         )
         assert all("fd00:1::77" in show() and "dadfailed" not in show() for show in shows)
-        assert layer.answering(Context(), asked) == set(asked)
+        assert layer.answering(Context(), questions) == set(questions)
 
     @pytest.mark.parametrize("forwarding", [0, 1])
     @pytest.mark.parametrize("addr_gen_mode", [0, 1])

@@ -31,10 +31,10 @@ def test_each_family_is_read_when_it_is_asked_for(
     """Most nodes have many routes of one family; the own ones of the other are few."""
     node = at_one_moment(host).routes
     routes = host.routes.routes
-    asked: list[int] = []
+    families: list[int] = []
 
     def read(family: int = IPV4) -> list[ObservedRoute]:
-        asked.append(family)
+        families.append(family)
         return routes(family)
 
     monkeypatch.setattr(host.routes, "routes", read)
@@ -42,7 +42,7 @@ def test_each_family_is_read_when_it_is_asked_for(
         assert node.routes() == routes()
         assert node.routes_of(OUR_PROTOCOL) == []
         assert node.routes_of(OUR_PROTOCOL, IPV6) == []
-    assert asked == [IPV4]
+    assert families == [IPV4]
 
 
 def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:

@@ -131,13 +131,13 @@ class TestErrors:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "printed",
     ["", "nonsense", "Id=a.service", 'LoadState=loaded\nDropInPaths="', "Id=a.service\nMainPID=x"],
 )
-def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(said: str) -> None:
+def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(printed: str) -> None:
     """A systemctl that is another program, or one that was cut off, was an IndexError, KeyError or
     ValueError.
     """
-    services = Systemctl(("sh", "-c", 'printf "%s" "$0"', said))
+    services = Systemctl(("sh", "-c", 'printf "%s" "$0"', printed))
     with pytest.raises(UnitError, match=r"cannot read the output of .*systemctl status"):
         services.state(Context(), "a.service")

@@ -25,7 +25,7 @@ CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 FIXED = {"links": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes": 12}
 
 
-def said(kind: str, case: str) -> list[bytes]:
+def recorded_answers(kind: str, case: str) -> list[bytes]:
     """Return answers that were recorded from a real kernel."""
     return [
         bytes(one) for one in messages(memoryview((CASES / f"netlink-{kind}" / case).read_bytes()))
@@ -45,13 +45,13 @@ def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
 @pytest.mark.parametrize("lie", ["longer than all", "no length", "cut", "another kind"])
 @pytest.mark.parametrize(
     ("kind", "command"),
-    [(kind, command) for kind, (_, asked) in ASKED.items() for command in asked],
+    [(kind, command) for kind, (_, calls) in ASKED.items() for command in calls],
 )
 def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
     """A wrong length is an error that names the request and a next step, also 0, which could make a
     reader loop.
     """
-    request, asked = ASKED[kind]
+    request, calls = ASKED[kind]
     answer_kind = request - 2
     answer = {
         "longer than all": struct.pack("=IHHII", 4000, answer_kind, 2, 1, 0) + bytes(40),
@@ -60,7 +60,7 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
         "another kind": message(99, 2, bytes(40)),
     }[lie]
     with played({request: answer}), pytest.raises(BackendError) as raised:
-        asked[command]()
+        calls[command]()
     assert (
         f"rtnetlink: the kernel's answer to the request that `{command}` sends cannot be read: "
         in str(raised.value)
@@ -86,9 +86,9 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     kind: str, case: str, command: str, numbers: set[int]
 ) -> None:
     """An address of three bytes was read as one of four, and one of sixteen by its first four."""
-    recorded, (request, asked) = said(kind, case), ASKED[kind]
+    recorded, (request, calls) = recorded_answers(kind, case), ASKED[kind]
     with played({request: b"".join(recorded)}):
-        asked[command]()
+        calls[command]()
     tried = set()
     for one in recorded:
         if "-6" in command and one[16] != socket.AF_INET6:
@@ -108,7 +108,7 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
                     played({request: packed}),
                     pytest.raises(BackendError, match="cannot be read"),
                 ):
-                    asked[command]()
+                    calls[command]()
     assert tried == numbers
 
 
@@ -131,13 +131,13 @@ def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(
     new = [(200, b""), (0x3FFF, b"1"), (0x80C9, b"four"), (0x8FFF, bytes(23))]
     carried = (200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23))
     more = b"".join(attribute(*one) for one in new)
-    request, asked = ASKED[kind]
-    with played({request: b"".join(said(kind, case))}):
-        before = asked[command]()
-    heads = [(*struct.unpack_from("=HH", one, 4), one) for one in said(kind, case)]
+    request, calls = ASKED[kind]
+    with played({request: b"".join(recorded_answers(kind, case))}):
+        before = calls[command]()
+    heads = [(*struct.unpack_from("=HH", one, 4), one) for one in recorded_answers(kind, case)]
     longer = [message(number, flags, one[16:] + more) for number, flags, one in heads]
     with played({request: b"".join(longer)}):
-        after = asked[command]()
+        after = calls[command]()
     assert after == (
         [one._replace(extra=one.extra + carried) for one in before] if kind == "routes" else before
     )
@@ -156,15 +156,15 @@ def test_a_prefix_longer_than_an_address_is_noticed(
     kind: str, case: str, byte: int, most: int
 ) -> None:
     """The length of a prefix is one byte, which may hold up to 255."""
-    [one, *_] = (bytearray(one) for one in said(kind, case))
+    [one, *_] = (bytearray(one) for one in recorded_answers(kind, case))
     one[16 + byte] = most + 1
-    request, asked = ASKED[kind]
-    [ask] = [asked[command] for command in asked if ("-6" in command) == (most == 128)]
+    request, calls = ASKED[kind]
+    [call] = [calls[command] for command in calls if ("-6" in command) == (most == 128)]
     with (
         played({request: bytes(one)}),
         pytest.raises(BackendError, match=f"{most + 1} bits long"),
     ):
-        ask()
+        call()
 
 
 @pytest.mark.parametrize("length", [0, 7, 9, 200])

@@ -23,7 +23,7 @@ from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
 FOLDER = "/run/aks-flex-node"
-OK, DETECTED, TOLD = (f"{FOLDER}/route-overlap.{name}" for name in ("ok", "detected", "told"))
+OK, DETECTED, LOGGED = (f"{FOLDER}/route-overlap.{name}" for name in ("ok", "detected", "told"))
 FABRIC = {"ib0": "172.16.1.4/16"}
 FINE = "172.16.8.0/22 leaves by eth0"
 FACT = (
@@ -45,7 +45,7 @@ def installed(host: FakeHost, **section: object) -> None:
     host.files.write(INTENT_PATH, text.encode(), mode=0o644)
 
 
-def asked(host: FakeHost, *options: str) -> Verdict:
+def verdict_at_boot(host: FakeHost, *options: str) -> Verdict:
     return answer(["check", "rule", *options], host)
 
 
@@ -67,7 +67,7 @@ def test_a_right_node(mode: str) -> None:
     uplink(host.routes)
     installed(host, mode=mode)
     host.files.write(DETECTED, b"old\n", mode=0o644)
-    assert asked(host) == Verdict(10, FINE, 5, TOLD)
+    assert verdict_at_boot(host) == Verdict(10, FINE, 5, LOGGED)
     assert markers(host) == {OK: f"{FINE}\n"}
 
 
@@ -80,9 +80,9 @@ def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
     uplink(host.routes, **FABRIC)
     installed(host, mode=mode)
     host.files.write(OK, b"old\n", mode=0o644)
-    assert asked(host) == Verdict(11, f"{BAD}{more}", priority, TOLD, fact=FACT)
+    assert verdict_at_boot(host) == Verdict(11, f"{BAD}{more}", priority, LOGGED, fact=FACT)
     # Nothing heals it.
-    assert asked(host, "wait").status == 11
+    assert verdict_at_boot(host, "wait").status == 11
     assert markers(host) == {DETECTED: f"{FACT}\n"}
 
 
@@ -91,7 +91,7 @@ def test_many_findings_are_in_the_marker() -> None:
     host = FakeHost()
     uplink(host.routes, **FABRIC)
     installed(host, mode="WARN", expectedCidrs=[f"172.16.{number}.0/24" for number in range(8, 20)])
-    lines = asked(host).text.split("\n")
+    lines = verdict_at_boot(host).text.split("\n")
     assert [len(lines), lines[11:]] == [
         13,
         [f"  and 2 more in {DETECTED}", "for the routes that help: hostrouting check"],
@@ -104,9 +104,9 @@ def test_what_may_heal_is_a_reason_to_wait() -> None:
     host = FakeHost()
     host.routes.add_link("eth0")
     installed(host, mode="WARN")
-    assert asked(host, "wait") == Verdict(14, LEASE)
+    assert verdict_at_boot(host, "wait") == Verdict(14, LEASE)
     assert markers(host) == {}
-    assert asked(host).status == 11
+    assert verdict_at_boot(host).status == 11
     assert markers(host) == {DETECTED: "172.16.8.0/22: no-route 172.16.8.0-172.16.11.255\n"}
 
 
@@ -116,7 +116,7 @@ def test_warnings_and_causes_are_told() -> None:
     uplink(host.routes, **FABRIC)
     installed(host, mode="WARN", allowedDevs=["*"])
     warning = "warning: routeOverlap.allowedDevs: '*' allows every device, so nothing is an overlap; name the devices that are meant"
-    assert asked(host).text.split("\n")[1:] == [warning]
+    assert verdict_at_boot(host).text.split("\n")[1:] == [warning]
 
 
 def test_late_units() -> None:
@@ -134,11 +134,11 @@ def test_late_units() -> None:
         }
     )
     host.files.write(INTENT_PATH, text.encode(), mode=0o644)
-    assert asked(host, "wait") == Verdict(14, late)
-    assert asked(host) == Verdict(11, f"{late}\n{HELD}", 3, TOLD)
+    assert verdict_at_boot(host, "wait") == Verdict(14, late)
+    assert verdict_at_boot(host) == Verdict(11, f"{late}\n{HELD}", 3, LOGGED)
     assert markers(host) == {DETECTED: f"{late}\n"}
     host.files.write(INTENT_PATH, text.replace("STRICT", "WARN").encode(), mode=0o644)
-    assert asked(host) == Verdict(10, f"{FINE}\nwarning: {late}", 4, TOLD)
+    assert verdict_at_boot(host) == Verdict(10, f"{FINE}\nwarning: {late}", 4, LOGGED)
 
 
 def test_without_a_readable_intent_there_is_no_answer() -> None:
@@ -146,11 +146,11 @@ def test_without_a_readable_intent_there_is_no_answer() -> None:
     host = FakeHost()
     uplink(host.routes)
     with pytest.raises(InvalidConfigError, match=r"no config is installed"):
-        asked(host)
+        verdict_at_boot(host)
     for damage in b"", b"{", b"{}", bytes(60):
         host.files.write(INTENT_PATH, damage, mode=0o644)
         with pytest.raises(InvalidConfigError, match=r"hostrouting\.json"):
-            asked(host)
+            verdict_at_boot(host)
     assert markers(host) == {}
 
 
@@ -162,7 +162,7 @@ def test_an_intent_without_cidrs_is_no_answer() -> None:
     text = json.dumps({"hostRouting": {"staticRoutes": routes}})
     host.files.write(INTENT_PATH, text.encode(), mode=0o644)
     with pytest.raises(HostFileError) as caught:
-        asked(host)
+        verdict_at_boot(host)
     assert str(caught.value) == f"{INTENT_PATH} has no expected CIDRs; apply the config again"
     assert markers(host) == {}
 
@@ -178,9 +178,9 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise HostFileError(f"cannot write {path}: No space left on device")
 
     monkeypatch.setattr(host.files, "write", refuse)
-    verdict = asked(host)
+    verdict = verdict_at_boot(host)
     warning = f"warning: the marker of the check is out of date: cannot write {OK}: No space left on device"
-    assert verdict == Verdict(10, f"{FINE}\n{warning}", 5, TOLD)
+    assert verdict == Verdict(10, f"{FINE}\n{warning}", 5, LOGGED)
     assert markers(host) == {}
     assert log_lines(verdict, host, is_journal=True) == [f"<5>{FINE}", f"<5>{warning}"]
 
@@ -191,16 +191,16 @@ def test_a_full_disk_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_journal_gets_each_verdict_once() -> None:
     """A failure again in one line, with the time of the first; the terminal gets all of it."""
     host = FakeHost()
-    strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD, fact=FACT)
+    strict = Verdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
     lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
     assert log_lines(strict, host, is_journal=True) == lines
     [again] = log_lines(strict, host, is_journal=True)
     assert (again.partition("since ")[0], again.partition(": ")[2]) == ("<3>as before, ", FACT)
     assert log_lines(strict, host, is_journal=False) == f"{BAD}\n{HELD}".split("\n")
-    fine = Verdict(10, FINE, 5, TOLD)
+    fine = Verdict(10, FINE, 5, LOGGED)
     assert log_lines(fine, host, is_journal=True) == [f"<5>{FINE}"]
     assert log_lines(fine, host, is_journal=True) == []
-    assert host.files.read(TOLD) == FINE.encode()
+    assert host.files.read(LOGGED) == FINE.encode()
 
 
 def test_a_reason_to_wait_is_one_plain_line() -> None:
@@ -286,7 +286,7 @@ def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> Non
 def test_what_the_journal_has_is_known_by_its_text() -> None:
     """The fact is a line of its own, whatever the text begins with."""
     host = FakeHost()
-    strict = Verdict(11, f"{BAD}\n{HELD}", 3, TOLD, fact=FACT)
+    strict = Verdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
     assert (known_since(strict, host), strict.first_fact) == ("", FACT)
     log_lines(strict, host, is_journal=True)
     assert re.fullmatch(r"\d\d:\d\d", known_since(strict, host))

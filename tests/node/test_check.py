@@ -78,7 +78,7 @@ def check(host: FakeHost, config: HostRoutingConfig) -> NodeReport:
     return check_node(in_time(), config, host, seconds=0)
 
 
-def told(report: NodeReport) -> list[tuple[str, str, str]]:
+def findings_of(report: NodeReport) -> list[tuple[str, str, str]]:
     return [(finding.severity, finding.kind, finding.subject) for finding in report.findings]
 
 
@@ -113,7 +113,9 @@ def test_a_node_that_nothing_watches(
     there is none.
     """
     unwatched = {**sections, "watch": {}}
-    assert "not-watched" not in [kind for _, kind, _ in told(check(host, config_of(**unwatched)))]
+    assert "not-watched" not in [
+        kind for _, kind, _ in findings_of(check(host, config_of(**unwatched)))
+    ]
     report = check(host, applied(host, **unwatched))
     assert report.ok
     [finding] = report.findings
@@ -162,7 +164,7 @@ def test_a_new_config_that_an_apply_refuses(
 def test_a_new_config_that_an_apply_puts_in_force(host: FakeHost) -> None:
     """Nothing but the apply is left to do."""
     report = check(host, config_of(**ROUTES))
-    assert told(report) == [("warning", "not-applied", "hostRouting")]
+    assert findings_of(report) == [("warning", "not-applied", "hostRouting")]
 
 
 #: The files of a generation; the last two are scripts.
@@ -233,9 +235,11 @@ def test_boot_files_that_an_apply_would_change_are_errors(
     """Until that apply: a change that it would make is never hidden."""
     config = applied(host, **ROUTES, **OVERLAP)
     damage(host)
-    assert set(told(check(host, config))) == {("error", "boot-file", each) for each in subjects}
+    assert set(findings_of(check(host, config))) == {
+        ("error", "boot-file", each) for each in subjects
+    }
     applied(host, **ROUTES, **OVERLAP)
-    assert told(check(host, config)) == []
+    assert findings_of(check(host, config)) == []
 
 
 def test_a_foreign_route_before_ours(host: FakeHost) -> None:
@@ -318,12 +322,12 @@ def test_probes_alone_on_a_node_without_ipv6(
     """
     config = config_of(**PROBES)
     host.services.start(in_time(), "systemd-nspawn@kube1.service")
-    assert told(check(host, config)) == [("warning", "not-applied", "hostRouting")]
+    assert findings_of(check(host, config)) == [("warning", "not-applied", "hostRouting")]
     host.link_layer.remove_address("eth0", "2001:db8::4/64")
     assert plan(Configure(config, host=host), in_time()).changes == ()
     execute(Configure(config, host=host), in_time())
     assert "kube1" not in caplog.text
-    assert told(check(host, config)) == []
+    assert findings_of(check(host, config)) == []
 
 
 @pytest.mark.parametrize("missing", [[], [("error", "probe-snat", "IPv6 probes")]])
@@ -336,7 +340,7 @@ def test_probes_alone_where_the_cloud_does_not_say(
     """
     host.metadata.error = BackendError("no answer")
     config = config_of(probeSnat={"enabled": True, "required": bool(missing)})
-    assert told(check(host, config)) == [("warning", "not-applied", "hostRouting"), *missing]
+    assert findings_of(check(host, config)) == [("warning", "not-applied", "hostRouting"), *missing]
 
 
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
@@ -345,7 +349,7 @@ def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
     """
     config = config_of(**ROUTES, **OVERLAP, **PROBES)
     report = check(host, config)
-    assert told(report) == [("warning", "not-applied", "hostRouting")]
+    assert findings_of(report) == [("warning", "not-applied", "hostRouting")]
     assert not report.ok
     assert "add these routes" not in str(report.overlap)
     assert "172.16.8.0/22" in report.overlap.advice
@@ -359,7 +363,7 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     config = applied(host, **ROUTES, **OVERLAP)
     lose_our_routes(host)
     report = check(host, config)
-    assert told(report) == [
+    assert findings_of(report) == [
         ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")
     ]
     [finding] = report.findings
@@ -474,7 +478,7 @@ def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
     """
     config = applied(host, **ROUTES)
     lose_the_default_route(host)
-    assert told(check(host, config)) == []
+    assert findings_of(check(host, config)) == []
     task, ctx = Configure(config, host=host), in_time()
     assert not task.plan(ctx)
     execute(task, ctx)
@@ -563,7 +567,7 @@ def test_a_section_without_addresses_proves_nothing(
     proven.
     """
     report = check(host, config_of(routeOverlap=setting))
-    assert told(report) == [("warning", "nothing-proven", "routeOverlap")]
+    assert findings_of(report) == [("warning", "nothing-proven", "routeOverlap")]
     assert "give expectedCidrs or expected" in str(report.findings[0])
     assert check(host, config_of(routeOverlap={})).findings == ()
 
@@ -578,7 +582,7 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
     for number in range(1, 30):
         host.services.fail_at(number)
     report = check(host, config)
-    assert told(report) == [
+    assert findings_of(report) == [
         ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"),
         ("error", "boot-file", DROP_IN),
     ]
@@ -654,9 +658,9 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
     where the section says `required`.
     """
     config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
-    assert told(check(host, config)) == []
+    assert findings_of(check(host, config)) == []
     trouble(host)
-    [(severity, kind, _)] = told(check(host, config))
+    [(severity, kind, _)] = findings_of(check(host, config))
     assert (severity, kind) == ("error" if required else "warning", "probe-snat")
 
 
@@ -712,7 +716,7 @@ def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) 
     report = check(
         host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch)
     )
-    assert [kind for _, kind, _ in told(report)] == ["not-applied", "probe-snat", "watch"]
+    assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "probe-snat", "watch"]
     assert "there is no IPv6 default route" in report.findings[1].reason
     assert "is missing; install hostrouting there" in report.findings[2].reason
 
@@ -721,9 +725,11 @@ def test_leftovers(host: FakeHost) -> None:
     """Each stale object is a warning; after the sweep there is none."""
     config = config_of(**SWEEP)
     host.ebtables.add(DEAD_POD)
-    assert told(check(host, config)) == [("warning", "stale-cni", f"ebtables nft nat: {DEAD_POD}")]
+    assert findings_of(check(host, config)) == [
+        ("warning", "stale-cni", f"ebtables nft nat: {DEAD_POD}")
+    ]
     execute(Configure(config, host=host), in_time())
-    assert told(check(host, config)) == []
+    assert findings_of(check(host, config)) == []
 
 
 def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
@@ -761,7 +767,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
         },
     )
     report = check_node(in_time(), config, host, seconds=0, path="a.json")
-    assert [kind for _, kind, _ in told(report)] == ["not-applied", "lost-route"]
+    assert [kind for _, kind, _ in findings_of(report)] == ["not-applied", "lost-route"]
     assert report.step == "hostrouting plan a.json"
     mended = report.overlap.merged_routes
     assert [route.destination for route in mended.routes] == [

@@ -73,7 +73,7 @@ def configure(host: FakeHost, **sections: object) -> Configure:
     return Configure(HostRoutingConfig.from_mapping({"gates": [], **sections}), host=host)
 
 
-def ours(host: FakeHost) -> list[str]:
+def own_routes(host: FakeHost) -> list[str]:
     return [str(route) for route in host.routes.routes() if route.protocol == 142]
 
 
@@ -87,22 +87,22 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
     routes.
     """
     execute(configure(host, **ROUTES))
-    before = ours(host), host.files.tree.snapshot()
+    before = own_routes(host), host.files.tree.snapshot()
     host.files.tree.read_only.add(folder)
     other = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **other))
-    said = re.fullmatch(
+    sentence = re.fullmatch(
         r"cannot write below (\S+): Read-only file system; mount it writable, see: findmnt -T \1; "
         r"nothing was changed, live or for the next boot",
         str(caught.value.cause),
     )
-    assert said is not None
-    assert said[1].startswith(folder)
-    assert (ours(host), host.files.tree.snapshot()) == before
+    assert sentence is not None
+    assert sentence[1].startswith(folder)
+    assert (own_routes(host), host.files.tree.snapshot()) == before
     lose_our_routes(host)
     execute(configure(host, **ROUTES))
-    assert ours(host) == before[0]
+    assert own_routes(host) == before[0]
 
 
 def test_a_deadline_does_not_hide_the_causes() -> None:
@@ -254,7 +254,7 @@ def test_skipped_boot_files_degrade_a_strict_run() -> None:
     assert (skipped.ok, skipped.degraded) == (True, False)
     host = gpu_node()
     skipped = run(configure(host, **ROUTES), skip=["configure-static-routes"])
-    assert (skipped.ok, skipped.degraded, ours(host)) == (True, False, [])
+    assert (skipped.ok, skipped.degraded, own_routes(host)) == (True, False, [])
 
 
 def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
@@ -311,11 +311,11 @@ def test_an_agents_config_without_ours_changes_nothing(
     task = Configure(HostRoutingConfig.from_mapping(document), host=host)
     assert plan(task).changes == ()
     execute(task)
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     wanted = (
         "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
     )
-    assert [message.startswith(wanted) for message in told] == [True, True]
+    assert [message.startswith(wanted) for message in warnings] == [True, True]
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok
     assert state(host) == before
@@ -401,7 +401,7 @@ def test_a_task_alone_has_the_lock(host: FakeHost) -> None:
             report = run(alone, Context(timeout=5, clock=ManualClock(auto=True)))
             assert isinstance(report.error, TaskFailedError)
             assert isinstance(report.error.cause, LockHeldError)
-    assert ours(host) == []
+    assert own_routes(host) == []
 
 
 def test_a_task_alone_joins_no_run_of_another_thread(host: FakeHost) -> None:
@@ -586,7 +586,7 @@ def test_a_sibling_in_trouble(
     ]
     assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
     assert report.ok != required
-    assert ours(crowded) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert own_routes(crowded) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     assert crowded.files.exists(CHECK_UNIT)
     assert crowded.files.exists(DROP_IN)
 
@@ -754,7 +754,7 @@ def test_a_task_takes_its_options_by_name() -> None:
 def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
     """A node that does not need us is not touched."""
     execute(Configure(HostRoutingConfig(), host=host))
-    assert ours(host) == []
+    assert own_routes(host) == []
     assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
     assert render_files(HostRoutingConfig()).files == ()
 

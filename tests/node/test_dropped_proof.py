@@ -54,7 +54,7 @@ from phases import (
 from phases.testing import ManualClock
 
 WIDE, HALF, OTHER = "172.16.8.0/28", "172.16.8.0/29", "172.16.8.8/29"
-TOLD = "the installed config has this, and the new one does not"
+DROPPED = "the installed config has this, and the new one does not"
 STEP = (
     "keep their routes in a first apply that drops only their proof, or correct the config, or use "
     "--force if this is meant"
@@ -136,7 +136,7 @@ def host() -> FakeHost:
     return host
 
 
-def ours(host: Host) -> list[str]:
+def own_routes(host: Host) -> list[str]:
     return [route.destination for route in host.routes.routes() if route.protocol == 142]
 
 
@@ -200,16 +200,16 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
 def test_two_applies_are_the_way_out(host: FakeHost) -> None:
     """The first drops the proof, and is degraded; the second drops the routes."""
     first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), in_time())
-    assert (first.ok, first.degraded, ours(host)) == (True, True, [WIDE, "172.16.16.0/24"])
+    assert (first.ok, first.degraded, own_routes(host)) == (True, True, [WIDE, "172.16.16.0/24"])
     second = run(Configure(config("172.16.16.0/24"), host=host), in_time())
-    assert (second.ok, second.degraded, ours(host)) == (True, False, ["172.16.16.0/24"])
+    assert (second.ok, second.degraded, own_routes(host)) == (True, False, ["172.16.16.0/24"])
 
 
 def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """Once WARN is installed, an apply of the config of before is degraded, and says why."""
     run(Configure(config(WIDE, expected=(WIDE,), mode="WARN"), host=host), in_time())
     report = run(Configure(config("172.16.16.0/24"), host=host), in_time())
-    assert (report.ok, report.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
+    assert (report.ok, report.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
     dropped, worse = report.reasons
     assert dropped.startswith("the proof of 172.16.8.0/28: the installed config has this")
     assert worse.startswith("worse than before: 172.16.8.0/28: overlap 172.16.8.0-172.16.8.15")
@@ -224,35 +224,35 @@ def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
     """
     wanted = config(OTHER, expected=(HALF,), mode="WARN")
     report = run(Configure(wanted, host=host), in_time())
-    assert (report.ok, report.degraded, ours(host)) == (True, True, [OTHER])
+    assert (report.ok, report.degraded, own_routes(host)) == (True, True, [OTHER])
     host = gpu_node()
     run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
     report = run(Configure(config(HALF, expected=(HALF,), mode="WARN"), host=host), in_time())
-    assert (causes(report), ours(host)) == ([WorseRoutingError], [WIDE])
+    assert (causes(report), own_routes(host)) == ([WorseRoutingError], [WIDE])
 
 
 def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> None:
     """The new section allows ib0 for its own addresses, and for no others."""
     allowed = config(HALF, expected=(OTHER,), allowedDevs=["ib0"])
     narrowed = run(Configure(allowed, host=host), in_time())
-    assert (narrowed.ok, narrowed.degraded, ours(host)) == (True, True, [HALF])
+    assert (narrowed.ok, narrowed.degraded, own_routes(host)) == (True, True, [HALF])
     host = gpu_node()
     run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
     wanted = config(OTHER, expected=(OTHER,), allowedDevs=["ib0"])
     report = run(Configure(wanted, host=host), in_time())
-    assert (causes(report), ours(host)) == ([WorseRoutingError], [WIDE])
+    assert (causes(report), own_routes(host)) == ([WorseRoutingError], [WIDE])
 
 
 def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
     """`force` goes on, and is degraded; the others remove everything, as they are meant to."""
     forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), in_time())
-    assert (forced.ok, forced.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
+    assert (forced.ok, forced.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
     for remove in (Configure(nothing, host=host), Reset(nothing, host=host)):
         run(Configure(config(WIDE, expected=(WIDE,)), host=host, force=True), in_time())
         assert [change for change in plan(remove).changes if change.kind] == []
         report = run(remove, in_time())
-        assert (report.ok, report.degraded, ours(host)) == (True, False, [])
+        assert (report.ok, report.degraded, own_routes(host)) == (True, False, [])
 
 
 def test_an_empty_config_of_the_routes_alone_is_refused(host: FakeHost) -> None:
@@ -261,21 +261,21 @@ def test_an_empty_config_of_the_routes_alone_is_refused(host: FakeHost) -> None:
         host = gpu_node()
         run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
         report = run(PIPELINES[name](HostRoutingConfig(), host), in_time())
-        assert (causes(report), ours(host)) == ([WorseRoutingError], [WIDE])
+        assert (causes(report), own_routes(host)) == ([WorseRoutingError], [WIDE])
 
 
 def test_a_run_that_skips_the_proof_is_degraded(host: FakeHost) -> None:
     """The installed proof stays, and the run compares nothing, whatever the new config expects."""
     wanted = config("172.16.16.0/24")
     report = run(Configure(wanted, host=host), in_time(), skip=["check-route-overlap"])
-    assert (report.ok, report.degraded, ours(host)) == (True, True, ["172.16.16.0/24"])
+    assert (report.ok, report.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
 
 
 def test_a_damaged_intent_counts_nothing(host: FakeHost) -> None:
     """It is replaced."""
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     report = run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), in_time())
-    assert ours(host) == ["172.16.16.0/24"], report.error
+    assert own_routes(host) == ["172.16.16.0/24"], report.error
 
 
 # --- the proof alone
@@ -299,10 +299,10 @@ def test_the_proof_alone_may_be_dropped(
         planned = [str(change) for change in plan(make(wanted, host=host)).changes if change.kind]
         report = run(make(wanted, host=host), in_time())
         assert (report.ok, report.degraded) == (True, bool(dropped))
-        logged = [text for text in caplog.messages if TOLD in text]
+        logged = [text for text in caplog.messages if DROPPED in text]
         if dropped:
             assert planned == [f"- proof of {dropped} (expected by the installed config)"]
-            assert logged == [f"the proof of {dropped}: {TOLD}"]
+            assert logged == [f"the proof of {dropped}: {DROPPED}"]
         else:
             assert planned == logged == []
         again = run(make(wanted, host=host), in_time())
@@ -318,7 +318,7 @@ def test_parts_of_an_ipv6_network_that_no_route_decides_are_not_missed(
     run(Configure(wide, host=host), in_time())
     caplog.clear()
     run(Configure(config(WIDE, expected=("fe00::/9", "fec0::/10", WIDE)), host=host), in_time())
-    assert [text for text in caplog.messages if TOLD in text] == []
+    assert [text for text in caplog.messages if DROPPED in text] == []
 
 
 # --- all pipelines, with the kernel as judge
@@ -379,7 +379,7 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
                 elif mode == "WARN":
                     assert (report.ok, report.degraded, len(worse)) == (True, True, 8)
                 else:
-                    assert (WorseRoutingError in causes(report), ours(host)) == (True, [WIDE])
+                    assert (WorseRoutingError in causes(report), own_routes(host)) == (True, [WIDE])
 
 
 #: A node with two fabrics, by e1 and e2.

@@ -48,13 +48,17 @@ def test_an_entry_tells_who_did_what_to_the_config(
     behind sudo.
     """
     monkeypatch.setenv("SUDO_UID", "1000\nMESSAGE=forged")
-    files, told, path = MemoryFiles(), Namespace(command="apply", verdict=""), f"{tmp_path}/socket"
+    files, options, path = (
+        MemoryFiles(),
+        Namespace(command="apply", verdict=""),
+        f"{tmp_path}/socket",
+    )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(path)
         journal.settimeout(10)
-        with suppress(OSError), recorded(told, files, journal=path):
+        with suppress(OSError), recorded(options, files, journal=path):
             files.write(INTENT_PATH, b"{}\n", mode=0o644)
-            told.verdict = BackendError(
+            options.verdict = BackendError(
                 "1 of 2 CIDRs as a whole:\n  172.16.8.0/22: by ib0\n  another"
             )
             raise OSError

@@ -122,11 +122,11 @@ def test_links_do_not_lead_out_of_an_image(
 
 def test_an_image_is_not_mended(image: Path, config: Path) -> None:
     """It has no routes: exit 1, and the reason names what a node made of it can run."""
-    told = run("check", "--fix", "--root", image, config)
+    result = run("check", "--fix", "--root", image, config)
     reason = (
         "an image has no routes to be repaired; on a node made of it, run: hostrouting check --fix"
     )
-    assert (told.returncode, told.stdout, told.stderr.partition(" |")[0]) == (
+    assert (result.returncode, result.stdout, result.stderr.partition(" |")[0]) == (
         1,
         "",
         f"hostrouting: {reason}",
@@ -155,10 +155,10 @@ def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str
     is of any config without `watch`.
     """
     (image / PROGRAMS[name]).unlink()
-    said = f"{name}: the image lacks it: a boot would find the gates shut, and they stay shut; "
+    message = f"{name}: the image lacks it: a boot would find the gates shut, and they stay shut; "
     applied = run("apply", "--root", image, config)
     assert applied.returncode == 1
-    assert f"{said}install the package {PACKAGES[name]}\n" in applied.stderr
+    assert f"{message}install the package {PACKAGES[name]}\n" in applied.stderr
     checked = run("check", "--root", image, "--json", config)
     assert checked.returncode == 1
     finding, other = json.loads(checked.stdout)["findings"]
@@ -257,8 +257,8 @@ def test_a_check_of_an_image(image: Path, config: Path) -> None:
     answer = json.loads(fine.stdout)
     assert (fine.returncode, answer["ok"], answer["cidrs"]) == (0, True, [])
     assert [finding["kind"] for finding in answer["findings"]] == ["not-watched"]
-    [said] = answer["not_asked"]
-    assert said.startswith("an image has no routes to be checked")
+    [message] = answer["not_asked"]
+    assert message.startswith("an image has no routes to be checked")
     installed = [path for path in (image / "etc").rglob("*") if path.is_symlink() or path.is_file()]
     assert len(installed) > 12
     for path in installed:

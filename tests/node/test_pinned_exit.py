@@ -69,7 +69,7 @@ def pins(host: Host) -> object:
     return None if content is None else json.loads(content).get("pinnedExits")
 
 
-def ours(host: Host) -> list[str]:
+def own_routes(host: Host) -> list[str]:
     return [*map(str, host.routes.routes_of(OUR_PROTOCOL))]
 
 
@@ -143,7 +143,7 @@ def test_a_device_that_the_config_names_completes_its_routes(host: FakeHost, mod
     assert check_node(in_time(), config, host).findings == ()
     assert node_status(in_time(), host).next is None
     assert applied(host, config).changes == ()
-    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
@@ -161,7 +161,7 @@ def test_an_apply_that_would_harm_is_no_step(host: FakeHost, mode: str) -> None:
     mended = fixed(in_time(), config, host)
     assert isinstance(mended, HostRoutingConfig)
     assert applied(host, mended).ok
-    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     assert node_status(in_time(), host).next is None
 
 
@@ -222,7 +222,7 @@ def follow_the_fix(host: FakeHost) -> None:
     assert isinstance(mended, HostRoutingConfig)
     assert mended.route_overlap.expected_devs == ("eth0",)
     assert applied(host, mended).ok
-    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert own_routes(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     status = node_status(in_time(), host)
     assert (status.report.ok, status.next) == (True, None)
 
@@ -295,7 +295,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
     section = {"staticRoutes": {"enabled": True, "routes": [route | given]}}
     config = config_of(section, CHECKED)
     assert applied(host, config).ok
-    before = ours(host)
+    before = own_routes(host)
     bring_the_later_route(host)
     status = node_status(in_time(), host)
     assert (status.sentence, status.next) == (
@@ -314,13 +314,13 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
         {"family": "IPv4", "from": "eth0", "to": ["ib0"], "route": LATER, "protocol": "boot"}
     ]
     assert not applied(host, config).ok
-    assert ours(host) == before
+    assert own_routes(host) == before
     mended = fixed(in_time(), config, host)
     assert isinstance(mended, HostRoutingConfig)
     assert mended.route_overlap.expected_devs == ("eth0",)
     again = applied(host, mended)
     assert (again.ok, again.degraded) == (True, False)
-    assert ours(host) == before
+    assert own_routes(host) == before
     assert pins(host) is None
     assert node_status(in_time(), host).sentence == (
         "right: 1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0, no gate is held"
@@ -355,7 +355,7 @@ def test_an_apply_that_would_move_the_exit_is_refused(host: FakeHost) -> None:
     mended = fixed(in_time(), config, host)
     assert isinstance(mended, HostRoutingConfig)
     assert applied(host, mended).ok
-    assert ours(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+    assert own_routes(host) == ["10.96.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
@@ -462,4 +462,4 @@ def test_an_old_exit_that_does_not_work(host: FakeHost, trouble: str) -> None:
     report = applied(host, config)
     assert (report.ok, report.degraded) == (True, False)
     assert pins(host) == {"IPv4": "ib0"}
-    assert ours(host) == ["172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"]
+    assert own_routes(host) == ["172.16.8.0/22 via 172.16.0.1 dev ib0 proto 142"]

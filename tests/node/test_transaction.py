@@ -195,9 +195,9 @@ def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture
         {"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []}
     )
     assert run(Configure(wanted, host=host), in_time()).ok
-    told = "the installed config has this, and the new one does not"
-    assert f"the proof of 172.16.8.0/22: {told}" in caplog.messages
-    assert f"the gates systemd-nspawn@.service, kubelet.service: {told}" in caplog.messages
+    dropped = "the installed config has this, and the new one does not"
+    assert f"the proof of 172.16.8.0/22: {dropped}" in caplog.messages
+    assert f"the gates systemd-nspawn@.service, kubelet.service: {dropped}" in caplog.messages
 
 
 def test_a_node_that_stays_as_wrong_is_installed() -> None:

@@ -99,8 +99,8 @@ def test_a_place_that_another_program_took_stays() -> None:
 
     class Another(FailingTask):
         def do(self, ctx: Context) -> None:
-            [ours] = [route for route in host.routes.routes() if route.protocol == 142]
-            host.routes.apply([RouteChange.replace(ours, usurper)])
+            [own_route] = [route for route in host.routes.routes() if route.protocol == 142]
+            host.routes.apply([RouteChange.replace(own_route, usurper)])
 
     before = [str(route) for route in host.routes.routes()]
     undone(host, config("172.16.8.0/22"), Another("another", OSError()))

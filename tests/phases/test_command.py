@@ -185,13 +185,13 @@ def test_a_process_in_another_session_is_not_waited_for(
     script = f"exec 3>{fifo}; setsid sh -c 'echo $$ >&3; exec sleep 60' & echo ready >&3; wait"
     running = threads.submit(run_command, ctx, ["sh", "-c", script], grace=7)
     stream = fifo.open()
-    said = {stream.readline(), stream.readline()}
+    lines = {stream.readline(), stream.readline()}
     ctx.cancel("stop")
     for _ in "SIGTERM", "SIGKILL":
         clock.wait_for_sleepers()
         clock.advance(7)
     assert isinstance(running.exception(timeout=60), CancelledError)
-    (fled,) = said - {"ready\n"}
+    (fled,) = lines - {"ready\n"}
     os.kill(int(fled), signal.SIGKILL)
     assert stream.read() == ""
     stream.close()

@@ -259,9 +259,9 @@ class _Worker:
         self._failures = failures
 
     def do(self, ctx: Context) -> None:
-        for is_ours, place in self._steps:
+        for is_own, place in self._steps:
             ctx.check()
-            if is_ours:
+            if is_own:
                 self._world.change(ctx, place)
             else:
                 self._world.intrude(place)
@@ -321,8 +321,8 @@ def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
     assert last == {r.path: r.status for r in report.walk() if r.status != "not-reached"}
     recorded = [change for each in report.walk() for change in each.changes]
     if report.ok:
-        ours = [value for value in world.values.values() if value.startswith("ours")]
-        assert set(ours) <= {change.detail for change in recorded}
+        own_values = [value for value in world.values.values() if value.startswith("ours")]
+        assert set(own_values) <= {change.detail for change in recorded}
         return
     assert isinstance(report.error, TaskFailedError)
     assert dict(world.values) == {

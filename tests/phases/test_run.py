@@ -219,16 +219,16 @@ def test_a_group_knows_which_tasks_will_be_skipped() -> None:
     """
     seen: list[dict[str, bool]] = []
 
-    class Asking(Serial):
+    class Observing(Serial):
         def do(self, ctx: Context) -> None:
             seen.append({each.name: ctx.child(timeout=5).skips(each) for each in self.subtasks})
             super().do(ctx)
 
     tasks = RecordingTask("a", []), with_timeout(RecordingTask("b", []), 5)
-    report = run(Serial(Asking(*tasks, name="inner"), name="outer"), skip=["b"])
+    report = run(Serial(Observing(*tasks, name="inner"), name="outer"), skip=["b"])
     assert statuses(report) == {"a": "ok", "b": "skipped", "inner": "ok", "outer": "ok"}
     assert [child.name for child in report.children[0].children] == ["a", "b"]
-    execute(Asking(*tasks, name="inner"))
+    execute(Observing(*tasks, name="inner"))
     assert seen == [{"a": False, "b": True}, {"a": False, "b": False}]
 
 

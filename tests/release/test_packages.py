@@ -109,7 +109,7 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("here", "option", "told", "built"),
+    ("here", "option", "lines", "built"),
     [
         ("dpkg-deb", "", [NO_RPM], [DEB]),
         (
@@ -123,7 +123,7 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
     ids=["left out", "demanded", "none"],
 )
 def test_a_missing_tool_is_named(
-    here: str, option: str, told: list[str], built: list[str], tmp_path: Path
+    here: str, option: str, lines: list[str], built: list[str], tmp_path: Path
 ) -> None:
     """Before anything is built; the sentence says which package of Debian has it. What needs no
     such tool is built.
@@ -139,7 +139,7 @@ def test_a_missing_tool_is_named(
         str(tmp_path / "out"),
     ]
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr.splitlines()) == (int(not built), told)
+    assert (ran.returncode, ran.stderr.splitlines()) == (int(not built), lines)
     assert [path.name for path in (tmp_path / "out").glob("*")] == built
 
 
@@ -225,9 +225,9 @@ def test_a_removal_leaves_a_configured_node_and_says_how_to_reset(
         {KINDS[kind].remove}
         cat /etc/aks-flex-node/hostrouting.json
     """
-    *told, kept = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
+    *lines, kept = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
     assert kept == "kept"
-    assert any("run 'hostrouting reset' before you remove it" in line for line in told)
+    assert any("run 'hostrouting reset' before you remove it" in line for line in lines)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,7 +245,7 @@ def test_a_removal_names_only_a_watch_that_needs_the_package(
             {KINDS[kind].remove}
         done
     """
-    told = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
-    first, second = told.index("/usr/bin/hostrouting"), told.index("/opt/agent/bin/hostrouting")
-    assert any("cannot start again" in line for line in told[first:second])
-    assert not any("cannot start again" in line for line in told[second:])
+    lines = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
+    first, second = lines.index("/usr/bin/hostrouting"), lines.index("/opt/agent/bin/hostrouting")
+    assert any("cannot start again" in line for line in lines[first:second])
+    assert not any("cannot start again" in line for line in lines[second:])

@@ -75,8 +75,8 @@ def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> N
 
 def test_the_file_needs_no_package(pyz: Path) -> None:
     """A Python without site-packages runs it, with its compiled modules."""
-    told = run(pyz, "--version")
-    assert (told.returncode, told.stdout) == (0, f"hostrouting {__version__}\n"), told.stderr
+    result = run(pyz, "--version")
+    assert (result.returncode, result.stdout) == (0, f"hostrouting {__version__}\n"), result.stderr
     used = run("-v", pyz, "--version").stderr
     assert (
         f"import 'hostrouting.cli' # <zipimporter object \"{pyz}/{VERSION}/hostrouting/\">" in used
@@ -96,9 +96,9 @@ def test_an_apply_of_it_writes_the_program_of_a_boot(pyz: Path, tmp_path: Path) 
 
 def test_a_python_without_compiled_modules_reads_the_sources(tmp_path: Path) -> None:
     """The file may meet a Python that its build did not have."""
-    told = run(build(tmp_path / "sources"), "schema")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["title"] == "The config of hostrouting"
+    result = run(build(tmp_path / "sources"), "schema")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["title"] == "The config of hostrouting"
 
 
 def test_an_old_python_is_named(pyz: Path) -> None:
@@ -109,8 +109,8 @@ def test_an_old_python_is_named(pyz: Path) -> None:
     """
     main = zipfile.ZipFile(pyz).read("__main__.py").decode()
     old = "import sys; sys.version_info = (3, 9, 2)\n"
-    told = run("-c", old + main)
-    assert (told.returncode, told.stderr) == (
+    result = run("-c", old + main)
+    assert (result.returncode, result.stderr) == (
         3,
         "hostrouting needs Python 3.10 or newer, and this is 3.9\n",
     )
@@ -150,11 +150,11 @@ def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
     """A program that has the file on its path reads the versions of what it imports, also beside
     installed packages.
     """
-    asked = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
-    asked += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"
+    script = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
+    script += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"
     versions = [__version__, *[version("attrs")] * 2, f"{pyz}/attr/__init__.py"]
     for isolated in "-IS", "-I":
-        words = [sys.executable, isolated, "-c", asked, pyz]
+        words = [sys.executable, isolated, "-c", script, pyz]
         assert (
             subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
             == versions
@@ -165,8 +165,8 @@ def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:
     """The file has no pyroute2; the one class over it names the package, and the class that needs
     none.
     """
-    asked = f"import sys; sys.path.insert(0, {str(pyz)!r}); import hostrouting.host.pyroute as p; p.Pyroute2Backend(0)"
-    last = run("-c", asked).stderr.splitlines()[-1]
+    script = f"import sys; sys.path.insert(0, {str(pyz)!r}); import hostrouting.host.pyroute as p; p.Pyroute2Backend(0)"
+    last = run("-c", script).stderr.splitlines()[-1]
     assert last == (
         "hostrouting.exceptions.BackendError: Pyroute2Backend needs pyroute2, which is not installed for this Python; "
         "install pyroute2, or use NetlinkBackend, which needs no package"

@@ -14,7 +14,7 @@ from hostrouting.config.schema import config_schema
 from hostrouting.config.wire import schema_of, wire_fields
 from hostrouting.route_overlap.parts import Kind
 
-_ASKED = """
+_QUESTIONS = """
 import json, reference
 kinds = [[each._asdict() for each in table] for table in (reference.OF_THE_PROOF, reference.OF_THE_NODE)]
 print(json.dumps([reference.page(), reference.config_page(), kinds]))
@@ -24,7 +24,7 @@ print(json.dumps([reference.page(), reference.config_page(), kinds]))
 @cache
 def made() -> Any:
     """Return docs/reference.md as it should be, hostrouting.json(5), and the two tables of kinds."""
-    words = [sys.executable, "-c", _ASKED]
+    words = [sys.executable, "-c", _QUESTIONS]
     return json.loads(
         subprocess.run(
             words, cwd=ROOT / "release", capture_output=True, text=True, check=True
@@ -76,8 +76,8 @@ def test_every_field_has_a_sentence() -> None:
         assert text in page, path
         assert text in plain, path
     for name, section in config_schema()["$defs"].items():
-        told = [each["description"] for each in section["properties"].values()]
-        assert len(set(told)) == len(told), name
+        descriptions = [each["description"] for each in section["properties"].values()]
+        assert len(set(descriptions)) == len(descriptions), name
 
 
 def test_the_tables_have_every_kind_that_the_code_finds() -> None:

@@ -18,10 +18,10 @@ BILL = "release/hostrouting.cdx.json"
 def test_the_bill_is_that_of_this_tree() -> None:
     """A release, or a renewed lock, renews it: python release/sbom.py."""
     script = "import runpy; print(runpy.run_path('release/sbom.py')['document'](), end='')"
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert (ROOT / BILL).read_text() == told
+    assert (ROOT / BILL).read_text() == result
 
 
 def test_the_bill_names_each_dependency_of_users() -> None:

@@ -33,13 +33,13 @@ def node() -> Iterator[WiredNode]:
 
 
 @pytest.fixture
-def asked(node: WiredNode, tmp_path: Path) -> AskedNode:
+def prover(node: WiredNode, tmp_path: Path) -> AskedNode:
     return AskedNode(node, tmp_path)
 
 
-def found(asked: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
+def found(prover: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
     """Return what the check and the boot script find."""
-    report = asked.ask(*cidrs, **section)
+    report = prover.ask(*cidrs, **section)
     return [(finding.kind, finding.first, finding.last) for _, finding in report.findings]
 
 
@@ -56,16 +56,16 @@ def found(asked: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, s
     ],
 )
 def test_a_route_by_a_device_without_carrier(
-    node: WiredNode, asked: AskedNode, cidr: str, route: str, is_lost_before: bool
+    node: WiredNode, prover: AskedNode, cidr: str, route: str, is_lost_before: bool
 ) -> None:
     """It is a dead end, whenever the carrier was lost, and whatever flags the route has."""
     node.add_link("e0", carrier=not is_lost_before)
     node.ip("address add", OWN[cidr], "dev e0", *(["nodad"] if cidr == IPV6 else []))
     node.ip(route)
     if not is_lost_before:
-        assert found(asked, cidr) == []
+        assert found(prover, cidr) == []
         unplug(node, "e0")
-    [(kind, _, _)] = found(asked, cidr)
+    [(kind, _, _)] = found(prover, cidr)
     assert kind == "dead-end"
     family = route.partition(" ")[0]
     has_flag = "linkdown" in node.ip(f"{family} route show default")
@@ -74,7 +74,7 @@ def test_a_route_by_a_device_without_carrier(
 
 @pytest.mark.parametrize("is_lost_before", [True, False])
 def test_an_anycast_address_of_the_node(
-    node: WiredNode, asked: AskedNode, is_lost_before: bool
+    node: WiredNode, prover: AskedNode, is_lost_before: bool
 ) -> None:
     """A router has the first address of its networks: like its own address, the node reaches it
     without a carrier.
@@ -89,30 +89,30 @@ def test_an_anycast_address_of_the_node(
         node.wait_for_addresses()
         unplug(node, "e0")
     assert "anycast fd00:1:: dev e0" in node.ip("-6 route show table local")
-    assert found(asked, "fd00:1::/128", expectedDevs=["e0"]) == []
-    assert found(asked, "fd00:1::/126", expectedDevs=["e0"])[0] == (
+    assert found(prover, "fd00:1::/128", expectedDevs=["e0"]) == []
+    assert found(prover, "fd00:1::/126", expectedDevs=["e0"])[0] == (
         "dead-end",
         "fd00:1::2",
         "fd00:1::3",
     )
     # Packets that a rule selects by a mark stay on the node, too.
     node.ip("-6 rule add pref 50 fwmark 1 lookup local")
-    assert asked.ask("fd00:1::/128", expectedDevs=["e0"]).notes == ()
+    assert prover.ask("fd00:1::/128", expectedDevs=["e0"]).notes == ()
 
 
-def test_an_anycast_address_on_another_device(node: WiredNode, asked: AskedNode) -> None:
+def test_an_anycast_address_on_another_device(node: WiredNode, prover: AskedNode) -> None:
     """It is an overlap, with and without a carrier, unless the device is allowed."""
     node.add_links("e0", "e1")
     node.ip(f"-6 route add default via {ROUTER} dev e0")
     node.ip("-6 route add anycast fd09:: dev e1 table local")
     for _ in range(2):
-        assert found(asked, "fd09::/127", expectedDevs=["e0"]) == [("overlap", "fd09::", "fd09::")]
-        assert found(asked, "fd09::/127", expectedDevs=["e0"], allowedDevs=["e1"]) == []
+        assert found(prover, "fd09::/127", expectedDevs=["e0"]) == [("overlap", "fd09::", "fd09::")]
+        assert found(prover, "fd09::/127", expectedDevs=["e0"], allowedDevs=["e1"]) == []
         unplug(node, "e1")
 
 
 @pytest.mark.parametrize("is_ignored", [True, False])
-def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignored: bool) -> None:
+def test_an_equal_route_that_is_dead(node: WiredNode, prover: AskedNode, is_ignored: bool) -> None:
     """The kernel takes it only where it does not ignore routes without carrier; the one by an
     expected device lives.
     """
@@ -121,27 +121,27 @@ def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignor
     for dev in "e0", "e1":
         node.ip(f"-6 route append default dev {dev}")
     whole = "overlap", "fd09::", "fd09::ffff:ffff:ffff:ffff"
-    assert found(asked, IPV6, expectedDevs=["e0"]) == [whole]
+    assert found(prover, IPV6, expectedDevs=["e0"]) == [whole]
     unplug(node, "e1")
     assert ("dead linkdown" in node.ip("-6 route show default")) == is_ignored
-    assert found(asked, IPV6, expectedDevs=["e0"]) == ([] if is_ignored else [whole])
+    assert found(prover, IPV6, expectedDevs=["e0"]) == ([] if is_ignored else [whole])
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_a_next_hop_that_is_dead(node: WiredNode, asked: AskedNode, is_up: bool) -> None:
+def test_a_next_hop_that_is_dead(node: WiredNode, prover: AskedNode, is_up: bool) -> None:
     """Of two expected devices, the kernel passes over one that is down, and not over one without a
     carrier.
     """
     node.add_links("e0", "e1")
     node.ip(f"route add {IPV4} nexthop dev e0 nexthop dev e1")
-    assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == []
+    assert found(prover, IPV4, expectedDevs=["e0", "e1"]) == []
     unplug(node, "e1") if is_up else node.set_up("e1", up=False)
     assert (" dead " in node.ip(f"route show {IPV4}")) != is_up
     whole = "dead-end", "10.96.0.0", "10.96.255.255"
-    assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == ([whole] if is_up else [])
+    assert found(prover, IPV4, expectedDevs=["e0", "e1"]) == ([whole] if is_up else [])
 
 
-def test_equal_routes_that_are_all_dead(node: WiredNode, asked: AskedNode) -> None:
+def test_equal_routes_that_are_all_dead(node: WiredNode, prover: AskedNode) -> None:
     """Where the kernel passes over each of them, the route behind them decides."""
     node.add_links("e0", "e1", "e2")
     node.switch(all__ignore_routes_with_linkdown=1)
@@ -149,7 +149,7 @@ def test_equal_routes_that_are_all_dead(node: WiredNode, asked: AskedNode) -> No
     for dev in "e1", "e2":
         node.ip(f"-6 route append fd09::/64 dev {dev}")
         unplug(node, dev)
-    assert found(asked, IPV6, expectedDevs=["e0"]) == []
+    assert found(prover, IPV6, expectedDevs=["e0"]) == []
 
 
 def test_a_record_tells_of_each_carrier(node: WiredNode) -> None:

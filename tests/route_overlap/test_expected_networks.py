@@ -37,7 +37,7 @@ CASES = {
 
 
 @pytest.fixture(params=["memory", "kernel"])
-def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
+def prover(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
     if request.param == "memory":
         yield AskedNode(MemoryBackend(), tmp_path)
     else:
@@ -47,15 +47,15 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_device(asked: AskedNode, case: str) -> None:
+def test_the_device(prover: AskedNode, case: str) -> None:
     """It has a default route and an address in the network; without one, or with several, each
     address is a finding.
     """
     defaults, expected, verdict = CASES[case]
-    asked.links("ib0", "eth0", "eth1")
+    prover.links("ib0", "eth0", "eth1")
     for metric, dev in enumerate(defaults):
-        asked.default(dev, metric=metric)
-    report = asked.ask(SERVICES, expectedDevs=expected)
+        prover.default(dev, metric=metric)
+    report = prover.ask(SERVICES, expectedDevs=expected)
     assert report.verdict.splitlines()[0] == verdict
     steps = {
         "by another device": f"The node has no device with a default route and an address in {NODES} (a bridge must be given by its name): ",
@@ -64,22 +64,22 @@ def test_the_device(asked: AskedNode, case: str) -> None:
     assert report.advice.startswith(steps.get(case, ""))
 
 
-def test_a_renamed_device(asked: AskedNode) -> None:
+def test_a_renamed_device(prover: AskedNode) -> None:
     """A node that is held starts as soon as the address is back, whatever name the device has."""
-    asked.link("enP1", "10.224.0.4/16")
-    assert not asked.ask(SERVICES, expectedDevs=[NODES]).ok
-    asked.node.remove_link("enP1")
-    asked.links("eth0")
-    asked.default("eth0")
-    assert asked.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
+    prover.link("enP1", "10.224.0.4/16")
+    assert not prover.ask(SERVICES, expectedDevs=[NODES]).ok
+    prover.node.remove_link("enP1")
+    prover.links("eth0")
+    prover.default("eth0")
+    assert prover.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
 
 
-def test_several_are_not_waited_for(asked: AskedNode) -> None:
+def test_several_are_not_waited_for(prover: AskedNode) -> None:
     """Time resolves none of them; for the first one a task waits, see test_waiting.py."""
-    asked.links("ib0", "eth0", "eth1")
-    asked.default("eth0", metric=1)
-    asked.default("eth1", metric=2)
-    node, clock = asked.node, ManualClock(auto=True)
+    prover.links("ib0", "eth0", "eth1")
+    prover.default("eth0", metric=1)
+    prover.default("eth1", metric=2)
+    node, clock = prover.node, ManualClock(auto=True)
     routes = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
     section = {"expectedCidrs": [SERVICES], "expectedDevs": [WIDE]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
@@ -104,18 +104,18 @@ def test_infiniband_and_virtual_devices(kind: str) -> None:
 def test_kinds_of_the_kernel(tmp_path: Path) -> None:
     """A bridge is virtual, a veth is the device of a node in a container."""
     with WiredNode.made() as node:
-        asked = AskedNode(node, tmp_path)
+        prover = AskedNode(node, tmp_path)
         lines = [f"link add pod{number} type bridge" for number in range(100)]
         lines += [f"address add 10.224.{n >> 8}.{n & 255}/32 dev pod9" for n in range(512, 2512)]
         (tmp_path / "batch").write_text("\n".join(lines))
         node.ip(f"-batch {tmp_path}/batch")
-        asked.links("eth0")
-        asked.default("eth0")
+        prover.links("eth0")
+        prover.default("eth0")
         node.ip("link add br0 type bridge")
         node.ip("link set br0 up")
         node.ip("address add 10.224.9.4/16 dev br0")
         node.ip("route add default dev br0 metric 9")
-        assert asked.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
+        assert prover.ask(SERVICES, expectedDevs=[NODES]).verdict == RIGHT
 
 
 def test_an_image(tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: s
 def test_host_bits_are_named(node: MemoryBackend) -> None:
     """The heading has the network that was looked up; an address has no host bits."""
     headings = [
-        next(told.lines()) for told in explain_routing(node, ["172.16.8.1/23", "172.16.8.1"])
+        next(explanation.lines())
+        for explanation in explain_routing(node, ["172.16.8.1/23", "172.16.8.1"])
     ]
     assert headings == ["172.16.8.1/23 has host bits; this is 172.16.8.0/23", "172.16.8.1"]
 
@@ -81,23 +82,26 @@ def explanations(draw: st.DrawFn) -> Explanation:
 
 
 @given(explanations(), st.integers(20, 200), st.booleans())
-def test_the_picture_fits_any_width(told: Explanation, width: int, picture: bool) -> None:
+def test_the_picture_fits_any_width(explanation: Explanation, width: int, picture: bool) -> None:
     """No line is wider than the terminal, and nothing is lost: each address, device and route is
     there, in order.
     """
     lines = [
-        re.sub(r"\x1b\[[0-9;]*m", "", line) for line in told.lines(width=width, picture=picture)
+        re.sub(r"\x1b\[[0-9;]*m", "", line)
+        for line in explanation.lines(width=width, picture=picture)
     ]
     assert max(map(len, lines)) <= width
     shown = "".join("".join(lines).split())
-    for part in told.parts:
+    for part in explanation.parts:
         decider = f"{part.route or part.reason}" + f", by the rule {part.rule}" * bool(part.rule)
         whole = "".join(f"{part.by}{part.span}{decider}".split())
         assert whole in shown
         shown = shown.partition(whole)[2]
     assert shown == ""
     # Words are whole wherever they fit a line.
-    for address in {f"{part.first}" for part in told.parts if len(f"{part.first}") <= width - 4}:
+    for address in {
+        f"{part.first}" for part in explanation.parts if len(f"{part.first}") <= width - 4
+    }:
         assert any(
             re.search(rf"(?<![0-9a-f:.]){re.escape(address)}(?![0-9a-f:.])", line) for line in lines
         )

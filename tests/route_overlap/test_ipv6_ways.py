@@ -271,12 +271,12 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
         f"fd00:5:0:2::/64 via {ROUTER} dev e0 proto ra metric 1024",
         f"fd00:5::/64 via {ROUTER} dev e0 proto ra metric 1024",
     ]
-    told = [*vanishing(files, learned)]
-    assert {one.subject for one in told} == {
+    lines = [*vanishing(files, learned)]
+    assert {one.subject for one in lines} == {
         str(route) for route in learned if not route.network & 2 << 64
     }
-    assert {(one.kind, one.severity) for one in told} == {("will-vanish", "warning")}
-    assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in told)
+    assert {(one.kind, one.severity) for one in lines} == {("will-vanish", "warning")}
+    assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in lines)
     (tmp_path / path[1:]).write_text("2\n")
     assert not [*vanishing(files, learned)]
     (tmp_path / path[1:]).unlink()
@@ -298,8 +298,8 @@ def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
     assert "then networkctl reload" in report.advice
     again = route._replace(expires=route.expires - 1)
     for learned in [], [route, again]:
-        told = [*endings([route, again], learned, {"e1"})]
-        assert told == [*endings([route], learned[:1], {"e1"})], "each line once"
+        lines = [*endings([route, again], learned, {"e1"})]
+        assert lines == [*endings([route], learned[:1], {"e1"})], "each line once"
     hostile = ObservedRoute.parse("::/0", "e$(x)", ROUTER, metric=1024, protocol=9)
     assert not [*endings([hostile], [hostile], hostile.devs)]
 

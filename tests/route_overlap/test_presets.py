@@ -17,12 +17,12 @@ PLATFORM = "168.63.129.16/32 (Azure platform: DHCP, DNS, health probes)"
 UNIT = "/etc/systemd/system/check-route-overlap.service"
 
 
-def hostile(asked: AskedNode) -> AskedNode:
+def hostile(prover: AskedNode) -> AskedNode:
     """A node whose fabric has the network of Azure's platform."""
-    asked.links("eth0")
-    asked.link("ib0", "168.63.1.4/16")
-    asked.default("eth0")
-    return asked
+    prover.links("eth0")
+    prover.link("ib0", "168.63.1.4/16")
+    prover.default("eth0")
+    return prover
 
 
 def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
@@ -49,10 +49,10 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
 
 def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:
     """With the way to drop it; a CIDR that the config names itself is not of the preset."""
-    asked = AskedNode(MemoryBackend(), tmp_path)
-    asked.links("eth0")
+    prover = AskedNode(MemoryBackend(), tmp_path)
+    prover.links("eth0")
     wanted = ["168.63.129.16/32"]
-    advice = asked.ask(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
+    advice = prover.ask(*wanted, expected=["azure"], expectedDevs=["eth0"]).advice
     assert (
         "The preset azure expects 169.254.169.254/32: on a node that does not need this, "
         "remove azure from expected of routeOverlap." in advice.splitlines()
@@ -63,10 +63,10 @@ def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> No
 def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
     """The same line in the marker."""
     with KernelNode.made() as node:
-        asked = hostile(AskedNode(node, tmp_path))
-        assert not asked.ask(expected=["azure"]).ok
+        prover = hostile(AskedNode(node, tmp_path))
+        assert not prover.ask(expected=["azure"]).ok
         assert (
-            asked.ask("10.96.0.0/16", expected=["gcp"]).verdict
+            prover.ask("10.96.0.0/16", expected=["gcp"]).verdict
             == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
         )
 

@@ -41,16 +41,16 @@ def check_against_every_address(
             frozenset(expected) | matching if expected else frozenset(),
             dead_ends,
         )
-        said = claimed(report, cidr.cidr)
+        claims = claimed(report, cidr.cidr)
         if not expected:
             # Every address is a finding.
-            assert len(said) == 1 << 32 - int(cidr.cidr.partition("/")[2])
-            said = {
+            assert len(claims) == 1 << 32 - int(cidr.cidr.partition("/")[2])
+            claims = {
                 at: (kind.replace("unknown-exit", "overlap"), devs)
-                for at, (kind, devs) in said.items()
+                for at, (kind, devs) in claims.items()
             }
-        assert said.keys() == wrong.keys()
-        assert all(said[address] in wrong[address] for address in said)
+        assert claims.keys() == wrong.keys()
+        assert all(claims[address] in wrong[address] for address in claims)
         # Maximal: where two findings touch, the answer changes.
         for one, other in pairwise(cidr.findings):
             touch = parse_ipv4(one.last) + 1 == parse_ipv4(other.first)

@@ -108,10 +108,10 @@ def test_what_an_author_may_not_have_meant() -> None:
 
 def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
     """A route that the kernel would refuse is left out of it; without a suggestion nobody asks."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def accepted() -> StaticRoutesConfig:
-        asked.append("accepted")
+        requested.append("accepted")
         return StaticRoutesConfig(enabled=True, routes=(StaticRoute(destination="10.9.0.0/16"),))
 
     host = FakeHost(routes=Node())
@@ -127,4 +127,4 @@ def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
         {"routeOverlap": section | {"expectedCidrs": ["10.0.0.0/16"]}}
     )
     assert prove_now(right, Fabric(), host, accepted=accepted).ok
-    assert asked == ["accepted"]
+    assert requested == ["accepted"]

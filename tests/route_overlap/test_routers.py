@@ -116,7 +116,7 @@ def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
         yield node, router
 
 
-def asked(node: KernelNode) -> list[NodeFinding]:
+def router_findings(node: KernelNode) -> list[NodeFinding]:
     link_layer = NetlinkLinkLayer(netns=node.name)
     fake = FakeHost()
     host = Host(
@@ -140,11 +140,11 @@ def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
     at once.
     """
     node, router = pair
-    assert asked(node) == [SILENT]
+    assert router_findings(node) == [SILENT]
     assert state(node) == "FAILED"
     router.add_address("eth0", "10.224.0.1/16")
     assert state(node) == "FAILED"
-    assert asked(node) == []
+    assert router_findings(node) == []
     assert state(node) == "REACHABLE"
 
 
@@ -156,10 +156,10 @@ def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> N
     """
     node, router = pair
     node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=3")
-    assert asked(node) == [SILENT]
+    assert router_findings(node) == [SILENT]
     assert state(node) == "INCOMPLETE"
     router.add_address("eth0", "10.224.0.1/16")
-    assert asked(node) == []
+    assert router_findings(node) == []
 
 
 @needs_kernel
@@ -167,7 +167,7 @@ def test_a_wire_that_is_cut_is_another_finding(pair: tuple[KernelNode, KernelNod
     """Without carrier nothing is asked: the proof calls it a dead end."""
     node, router = pair
     router.set_up("eth0", up=False)
-    assert asked(node) == []
+    assert router_findings(node) == []
 
 
 PROGRAM = """

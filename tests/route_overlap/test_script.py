@@ -125,19 +125,19 @@ class TestFiles:
         )
         section = config.route_overlap
         patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
-        said = done.stdout.decode().splitlines()
-        assert len(said) == 13
-        assert said[0] == section.mode
-        assert {*said[3].split(), *said[4].split()} >= {*section.cidrs}
-        assert said[7].removesuffix(" leave by").removesuffix(" leaves by") == ", ".join(
+        output = done.stdout.decode().splitlines()
+        assert len(output) == 13
+        assert output[0] == section.mode
+        assert {*output[3].split(), *output[4].split()} >= {*section.cidrs}
+        assert output[7].removesuffix(" leave by").removesuffix(" leaves by") == ", ".join(
             section.cidrs
         )
-        assert said[8] == "|".join(patterns)
-        assert [*said[9].split(), *said[10].split()] == sorted(
+        assert output[8] == "|".join(patterns)
+        assert [*output[9].split(), *output[10].split()] == sorted(
             section.expected_devs, key=lambda dev: "/" in dev
         )
-        assert said[11] in {"auto", "off"}
-        assert said[12] in {"", "after", "fabric"}
+        assert output[11] in {"auto", "off"}
+        assert output[12] in {"", "after", "fabric"}
         assert done.stderr == b""
 
 
@@ -285,38 +285,38 @@ class TestRunning:
         line.
         """
 
-        def said(mode: str = "STRICT", cidr: str = "172.16.8.0/22") -> list[str]:
+        def logged(mode: str = "STRICT", cidr: str = "172.16.8.0/22") -> list[str]:
             journal = {"JOURNAL_STREAM": "8:4711"}
             return run_script(
                 node, tmp_path, [cidr], mode=mode, environment=journal
             ).output.splitlines()
 
-        [first] = said()
+        [first] = logged()
         assert first.startswith("<3>cannot be proven here: device (ib0); ")
-        [again] = said()
+        [again] = logged()
         assert re.fullmatch(r"<3>as before, since \d\d:\d\d: cannot be proven here: .*", again)
-        assert said(cidr="10.96.0.0/16") == ["<5>10.96.0.0/16 leaves by eth0"]
-        assert said(cidr="10.96.0.0/16") == []
-        assert {line[:3] for line in said(mode="WARN")} == {"<4>"}
-        assert said(mode="WARN") == []
+        assert logged(cidr="10.96.0.0/16") == ["<5>10.96.0.0/16 leaves by eth0"]
+        assert logged(cidr="10.96.0.0/16") == []
+        assert {line[:3] for line in logged(mode="WARN")} == {"<4>"}
+        assert logged(mode="WARN") == []
 
     def test_values_precede_what_the_ask_gets(
         self, node: KernelNode, uplink: None, tmp_path: Path
     ) -> None:
         """The time since when it is so, empty for news, and the fact; a person gets neither."""
 
-        def said(words: str, **environment: str) -> list[str]:
+        def logged(words: str, **environment: str) -> list[str]:
             cidrs = ["172.16.8.0/22"]
             ran = run_script(
                 node, tmp_path, cidrs, arguments=words.split(), environment=environment
             )
             return ran.output.rstrip("\n").split("\36")
 
-        [fact] = said("now")
+        [fact] = logged("now")
         assert fact.startswith("cannot be proven here: device (ib0); ")
-        assert said("now ask") == ["", "", fact, fact]
-        assert said("now ask", JOURNAL_STREAM="8:4711") == ["", "", fact, f"<3>{fact}"]
-        before, since, again, line = said("now ask", JOURNAL_STREAM="8:4711")
+        assert logged("now ask") == ["", "", fact, fact]
+        assert logged("now ask", JOURNAL_STREAM="8:4711") == ["", "", fact, f"<3>{fact}"]
+        before, since, again, line = logged("now ask", JOURNAL_STREAM="8:4711")
         assert (before, again, line) == ("", fact, f"<3>as before, since {since}: {fact}")
         assert re.fullmatch(r"\d\d:\d\d", since)
 

@@ -161,16 +161,16 @@ class _Judgement:
             or note.reason.endswith("more ranges")
         ]
         pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: .*?leaves by ([^(]*)")
-        said = [
+        reasons = [
             (note.subject, *match.groups())
             for note in notes
             for match in pattern.finditer(note.reason)
         ]
-        assert {note.subject for note in notes} == {subject for subject, *_ in said}.union(
+        assert {note.subject for note in notes} == {subject for subject, *_ in reasons}.union(
             self.undecided
         )
-        self._told = [
-            (packets, parse_ipv4(a), parse_ipv4(b or a), devs) for packets, a, b, devs in said
+        self._reported = [
+            (packets, parse_ipv4(a), parse_ipv4(b or a), devs) for packets, a, b, devs in reasons
         ]
 
     def wrong(self, answer: str) -> set[str]:
@@ -181,12 +181,12 @@ class _Judgement:
             else {*re.findall(r" dev (\S+)", answer)} - self.fine
         )
 
-    def tells(self, address: int, devs: Iterable[str], subject: str = "") -> bool:
+    def judges(self, address: int, devs: Iterable[str], subject: str = "") -> bool:
         return any(
             first <= address <= last
             and any(dev in named for dev in devs)
             and subject in {"", packets}
-            for packets, first, last, named in self._told
+            for packets, first, last, named in self._reported
         )
 
 
@@ -236,11 +236,13 @@ def test_the_kernel_leads_astray_what_is_told_and_nothing_else(
             prove_egress(kernel, world.cidrs, allowed_devs=world.allowed), world.allowed
         )
         special = [rule for rule in kernel.rules() if rule.packets]
-        asked = [(rule.packets, _typical(rule)) for rule in special if _is_typical(rule, special)]
-        asked += [("", packet) for packet in packets]
+        packets_of_rules = [
+            (rule.packets, _typical(rule)) for rule in special if _is_typical(rule, special)
+        ]
+        packets_of_rules += [("", packet) for packet in packets]
         pairs = [
             (of, packet._replace(destination=place, oif=""))
-            for of, packet in asked
+            for of, packet in packets_of_rules
             for place in places
         ]
         answers = decisions(node, [packet for _, packet in pairs])
@@ -249,8 +251,8 @@ def test_the_kernel_leads_astray_what_is_told_and_nothing_else(
         if packet.destination not in judged.found and not (
             judged.undecided and (not of or of in judged.undecided)
         ):
-            told = judged.tells(packet.destination, wrong or small_world.DEVICES, of)
-            assert told == bool(wrong) or (told and not of), (of, packet, answer)
+            reported = judged.judges(packet.destination, wrong or small_world.DEVICES, of)
+            assert reported == bool(wrong) or (reported and not of), (of, packet, answer)
 
 
 def _typical(rule: Rule) -> Packet:

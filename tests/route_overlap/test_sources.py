@@ -98,7 +98,9 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
         | {octet << 24 for octet in range(256)}
         | {0xE0000100, 0xA9FE0000, 0xFFFFFFFF}
     )
-    asked = sorted({(edge + step) % (1 << 32) for edge in near for step in (-2, -1, 0, 1, 2)})
+    destinations = sorted(
+        {(edge + step) % (1 << 32) for edge in near for step in (-2, -1, 0, 1, 2)}
+    )
     with KernelNode.made() as node:
         node.set_up("lo", up=loopback)
         connect(node, e0="10.1.0.1/16")
@@ -106,10 +108,10 @@ def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: b
         node.add_rule(RULE)
         parts = parts_of(kernel_of(node), "0.0.0.0/0")
         oracle = KernelOracle(node)
-        decided = oracle.decided([(address, None) for address in asked])
-        sources = oracle.sources(asked, decided)
+        decided = oracle.decided([(address, None) for address in destinations])
+        sources = oracle.sources(destinations, decided)
     firsts = [part.first for part in parts]
-    for address, answer, chosen in zip(asked, decided, sources, strict=True):
+    for address, answer, chosen in zip(destinations, decided, sources, strict=True):
         part = parts[bisect_right(firsts, address) - 1]
         route = part.plain.route
         assert (answer.kind, answer.devs) == (

@@ -91,9 +91,11 @@ def test_very_many_findings_are_a_hundred_lines_in_the_log(
     for number in range(150):
         host.routes.add_route(f"10.96.{number}.0/25", dev="ib0")
     CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 102
-    assert told[100] == f"50 more findings are in {DETECTED}"
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
+    assert len(warnings) == 102
+    assert warnings[100] == f"50 more findings are in {DETECTED}"
     assert markers(host)[DETECTED].count("\n") == 150
 
 

@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def waits_told(ran: ScriptRun) -> list[str]:
+def logged_waits(ran: ScriptRun) -> list[str]:
     return [line for line in ran.output.splitlines() if line.startswith("waiting")]
 
 
@@ -137,7 +137,7 @@ def test_it_passes_when_the_route_comes(
     ran = run_script(
         node, folder, [CIDR], options=section, waits=30, environment=environment, second=0.01
     )
-    assert (ran.status, len(waits_told(ran))) == (10, 1)
+    assert (ran.status, len(logged_waits(ran))) == (10, 1)
     assert ran.markers == {"route-overlap.ok": FINE, "waited": "1\n"}
 
 
@@ -162,7 +162,7 @@ class TestOnceInABoot:
         if waited is not None:
             (folder / "waited").write_text(waited)
         ran = run_script(node, folder, [CIDR], waits=2, second=0.01)
-        assert waits_told(ran) == ([f"waiting up to {left} s: {NO_ANSWER}"] if left else [])
+        assert logged_waits(ran) == ([f"waiting up to {left} s: {NO_ANSWER}"] if left else [])
         assert (ran.status, ran.markers["waited"].strip()) == (12, str(after))
 
     @pytest.mark.parametrize("marker", ["route-overlap.ok", "route-overlap.detected"])
@@ -172,7 +172,7 @@ class TestOnceInABoot:
         """Right or not, that of the script or of an apply."""
         (folder / marker).write_text("\n")
         ran = run_script(node, folder, [CIDR], waits=30, second=0.01)
-        assert (waits_told(ran), ran.markers) == ([], {})
+        assert (logged_waits(ran), ran.markers) == ([], {})
 
     def test_a_killed_script_has_counted(self, node: KernelNode, folder: Path) -> None:
         """The next start waits for the rest alone."""
@@ -187,7 +187,7 @@ class TestOnceInABoot:
             assert waiting.stderr.readline().decode() == f"waiting up to 30 s: {NO_ANSWER}\n"
             waiting.kill()
         assert (folder / "waited").read_text() == "1\n"
-        assert waits_told(run_script(node, folder, [CIDR], waits=2, second=0.01)) == [
+        assert logged_waits(run_script(node, folder, [CIDR], waits=2, second=0.01)) == [
             f"waiting up to 1 s: {NO_ANSWER}"
         ]
 
@@ -200,7 +200,7 @@ class TestOnceInABoot:
         """If /run cannot be written, only the first five minutes of a boot wait."""
         through = ["unshare", "--mount", "bash", "-ec", UNWRITABLE, "bash", str(folder), uptime]
         ran = run_script(node, folder, [CIDR], waits=2, through=through, second=0.01)
-        assert waits_told(ran) == ([f"waiting up to 2 s: {NO_ANSWER}"] if waits else [])
+        assert logged_waits(ran) == ([f"waiting up to 2 s: {NO_ANSWER}"] if waits else [])
         assert ran.status == 12
 
     def test_what_an_answer_takes_counts(
@@ -214,5 +214,5 @@ class TestOnceInABoot:
         mounted = f'mount --bind {uptime} /proc/uptime; PATH={path} exec "$@"'
         through = ["unshare", "--mount", "bash", "-ec", mounted, "bash"]
         ran = run_script(node, folder, [CIDR], waits=30, through=through, second=0.01)
-        assert waits_told(ran) == [f"waiting up to 30 s: {NO_ANSWER}"]
+        assert logged_waits(ran) == [f"waiting up to 30 s: {NO_ANSWER}"]
         assert uptime.read_text() == "140.00\n"

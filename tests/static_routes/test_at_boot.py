@@ -17,10 +17,10 @@ from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Context
 
-TOLD = "/run/aks-flex-node/static-routes.told"
+LOGGED = "/run/aks-flex-node/static-routes.told"
 
 
-def asked(host: FakeHost, *options: str) -> Verdict:
+def verdict_at_boot(host: FakeHost, *options: str) -> Verdict:
     return answer(["routes", "row", *options], host)
 
 
@@ -28,16 +28,16 @@ def test_a_node_that_is_not_plain(host: FakeHost) -> None:
     """Ends in the routes of the task; foreign routes stay. A boot repairs nothing, as its log says."""
     before = others(host)
     install(host, CONFIG)
-    assert asked(host) == Verdict(10, "routes in force: 3", 5, TOLD)
+    assert verdict_at_boot(host) == Verdict(10, "routes in force: 3", 5, LOGGED)
     assert (ours(host), others(host)) == (WANTED, before)
-    assert asked(host, "wait") == Verdict(10, "routes in force: 3", 5, TOLD)
+    assert verdict_at_boot(host, "wait") == Verdict(10, "routes in force: 3", 5, LOGGED)
 
 
 def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     """With what it hides: before the verdict, and also if that is the old one."""
     install(host, config_of([static_route("172.16.8.0/22 via 10.224.0.1 dev eth0")]))
-    host.files.write(TOLD, b"routes in force: 1", mode=0o644)
-    verdict = asked(host)
+    host.files.write(LOGGED, b"routes in force: 1", mode=0o644)
+    verdict = verdict_at_boot(host)
     assert verdict.changes == (
         (
             "repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via "
@@ -86,9 +86,11 @@ def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> 
     host = FakeHost(node)
     other = static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")
     install(host, config_of([static_route(route), other]))
-    verdict = Verdict(11, f"refused: {route}: {reason}", 3, TOLD)
-    assert asked(host, "wait") == (Verdict(14, f"{route}: {reason}") if may_heal else verdict)
-    assert asked(host) == verdict
+    verdict = Verdict(11, f"refused: {route}: {reason}", 3, LOGGED)
+    assert verdict_at_boot(host, "wait") == (
+        Verdict(14, f"{route}: {reason}") if may_heal else verdict
+    )
+    assert verdict_at_boot(host) == verdict
     assert ours(host) == ["172.22.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
@@ -99,10 +101,10 @@ def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
     """
     install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
     host.routes.refuse_at(1, number=number)
-    verdict = asked(host, "wait")
+    verdict = verdict_at_boot(host, "wait")
     assert (verdict.status, verdict.priority) == (11, 3)
     assert verdict.text.startswith("refused: 172.22.0.0/16 via 10.224.0.1 dev eth0: ")
-    assert asked(host, "wait").status == 10
+    assert verdict_at_boot(host, "wait").status == 10
 
 
 def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +119,8 @@ def test_another_program_is_faster(host: FakeHost, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(host.routes, "apply", lose)
     install(host, CONFIG)
     reason = f"+ {WANTED[0]}: another program has changed it meanwhile"
-    assert asked(host, "wait") == Verdict(14, reason)
-    assert asked(host) == Verdict(11, f"refused: {reason}", 3, TOLD)
+    assert verdict_at_boot(host, "wait") == Verdict(14, reason)
+    assert verdict_at_boot(host) == Verdict(11, f"refused: {reason}", 3, LOGGED)
 
 
 def test_a_run_is_under_way(host: FakeHost) -> None:
@@ -126,7 +128,7 @@ def test_a_run_is_under_way(host: FakeHost) -> None:
     install(host, CONFIG)
     before = ours(host)
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
-        asked(host)
+        verdict_at_boot(host)
     assert ours(host) == before
 
 
@@ -145,7 +147,7 @@ def test_an_apply_ends_before_the_lock_is_free(
 
     monkeypatch.setattr(host.lock, "hold", end_an_apply)
     install(host, CONFIG)
-    assert asked(host) == Verdict(10, "routes in force: 1", 5, TOLD)
+    assert verdict_at_boot(host) == Verdict(10, "routes in force: 1", 5, LOGGED)
     assert ours(host) == [f"{new} proto 142"]
 
 
@@ -153,7 +155,7 @@ def test_the_pinned_exit_completes_routes(host: FakeHost) -> None:
     """It is beside the installed config."""
     arrange(host.routes, "default via 172.16.0.1 dev ib0 metric 5")
     install(host, config_of([static_route("172.21.0.0/16")]), pinnedExits={"IPv4": "ib0"})
-    assert asked(host).status == 10
+    assert verdict_at_boot(host).status == 10
     assert ours(host) == ["172.21.0.0/16 via 172.16.0.1 dev ib0 proto 142"]
 
 
@@ -162,5 +164,5 @@ def test_a_config_without_routes(host: FakeHost) -> None:
     install(
         host, HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
     )
-    assert asked(host) == Verdict(10, "routes in force: 0", 5, TOLD)
+    assert verdict_at_boot(host) == Verdict(10, "routes in force: 0", 5, LOGGED)
     assert ours(host) == []

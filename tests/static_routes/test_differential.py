@@ -95,7 +95,7 @@ def check_both(
         before = fib(configured)
         assert fib(booted) == before
         error = run_task(configured, config)
-        status, said = run_script(booted, config, *start)
+        status, output = run_script(booted, config, *start)
         after = fib(booted)
         check_others(before, after)
         event(f"the script ended with {status}")
@@ -106,7 +106,7 @@ def check_both(
             assert fib(booted) == after
             return
         assert status in {11, 12}
-        assert said
+        assert output
         outcome = repair_once(in_time(), installed_on(booted, config))
         check_others(before, fib(booted))
         assert bool(outcome.refusals) == bool(error), (outcome, error)
@@ -272,7 +272,7 @@ def test_so_they_do_with_ipv6(
         before = both_families(configured)
         assert both_families(booted) == before
         error = run_task(configured, config)
-        status, said = run_script(booted, config, *start)
+        status, output = run_script(booted, config, *start)
         after = both_families(booted)
         assert {route for route in after if route.nexthops} <= {*before}
         check_others(before, after)
@@ -281,7 +281,7 @@ def test_so_they_do_with_ipv6(
             assert has_nothing_to_do(booted, config)
             assert run_script(booted, config, "now") == (10, [])
             return
-        assert said
+        assert output
         outcome = repair_once(in_time(), installed_on(booted, config))
         assert {route for route in both_families(booted) if route.nexthops} <= {*before}
         check_others(before, both_families(booted))

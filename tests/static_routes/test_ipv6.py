@@ -41,7 +41,7 @@ from phases.run_context import within
 
 PLACE = "fd00:9::/48"
 ROUTE = static_route(f"{PLACE} via fd00:1::7 dev eth0")
-OURS = f"{PLACE} via fd00:1::7 dev eth0 proto 142 metric 1"
+OWN_ROUTE = f"{PLACE} via fd00:1::7 dev eth0 proto 142 metric 1"
 HISTORIES = 500
 
 
@@ -145,7 +145,7 @@ def test_metric_1_of_another_program(node: Node, host: Host) -> None:
     """
     add(node, "fd00:1::8", metric=7)
     apply(host, ROUTE)
-    assert at(host) == [OURS, f"{PLACE} via fd00:1::8 dev eth0 proto static metric 7"]
+    assert at(host) == [OWN_ROUTE, f"{PLACE} via fd00:1::8 dev eth0 proto static metric 7"]
     apply(host)
     add(node, "fd00:1::8", protocol=3)
     assert refusal(host, ROUTE).startswith(
@@ -183,7 +183,7 @@ def test_a_merge_by_another_program(
     assert reason in refused
     other = static_route("fd00:7::/48 via fd00:1::7 dev eth0")
     done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
-    assert [str(route).split() for route, _ in done.waiting.values()] == [OURS.split()]
+    assert [str(route).split() for route, _ in done.waiting.values()] == [OWN_ROUTE.split()]
     assert len(at(host, "fd00:7::/48")) == 1
     error = run(Reset(HostRoutingConfig(), host=host)).error
     assert error is not None
@@ -212,9 +212,9 @@ def test_another_gateway_and_back(host: Host) -> None:
     account = Account()
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
     task(host, changed).act(within(Context(), account, logging.getLogger()))
-    assert at(host) == [OURS.replace("::7", "::9")]
+    assert at(host) == [OWN_ROUTE.replace("::7", "::9")]
     account.undo()
-    assert at(host) == [OURS]
+    assert at(host) == [OWN_ROUTE]
 
 
 def test_an_undo_leaves_the_place_to_its_new_holder(
@@ -272,7 +272,9 @@ def meddle(node: Node, random: Random) -> None:
             node.insert_route(route, verb=random.choice(["add", "append", "replace"]))
 
 
-def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], object]]) -> None:
+def hostrouting_acts(
+    host: Host, random: Random, inverses: list[Callable[[Context], object]]
+) -> None:
     """Apply a config, repair, undo the last run, or reset."""
     wanted = [
         StaticRoute(
@@ -315,7 +317,7 @@ def check_history(node: Node, host: Host, seed: int) -> None:
         if random.random() < 0.5:
             meddle(node, random)
         before = host.routes.routes(IPV6)
-        ours_act(host, random, inverses)
+        hostrouting_acts(host, random, inverses)
         after = host.routes.routes(IPV6)
         assert foreign(after) == foreign(before), seed
         assert several(after) == several(before), seed

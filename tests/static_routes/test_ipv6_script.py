@@ -48,7 +48,7 @@ def shown(node: KernelNode, *words: str) -> list[str]:
     ]
 
 
-def ours(node: KernelNode) -> list[str]:
+def own_routes(node: KernelNode) -> list[str]:
     return shown(node, "proto", "142")
 
 
@@ -63,7 +63,7 @@ def test_all_is_well(node: KernelNode) -> None:
     ]
     for _ in range(2):
         assert boot(node, *routes) == (10, ["routes in force: 3"])
-        assert ours(node) == [
+        assert own_routes(node) == [
             "fd00:1::9 via fe80::a dev e0 metric 1",
             "fd00:1::/48 via fe80::a dev e0 metric 1",
         ]
@@ -94,9 +94,9 @@ def test_several_default_routes_are_for_the_program(
         node.ip(f"-6 route {command}")
     config = config_of([StaticRoute(destination="fd00:1::/48")])
     assert boot(node, *config.static_routes.routes)[0] == 12
-    assert ours(node) == []
+    assert own_routes(node) == []
     assert boot_with_program(node, config) == (10, ["routes in force: 1"])
-    assert ours(node) == [f"fd00:1::/48 {completed} metric 1"]
+    assert own_routes(node) == [f"fd00:1::/48 {completed} metric 1"]
 
 
 def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
@@ -180,8 +180,8 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     assert line.startswith(f"refused: {route}: another program has merged a next hop with ")
     assert shown(node) == before
     other = static_route("fd00:7::/48 via fe80::a dev e0")
-    status, said = boot_with_program(node, config_of([other]))
-    assert (status, said[0]) == (10, "routes in force: 1")
+    status, output = boot_with_program(node, config_of([other]))
+    assert (status, output[0]) == (10, "routes in force: 1")
     assert {*before} <= {*shown(node)}
 
 

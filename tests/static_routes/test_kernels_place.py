@@ -22,7 +22,7 @@ from phases.run_context import within
 
 pytestmark = needs("kernel")
 
-OURS = route("172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142")
+OWN_ROUTE = route("172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142")
 CONNECTED = "10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"
 #: Of our protocol, in the place of the connected route.
 STRAYS = [
@@ -75,7 +75,7 @@ def test_an_undo_returns_it(
     """The undo of a run that removed it ends in the routes from before the run."""
     node.insert_route(stray, verb=verb)
     before, account = backend.routes(), Account()
-    converge(backend, [OURS], within(Context(), account))
+    converge(backend, [OWN_ROUTE], within(Context(), account))
     assert shown(backend, "10.224.0.0/16") == [CONNECTED]
     account.undo()
     assert backend.routes() == before
@@ -87,7 +87,7 @@ def test_an_undo_of_other_changes_leaves_it(
 ) -> None:
     """It came after the run: the undo of the run removes what the run added, and nothing else."""
     account = Account()
-    converge(backend, [OURS], within(Context(), account))
+    converge(backend, [OWN_ROUTE], within(Context(), account))
     node.insert_route(STRAYS[0], verb=verb)
     before = shown(backend, "10.224.0.0/16")
     account.undo()
@@ -100,18 +100,18 @@ def test_after_a_flap_ours_stays_before_it(node: KernelNode, backend: NetlinkBac
     """
     node.add_link("ib0", up=False)
     node.add_address("ib0", "172.16.1.4/24")
-    converge(backend, [OURS])
+    converge(backend, [OWN_ROUTE])
     node.set_up("ib0", up=True)
-    hidden = [str(OURS), "172.16.1.0/24 dev ib0 proto kernel scope link src 172.16.1.4"]
+    hidden = [str(OWN_ROUTE), "172.16.1.0/24 dev ib0 proto kernel scope link src 172.16.1.4"]
     assert shown(backend, "172.16.1.0/24") == hidden
     for _ in range(2):
-        converge(backend, [OURS])
+        converge(backend, [OWN_ROUTE])
         assert shown(backend, "172.16.1.0/24") == hidden
-        foreign = attrs.evolve(OURS, gateway=Address.parse("10.224.0.9"), protocol=16)
+        foreign = attrs.evolve(OWN_ROUTE, gateway=Address.parse("10.224.0.9"), protocol=16)
         node.insert_route(foreign, verb="prepend")
-        converge(backend, [OURS])
+        converge(backend, [OWN_ROUTE])
         assert shown(backend, "172.16.1.0/24") == [hidden[0], str(foreign), hidden[1]]
         node.delete_route(foreign)
     converge(backend, [])
     with pytest.raises(RouteRejectedError, match="is never overwritten"):
-        converge(backend, [OURS])
+        converge(backend, [OWN_ROUTE])

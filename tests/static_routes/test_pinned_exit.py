@@ -175,7 +175,7 @@ def pinned(node: KernelNode, config: HostRoutingConfig, exits: Mapping[int, str]
     return host_of(kernel_of(node), fake, is_live=True)
 
 
-def ours(node: KernelNode) -> list[str]:
+def own_routes(node: KernelNode) -> list[str]:
     kernel = kernel_of(node)
     routes = [*kernel.routes_of(OUR_PROTOCOL, IPV4), *kernel.routes_of(OUR_PROTOCOL, IPV6)]
     return [*map(str, routes)]
@@ -207,7 +207,7 @@ def test_boot_and_task_end_in_the_same_table(world: World, config: HostRoutingCo
             done = subprocess.run(argv, input=script, capture_output=True, check=False)
             if done.returncode != 10:
                 repair_once(in_time(), pinned(booted, config, exits))
-            assert ours(booted) == ours(configured), done.stderr
+            assert own_routes(booted) == own_routes(configured), done.stderr
 
 
 @needs_kernel
@@ -218,7 +218,7 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
         script = impatient(config_of([ROUTE]), exits={IPV4: "e0"})
         assert subprocess.run(argv, input=script, capture_output=True, check=False).returncode == 10
-        assert ours(node) == ["172.16.8.0/22 via 10.0.0.1 dev e0 proto 142"]
+        assert own_routes(node) == ["172.16.8.0/22 via 10.0.0.1 dev e0 proto 142"]
 
 
 @needs_kernel
@@ -231,4 +231,4 @@ def test_an_alias_that_looks_like_a_device() -> None:
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"]
         script = impatient(config_of([ROUTE]), exits={IPV4: "e0"})
         subprocess.run(argv, input=script, capture_output=True, check=False)
-        assert ours(node) == ["172.16.8.0/22 via 10.1.0.1 dev e1 proto 142"]
+        assert own_routes(node) == ["172.16.8.0/22 via 10.1.0.1 dev e1 proto 142"]

@@ -24,7 +24,7 @@ from phases.run_context import within
 pytestmark = pytest.mark.slow
 
 PREFIX = "172.16.1.0/24"
-OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
+OWN_ROUTE = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
 
 
 class BusyNode(MemoryBackend):
@@ -47,7 +47,7 @@ class BusyNode(MemoryBackend):
         return [str(route) for route in self.fib.routes() if route.destination == PREFIX]
 
 
-def theirs(last: int, *, protocol: int = 16) -> Route:
+def foreign(last: int, *, protocol: int = 16) -> Route:
     return Route.parse(PREFIX, gateway=f"10.224.0.{last}", dev="eth0", protocol=protocol)
 
 
@@ -75,43 +75,43 @@ def test_a_daemon_updates_its_route_before_ours_comes(node: BusyNode, host: Fake
     """73 becomes 247 between our reading and our step: 247 is hidden, and decides again after a
     reset.
     """
-    node.insert_route(theirs(73))
-    node.steps.plan(1, lambda: node.insert_route(theirs(247), verb="replace"))
-    run(host, OURS)
-    assert node.in_place() == shown(OURS, theirs(247))
+    node.insert_route(foreign(73))
+    node.steps.plan(1, lambda: node.insert_route(foreign(247), verb="replace"))
+    run(host, OWN_ROUTE)
+    assert node.in_place() == shown(OWN_ROUTE, foreign(247))
     run(host)
-    assert node.in_place() == shown(theirs(247))
+    assert node.in_place() == shown(foreign(247))
 
 
 def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHost) -> None:
     """An addition never hides a route that nobody has read: the kernel refuses it, and the place is
     read again.
     """
-    node.steps.plan(1, lambda: node.insert_route(theirs(73)))
-    account = run(host, OURS)
-    assert node.in_place() == shown(OURS, theirs(73))
-    assert account.changes == [f"+ {OURS} (hides '{theirs(73)}' until this route is removed)"]
+    node.steps.plan(1, lambda: node.insert_route(foreign(73)))
+    account = run(host, OWN_ROUTE)
+    assert node.in_place() == shown(OWN_ROUTE, foreign(73))
+    assert account.changes == [f"+ {OWN_ROUTE} (hides '{foreign(73)}' until this route is removed)"]
 
 
 def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: FakeHost) -> None:
     """The kernel refuses the removal, the place is read again, and nothing is left to do."""
-    node.insert_route(OURS)
-    node.steps.plan(1, lambda: node.delete_route(OURS))
+    node.insert_route(OWN_ROUTE)
+    node.steps.plan(1, lambda: node.delete_route(OWN_ROUTE))
     account = run(host)
     assert (node.in_place(), account.changes) == ([], [])
 
 
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:
     """Two routes are moved and the second is refused: both stand last again, as before."""
-    other = attrs.evolve(OURS, network=OURS.network + 256)
-    for route in OURS, other:
+    other = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 256)
+    for route in OWN_ROUTE, other:
         node.insert_route(route)
-        node.insert_route(attrs.evolve(theirs(73), network=route.network), verb="prepend")
+        node.insert_route(attrs.evolve(foreign(73), network=route.network), verb="prepend")
     before = node.routes()
     # Each is removed and added.
     node.refuse_at(4)
     with pytest.raises(RouteRejectedError, match="are as before"):
-        run(host, OURS, other)
+        run(host, OWN_ROUTE, other)
     assert node.routes() == before
 
 
@@ -119,13 +119,13 @@ def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host:
     """The kernel puts a route first or last: from the middle it is the last one, and the error says
     so.
     """
-    for route in theirs(73), OURS, theirs(74):
+    for route in foreign(73), OWN_ROUTE, foreign(74):
         node.insert_route(route, verb="append")
     node.refuse_at(2)
     with pytest.raises(RouteRejectedError) as raised:
-        run(host, OURS)
-    assert node.in_place() == shown(theirs(73), theirs(74), OURS)
-    assert raised.value.left_behind == [f"now the last of its place: {OURS}"]
+        run(host, OWN_ROUTE)
+    assert node.in_place() == shown(foreign(73), foreign(74), OWN_ROUTE)
+    assert raised.value.left_behind == [f"now the last of its place: {OWN_ROUTE}"]
 
 
 def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
@@ -133,26 +133,26 @@ def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
     and the run has recorded its removal.
     """
     account = Account()
-    node.insert_route(OURS)
-    node.insert_route(theirs(73), verb="prepend")
+    node.insert_route(OWN_ROUTE)
+    node.insert_route(foreign(73), verb="prepend")
     node.refuse_at(2)
     node.refuse_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        converge(within(Context(), account), [OURS], host, logging.getLogger())
-    assert raised.value.left_behind == [f"missing: {OURS}"]
-    assert account.changes == [f"- {OURS}"]
+        converge(within(Context(), account), [OWN_ROUTE], host, logging.getLogger())
+    assert raised.value.left_behind == [f"missing: {OWN_ROUTE}"]
+    assert account.changes == [f"- {OWN_ROUTE}"]
 
 
 def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHost) -> None:
     """An apply gives up after some attempts, and names the place."""
-    node.insert_route(theirs(73))
+    node.insert_route(foreign(73))
     for number in range(2, 200):
-        route = theirs(50 + number)
+        route = foreign(50 + number)
         node.before_reading[number] = lambda route=route: node.insert_route(route, verb="replace")  # type: ignore[misc]
     with pytest.raises(
         RouteRejectedError, match="another program changes this place all the time"
     ) as raised:
-        run(host, OURS)
+        run(host, OWN_ROUTE)
     assert raised.value.rolled_back
     assert OUR_PROTOCOL not in [route.protocol for route in node.fib.routes()]
 
@@ -166,15 +166,15 @@ class TestUndo:
         "before",
         [
             [],
-            [theirs(73)],
-            [OURS],
-            [theirs(73), OURS],
-            [theirs(74, protocol=OUR_PROTOCOL), theirs(73)],
-            [theirs(73), theirs(74, protocol=OUR_PROTOCOL)],
+            [foreign(73)],
+            [OWN_ROUTE],
+            [foreign(73), OWN_ROUTE],
+            [foreign(74, protocol=OUR_PROTOCOL), foreign(73)],
+            [foreign(73), foreign(74, protocol=OUR_PROTOCOL)],
         ],
         ids=str,
     )
-    @pytest.mark.parametrize("wanted", [(OURS,), ()])
+    @pytest.mark.parametrize("wanted", [(OWN_ROUTE,), ()])
     def test_it_restores_the_place(
         self, node: BusyNode, host: FakeHost, before: list[Route], wanted: Sequence[Route]
     ) -> None:
@@ -190,12 +190,12 @@ class TestUndo:
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A route between two foreign ones comes back after them, and a warning says so."""
-        for route in theirs(73), OURS, theirs(74):
+        for route in foreign(73), OWN_ROUTE, foreign(74):
             node.insert_route(route, verb="append")
-        run(host, OURS).undo()
-        assert node.in_place() == shown(theirs(73), theirs(74), OURS)
-        told = "is now the last of its place: the kernel puts one first or last only"
-        assert caplog.messages[-1] == f"route '{OURS}' {told}"
+        run(host, OWN_ROUTE).undo()
+        assert node.in_place() == shown(foreign(73), foreign(74), OWN_ROUTE)
+        warning = "is now the last of its place: the kernel puts one first or last only"
+        assert caplog.messages[-1] == f"route '{OWN_ROUTE}' {warning}"
 
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
@@ -203,24 +203,28 @@ class TestUndo:
         """Another program has replaced ours since: the place stays as it is, and both a warning and
         the result say so.
         """
-        account = run(host, OURS)
-        node.insert_route(theirs(73), verb="replace")
-        node.insert_route(theirs(9, protocol=OUR_PROTOCOL), verb="append")
+        account = run(host, OWN_ROUTE)
+        node.insert_route(foreign(73), verb="replace")
+        node.insert_route(foreign(9, protocol=OUR_PROTOCOL), verb="append")
         assert account.undo() == [False]
-        assert node.in_place() == shown(theirs(73), theirs(9, protocol=OUR_PROTOCOL))
-        assert caplog.messages == [f"route '{OURS}' changed since this run; it stays as it is now"]
+        assert node.in_place() == shown(foreign(73), foreign(9, protocol=OUR_PROTOCOL))
+        assert caplog.messages == [
+            f"route '{OWN_ROUTE}' changed since this run; it stays as it is now"
+        ]
 
     def test_an_interrupted_run_is_recorded(self, node: BusyNode, host: FakeHost) -> None:
         """A signal comes within a batch: what was changed by then is recorded, and can be undone."""
-        second = attrs.evolve(OURS, network=OURS.network + 256)
-        old = attrs.evolve(OURS, network=OURS.network + 512)
+        second = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 256)
+        old = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 512)
         node.insert_route(old)
         before, account = node.routes(), Account()
         node.steps.fail(2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            converge(within(Context(), account), [OURS, second], host, logging.getLogger("races"))
+            converge(
+                within(Context(), account), [OWN_ROUTE, second], host, logging.getLogger("races")
+            )
         node.steps = Operations()
-        assert account.changes == [f"+ {OURS}"]
+        assert account.changes == [f"+ {OWN_ROUTE}"]
         account.undo()
         assert node.routes() == before
 
@@ -248,8 +252,8 @@ def test_foreign_routes_are_as_without_us(
 
     def both(step: tuple[str, int]) -> None:
         verb, last = step
-        route = theirs(last)
-        if verb == "add" and node.in_place()[:1] == shown(OURS):
+        route = foreign(last)
+        if verb == "add" and node.in_place()[:1] == shown(OWN_ROUTE):
             return
         for each in node, shadow:
             with suppress(BackendError):
@@ -261,10 +265,10 @@ def test_foreign_routes_are_as_without_us(
         both(step)
     for number, step in during:
         node.steps.plan(number, lambda step=step: both(step))  # type: ignore[misc]
-    run(host, OURS)
+    run(host, OWN_ROUTE)
     for step in after:
         both(step)
-    run(host, OURS)
-    assert node.in_place() == [str(OURS), *shadow.in_place()]
+    run(host, OWN_ROUTE)
+    assert node.in_place() == [str(OWN_ROUTE), *shadow.in_place()]
     run(host)
     assert node.in_place() == shadow.in_place()

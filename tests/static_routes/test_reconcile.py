@@ -203,9 +203,9 @@ class TestAnyWorld:
             except BackendError:
                 return
             first = {place(route): route for route in reversed(node.routes())}
-            ours = [route for route in node.routes() if route.protocol == OUR_PROTOCOL]
-            assert sorted(str(route.to_route()) for route in ours) == sorted(map(str, wanted))
-            assert all(first[place(route)] == route for route in ours)
+            own_routes = [route for route in node.routes() if route.protocol == OUR_PROTOCOL]
+            assert sorted(str(route.to_route()) for route in own_routes) == sorted(map(str, wanted))
+            assert all(first[place(route)] == route for route in own_routes)
             assert [route for route in node.routes() if route.protocol != OUR_PROTOCOL] == foreign
             assert reconcile(wanted, node.routes()).changes == []
         node.apply(reconcile([], node.routes()).changes)

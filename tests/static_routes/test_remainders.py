@@ -25,9 +25,9 @@ CONFIG = HostRoutingConfig.from_mapping(
         "gates": [],
     }
 )
-OURS = f"unicast {PLACE} via 10.1.0.1 dev eth0 proto 142 scope global"
+OWN_ROUTE = f"unicast {PLACE} via 10.1.0.1 dev eth0 proto 142 scope global"
 OLDER, NEWER = (f"{PLACE} proto static via 10.1.0.{last} dev eth0" for last in (8, 9))
-HIDDEN, IN_PLACE_OF_OURS = (
+HIDDEN, IN_PLACE_OF_OWN = (
     f"unicast {PLACE} via 10.1.0.{last} dev eth0 proto static scope global" for last in (8, 9)
 )
 EXISTS = "RTNETLINK answers: File exists"
@@ -44,7 +44,7 @@ def hiding(beside: Beside) -> Beside:
     """The older route of the program is hidden."""
     assert beside.act(f"route add {OLDER}") == ("", "")
     beside.apply(CONFIG)
-    assert (beside.routes, beside.shadow) == ([OURS, HIDDEN], [HIDDEN])
+    assert (beside.routes, beside.shadow) == ([OWN_ROUTE, HIDDEN], [HIDDEN])
     return beside
 
 
@@ -54,12 +54,12 @@ def test_a_an_operation_acts_on_ours(hiding: Beside, verb: str) -> None:
     after the reset.
     """
     assert hiding.act(f"route {verb} {NEWER}") == ("", "")
-    assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [IN_PLACE_OF_OURS])
+    assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OWN, HIDDEN], [IN_PLACE_OF_OWN])
     hiding.apply(CONFIG)
-    assert hiding.routes == [OURS, IN_PLACE_OF_OURS, HIDDEN]
+    assert hiding.routes == [OWN_ROUTE, IN_PLACE_OF_OWN, HIDDEN]
     assert hiding.act(f"route {verb} {OLDER}") == (EXISTS, "")
     hiding.reset()
-    assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OURS, HIDDEN], [HIDDEN])
+    assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OWN, HIDDEN], [HIDDEN])
 
 
 def test_a_a_change_acts_on_ours_alone(beside: Beside) -> None:
@@ -70,14 +70,14 @@ def test_a_a_change_acts_on_ours_alone(beside: Beside) -> None:
         "RTNETLINK answers: No such file or directory",
     )
     beside.apply(CONFIG)
-    assert (beside.routes, beside.shadow) == ([OURS, IN_PLACE_OF_OURS], [])
+    assert (beside.routes, beside.shadow) == ([OWN_ROUTE, IN_PLACE_OF_OWN], [])
 
 
 def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
     """The program has no route after the reset either."""
     beside.apply(CONFIG)
     assert beside.act(f"route add {OLDER}") == (EXISTS, "")
-    assert beside.routes == [OURS]
+    assert beside.routes == [OWN_ROUTE]
     beside.reset()
     assert (beside.routes, beside.shadow) == ([], [HIDDEN])
 
@@ -86,7 +86,7 @@ def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
 def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -> None:
     """Ours stays in force, and the hidden route decides again after the reset."""
     assert hiding.act(f"route {verb} {OLDER}") == (EXISTS, "")
-    assert hiding.routes == [OURS, HIDDEN]
+    assert hiding.routes == [OWN_ROUTE, HIDDEN]
     hiding.reset()
     assert hiding.routes == hiding.shadow == [HIDDEN]
 
@@ -97,7 +97,7 @@ def test_c_a_deletion_by_destination_deletes_ours(hiding: Beside, words: str) ->
     assert hiding.act(f"route del {PLACE}{words}") == ("", "")
     assert (hiding.routes, hiding.shadow) == ([HIDDEN], [])
     hiding.apply(CONFIG)
-    assert hiding.routes == [OURS, HIDDEN]
+    assert hiding.routes == [OWN_ROUTE, HIDDEN]
     hiding.reset()
     assert hiding.routes == [HIDDEN]
 
@@ -108,9 +108,9 @@ def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> N
         f"ip route save exact {PLACE} > $1 && ip route flush exact {PLACE} && ip route restore < $1"
     )
     hiding.node.run("bash", "-c", steps, "bash", str(tmp_path / "saved"))
-    assert hiding.routes == [HIDDEN, OURS]
+    assert hiding.routes == [HIDDEN, OWN_ROUTE]
     hiding.apply(CONFIG)
-    assert hiding.routes == [OURS, HIDDEN]
+    assert hiding.routes == [OWN_ROUTE, HIDDEN]
     hiding.reset()
     assert hiding.routes == [HIDDEN]
 
@@ -150,7 +150,7 @@ def test_the_default_metrics_notice_nothing(beside: Beside, program: str) -> Non
     ):
         refused, refused_in_shadow = beside.act(f"route {command}")
         assert refused == refused_in_shadow
-        assert beside.routes == [OURS, *beside.shadow]
+        assert beside.routes == [OWN_ROUTE, *beside.shadow]
     assert beside.shadow
     beside.reset()
     assert beside.routes == beside.shadow

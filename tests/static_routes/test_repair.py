@@ -46,7 +46,7 @@ def repaired(host: FakeHost, *routes: StaticRoute, leave: tuple[StaticRoute, ...
     )
 
 
-def ours(node: MemoryBackend) -> list[str]:
+def own_routes(node: MemoryBackend) -> list[str]:
     return [
         f"{route.destination} dev {route.dev}"
         for route in node.routes()
@@ -59,7 +59,7 @@ def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> Non
     repaired(host, FIRST, SECOND)
     node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
     assert repaired(host, FIRST, SECOND).waiting == {}
-    assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
+    assert own_routes(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 
 def test_a_foreign_route_that_is_hidden_again_and_again_is_no_line(
@@ -98,7 +98,7 @@ def test_a_refused_route_waits_alone(
     route, why = waiting[SECOND.place]
     assert str(route) == "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"
     assert reason in why
-    assert ours(node) == ["172.16.1.0/24 dev eth0"]
+    assert own_routes(node) == ["172.16.1.0/24 dev eth0"]
 
 
 def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBackend) -> None:
@@ -112,17 +112,17 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
     assert repaired(host, FIRST, incomplete).waiting == {}
     node.delete_route(default)
     assert repaired(host, FIRST, incomplete).waiting == {}
-    assert "172.16.3.0/24 dev eth0" in ours(node)
+    assert "172.16.3.0/24 dev eth0" in own_routes(node)
 
 
 def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
     """A place that is to be left stays as it is, with a route of ours or without."""
     node.insert_route(FOREIGN)
     repaired(host, FIRST, SECOND, leave=(FIRST,))
-    assert ours(node) == ["172.16.2.0/24 dev eth1"]
+    assert own_routes(node) == ["172.16.2.0/24 dev eth1"]
     repaired(host, FIRST, SECOND)
     repaired(host, SECOND, leave=(FIRST,))
-    assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
+    assert own_routes(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 
 def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:

@@ -33,7 +33,7 @@ DEAD_FIRST = ObservedRoute(
 ALL_DEAD = ObservedRoute(
     0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(OTHER, "eth2", dead=True))
 )
-OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
+OWN_ROUTE = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
 
 
 @pytest.mark.parametrize(
@@ -126,18 +126,18 @@ class TestMissing:
     @pytest.mark.parametrize(
         ("route", "standing", "is_kept"),
         [
-            (BOTH, OURS, True),
-            (static_route("172.16.1.0/24 dev eth0"), OURS, True),
-            (static_route("172.16.1.0/24 via 10.224.0.1"), OURS, True),
-            (static_route("172.16.1.0/24 via 10.224.0.9"), OURS, False),
-            (static_route("172.16.1.0/24 dev ib0"), OURS, False),
-            (static_route("172.16.1.0/24 metric 7"), OURS, False),
-            (BOTH, OURS._replace(protocol=4), False),
-            (BOTH, OURS._replace(nexthop_id=5), False),
-            (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
+            (BOTH, OWN_ROUTE, True),
+            (static_route("172.16.1.0/24 dev eth0"), OWN_ROUTE, True),
+            (static_route("172.16.1.0/24 via 10.224.0.1"), OWN_ROUTE, True),
+            (static_route("172.16.1.0/24 via 10.224.0.9"), OWN_ROUTE, False),
+            (static_route("172.16.1.0/24 dev ib0"), OWN_ROUTE, False),
+            (static_route("172.16.1.0/24 metric 7"), OWN_ROUTE, False),
+            (BOTH, OWN_ROUTE._replace(protocol=4), False),
+            (BOTH, OWN_ROUTE._replace(nexthop_id=5), False),
+            (BOTH, OWN_ROUTE._replace(kind="blackhole", gateway=None, dev=None), False),
             (
                 BOTH,
-                OURS._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2),
+                OWN_ROUTE._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2),
                 False,
             ),
         ],

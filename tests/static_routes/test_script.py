@@ -111,8 +111,8 @@ class TestFiles:
             f"{'pref medium' if ':' in route.destination else ''}"
             for route in config.static_routes.routes
         ]
-        said = done.stdout.decode()
-        assert sorted(filter(None, said.replace("|", "").splitlines())) == sorted(lines)
+        output = done.stdout.decode()
+        assert sorted(filter(None, output.replace("|", "").splitlines())) == sorted(lines)
         assert done.stderr == b""
 
 
@@ -137,11 +137,11 @@ def waiting(
         yield process
 
 
-def ours(node: KernelNode) -> list[str]:
+def own_routes(node: KernelNode) -> list[str]:
     return [line.strip() for line in node.ip("route show table all proto 142").splitlines()]
 
 
-def ours_of(route: StaticRoute) -> str:
+def own_route(route: StaticRoute) -> str:
     return f"{route.destination} via {route.gateway} dev {route.dev}"
 
 
@@ -160,7 +160,7 @@ class TestRunning:
         with waiting(node, tmp_path, open_route, reason) as process:
             node.ip("route append default via 10.224.0.1 dev eth0 proto 16")
             assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
-        assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+        assert own_routes(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
 
     @pytest.mark.parametrize(
         ("missing", "reason", "steps"),
@@ -185,11 +185,11 @@ class TestRunning:
         tried again.
         """
         node.ip(missing)
-        with waiting(node, tmp_path, ROUTE, f"{ours_of(ROUTE)}: {reason}") as process:
+        with waiting(node, tmp_path, ROUTE, f"{own_route(ROUTE)}: {reason}") as process:
             for step in steps.split("; "):
                 node.ip(step)
             assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
         assert int((tmp_path / "waited").read_text()) in range(1, 20)
 
     @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ class TestRunning:
     ) -> None:
         """The reason comes before the wait and after it; the route that is complete is in force."""
         whole = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
-        status, said = boot(
+        status, output = boot(
             node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1
         )
         assert status == 11
-        assert [line.partition(": ")[0] for line in said] == ["waiting up to 1 s", "refused"]
-        assert all(reason in line for line in said)
-        assert ours(node) == [ours_of(whole)]
+        assert [line.partition(": ")[0] for line in output] == ["waiting up to 1 s", "refused"]
+        assert all(reason in line for line in output)
+        assert own_routes(node) == [own_route(whole)]
 
     def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
         """With `now` nothing is waited for or counted; the verdict and the exit status are the
@@ -252,19 +252,19 @@ class TestRunning:
             for n, gateway in enumerate(["10.224.0.1", "10.224.0.1", "10.9.9.9"])
         )
 
-        def said(*routes: StaticRoute) -> list[str]:
+        def logged(*routes: StaticRoute) -> list[str]:
             return boot(node, *routes, folder=tmp_path, environment=JOURNAL)[1]
 
-        assert (said(first, second), said(first, second)) == (["<5>routes in force: 2"], [])
+        assert (logged(first, second), logged(first, second)) == (["<5>routes in force: 2"], [])
         node.ip("route del 172.20.1.0/24")
-        assert said(first, second) == ["<4>repaired: + 172.20.1.0/24 via 10.224.0.1 dev eth0"]
+        assert logged(first, second) == ["<4>repaired: + 172.20.1.0/24 via 10.224.0.1 dev eth0"]
         node.ip("route flush proto 142")
         several = "<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0, and 1 more"
-        assert (said(first, second), said(first, second)) == ([several], [])
+        assert (logged(first, second), logged(first, second)) == ([several], [])
         node.ip("route del 172.20.1.0/24")
         # Beside a refusal that stays.
-        assert [line.partition(": ")[0] for line in said(first, refused)] == ["<3>refused"]
-        [short] = said(first, refused)
+        assert [line.partition(": ")[0] for line in logged(first, refused)] == ["<3>refused"]
+        [short] = logged(first, refused)
         fact = "refused: 172.20.2.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway."
         assert re.fullmatch(r"<3>as before, since \d\d:\d\d: " + re.escape(fact), short)
 
@@ -282,7 +282,7 @@ class TestRunning:
             node.ip(f"route add {command}")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         assert boot(node, *config.static_routes.routes) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
 
     def test_an_expired_default_route(self, node: KernelNode, tmp_path: Path) -> None:
         """It stays listed for a while; the script does not know whether it counts."""
@@ -303,12 +303,12 @@ class TestRunning:
         node.ip("route add default via 10.224.0.1 dev eth0 metric 5")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         status, [line] = boot(node, *config.static_routes.routes)
-        assert (status, ours(node)) == (12, ["default via 10.224.0.9 dev eth0"])
+        assert (status, own_routes(node)) == (12, ["default via 10.224.0.9 dev eth0"])
         assert line.startswith(
             "static routes cannot be proven here: row (default via 10.224.0.9 dev eth0); "
         )
         assert boot_with_program(node, config) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
 
     def test_an_addition_without_effect(self, node: KernelNode, tmp_path: Path) -> None:
         """What ip reports no error for, and the kernel does not have, is not in force."""
@@ -326,13 +326,13 @@ class TestRunning:
             node.add_address("eth0", "10.224.0.4/16")
             for _ in range(2):
                 assert boot(node, ROUTE) == (10, ["routes in force: 1"])
-            assert ours(node) == [f"{ROUTE} linkdown"]
+            assert own_routes(node) == [f"{ROUTE} linkdown"]
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
         """An `onlink` default gateway needs the same word in our route."""
         node.ip("route add default via 192.0.2.1 dev eth0 onlink")
         assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 10
-        assert ours(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
+        assert own_routes(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up
@@ -343,23 +343,23 @@ class TestRunning:
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         assert boot(node, *config.static_routes.routes)[0] == 12
         assert boot_with_program(node, config) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
 
     @pytest.mark.parametrize("now", [False, True])
     @pytest.mark.parametrize(
-        "theirs", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"]
+        "foreign_route", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"]
     )
     def test_a_foreign_route_in_the_place_is_kept_after_ours(
-        self, node: KernelNode, theirs: str, now: bool
+        self, node: KernelNode, foreign_route: str, now: bool
     ) -> None:
         """It is logged once."""
-        node.ip(f"route add 172.20.1.0/24 {theirs}")
+        node.ip(f"route add 172.20.1.0/24 {foreign_route}")
         hidden = (
-            f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 "
+            f"foreign route '172.20.1.0/24 {foreign_route}' is hidden by '172.20.1.0/24 via 10.224.0.1 "
             "dev eth0'; it decides again when ours is removed"
         )
         assert boot(node, ROUTE, now=now) == (10, ["routes in force: 1", hidden])
-        both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {theirs} \n"
+        both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {foreign_route} \n"
         assert node.ip("route show 172.20.1.0/24") == both
         assert boot(node, ROUTE) == (10, ["routes in force: 1"])
         assert node.ip("route show 172.20.1.0/24") == both
@@ -391,7 +391,7 @@ class TestRunning:
         assert status == 12
         assert re.match(r"static routes cannot be proven here: (place|row) \(.*\); ", line)
         assert boot_with_program(node, CONFIG_OF_ROUTE)[0] == 10
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
         [first, *_] = node.ip("route show 172.20.1.0/24").splitlines()
         assert ("tos" in first) or first == f"{ROUTE} proto 142 "
         foreign = [line for line in before.splitlines() if "142" not in line]
@@ -418,11 +418,11 @@ class TestRunning:
                 )
             ],
         )
-        assert ours(node) == []
+        assert own_routes(node) == []
         # Nor before a foreign one that hides it.
         node.ip("route prepend 172.20.1.0/24 via 10.224.0.9 dev eth0")
         assert boot(node, ROUTE)[0] == 12
-        assert ours(node) == []
+        assert own_routes(node) == []
 
     @pytest.mark.parametrize(
         "also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"]
@@ -492,8 +492,8 @@ class TestRunning:
             [f"refused: {ROUTE}: File exists"],
         )
         node.ip("route flush 172.20.1.0/24")
-        told = "touch /run/aks-flex-node/static-routes.told"
-        status, _ = boot_with_program(node, CONFIG_OF_ROUTE, before=told, environment=environment)
+        script = "touch /run/aks-flex-node/static-routes.told"
+        status, _ = boot_with_program(node, CONFIG_OF_ROUTE, before=script, environment=environment)
         assert status == 10
         assert node.ip("route show 172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 ",
@@ -559,7 +559,7 @@ class TestRunning:
             node.ip("route add", *route.split(), "proto 142")
         assert boot(node, ROUTE)[0] == 12
         assert boot_with_program(node, CONFIG_OF_ROUTE) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
 
     def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
         """A route that was completed stays once the default route is lost; the program knows it."""
@@ -569,7 +569,7 @@ class TestRunning:
         node.ip("route del default")
         assert boot(node, *config.static_routes.routes, now=True)[0] == 12
         assert boot_with_program(node, config, now=True) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(ROUTE)]
+        assert own_routes(node) == [own_route(ROUTE)]
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
         """With ip's own words; without them, the program has the reason. What succeeded stays."""
@@ -592,7 +592,7 @@ class TestRunning:
                 f"{third}via ? dev ib0: no default route completes it",
             ],
         )
-        assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
+        assert own_routes(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
         assert boot_with_program(node, config_of(routes)) == (
             11,
             [
@@ -607,7 +607,7 @@ class TestRunning:
                 ),
             ],
         )
-        assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
+        assert own_routes(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
 
     def test_a_run_is_under_way(self, node: KernelNode) -> None:
         """Its lock is held, so the program cannot answer: unknown. The plain additions of a boot stay."""
@@ -618,7 +618,7 @@ class TestRunning:
         assert line.startswith(
             "static routes cannot be proven here: row (blackhole 172.21.0.0/16); another run of "
         )
-        assert ours(node) == [ours_of(ROUTE), "blackhole 172.21.0.0/16"]
+        assert own_routes(node) == [own_route(ROUTE), "blackhole 172.21.0.0/16"]
 
     def test_the_program_finds_what_may_be_late(self, node: KernelNode) -> None:
         """It gives the reason, and the script waits; in the end it answers in full."""
@@ -667,7 +667,7 @@ class TestRunning:
         else:
             assert boot(node, route)[0] == 12
             assert boot_with_program(node, config_of([route])) == (10, ["routes in force: 1"])
-        assert ours(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name}"]
+        assert own_routes(node) == [f"172.16.1.0/24 via 192.168.1.2 dev {name}"]
 
     def test_a_device_that_is_called_like_a_state(self, node: KernelNode) -> None:
         """Its name is not read as the state of another device."""
@@ -676,4 +676,4 @@ class TestRunning:
         node.ip("route add 172.16.1.0/24 via 10.224.0.1 dev linkdown onlink proto 142")
         assert boot(node, route)[0] == 12
         assert boot_with_program(node, config_of([route])) == (10, ["routes in force: 1"])
-        assert ours(node) == [ours_of(route)]
+        assert own_routes(node) == [own_route(route)]

@@ -91,13 +91,13 @@ def test_a_refusal_is_heard_once() -> None:
     )
     with machine(refused) as box:
 
-        def said() -> list[str]:
+        def journal_lines() -> list[str]:
             before = len(box.journal("--identifier=static-routes", "--priority=3"))
             assert box.run("systemctl", "start", UNIT, check=False).returncode == 1
             box.run("journalctl", "--sync")
             return box.journal("--identifier=static-routes", "--priority=3")[before:]
 
-        [first] = said()
+        [first] = journal_lines()
         assert first == (
             "refused: 172.16.1.0/24: the kernel's own route '172.16.1.0/24 dev eth0 proto kernel scope "
             "link src 172.16.1.1' has this destination and metric, and is never overwritten; configure "
@@ -105,11 +105,11 @@ def test_a_refusal_is_heard_once() -> None:
         )
         assert our_routes(box) == ("172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n")
         for _ in range(2):
-            [short] = said()
+            [short] = journal_lines()
             assert re.fullmatch(r"as before, since \d\d:\d\d: " + re.escape(first), short)
         # Beside this line, a failed start leaves only the messages of systemd.
         before = len(box.journal(f"--unit={UNIT}"))
-        said()
+        journal_lines()
         assert len(box.journal(f"--unit={UNIT}")) - before <= 4
         box.run("ip", "address", "del", "172.16.1.1/24", "dev", "eth0")
         box.run("systemctl", "start", UNIT)

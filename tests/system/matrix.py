@@ -141,15 +141,15 @@ class Node(GatedMachine):
         """Return the config whose routes carry our mark: `nothing`, one of the names, or `a
         mixture`.
         """
-        ours = {
+        own_files = {
             route.destination
             for route in self.host.routes.routes()
             if route.protocol == OUR_PROTOCOL
         }
-        if not ours:
+        if not own_files:
             return "nothing"
         for name, sections in configs.items():
-            if ours == {route["destination"] for route in sections["staticRoutes"]["routes"]}:
+            if own_files == {route["destination"] for route in sections["staticRoutes"]["routes"]}:
                 return name
         return "a mixture"
 

@@ -78,11 +78,11 @@ class Node(GatedMachine):
         return re.findall(news, self.said(), re.MULTILINE)
 
 
-def steps_of(owner: str, told: str, *, version: int) -> str:
+def steps_of(owner: str, output: str, *, version: int) -> str:
     """Return, as bash, the steps that the printed advice has for an owner."""
     if owner == "kernel":
-        return "\n".join(re.findall("^  ((?:sysctl|ip) .+)", told, re.MULTILINE))
-    [steps] = re.findall(f"^  {owner}.*?: (.+)", told, re.MULTILINE)
+        return "\n".join(re.findall("^  ((?:sysctl|ip) .+)", output, re.MULTILINE))
+    [steps] = re.findall(f"^  {owner}.*?: (.+)", output, re.MULTILINE)
     if owner == "NetworkManager":
         return str(steps).replace("CONNECTION", "rdma0")
     place = re.fullmatch(
@@ -122,28 +122,28 @@ def test_from_the_boot_to_the_start(
             machine.wait_for_failure("check-route-overlap.service")
             assert (machine.pids(), machine.payloads()) == ((0, 0), [])
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-            told = machine.check()
-            assert re.search("fd00:8:: to .*: overlap, leaves by rdma0", told)
-            assert "172.16.8.0/22" not in told
-            machine.run("bash", "-ec", steps_of(owner, told, version=machine.version))
+            output = machine.check()
+            assert re.search("fd00:8:: to .*: overlap, leaves by rdma0", output)
+            assert "172.16.8.0/22" not in output
+            machine.run("bash", "-ec", steps_of(owner, output, version=machine.version))
         for unit in KUBE, KUBELET:
             machine.wait_until_up(unit)
-        told = machine.check()
-        assert ("fallback-by-fabric" in told) == (not is_held)
-        assert ("will-vanish" in told) == (owner == "kernel")
+        output = machine.check()
+        assert ("fallback-by-fabric" in output) == (not is_held)
+        assert ("will-vanish" in output) == (owner == "kernel")
         # A CNI that comes takes no default route, if this advice is followed, too.
         machine.run(
             "sysctl",
             "-qw",
-            *re.findall(r": set (net\.ipv6\.\S+)", told),
+            *re.findall(r": set (net\.ipv6\.\S+)", output),
             "net.ipv6.conf.all.forwarding=1",
         )
         routers.advertise(preference=preference)
         assert machine.systemctl("restart", KUBELET) == 0
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
         assert machine.files.exists(MARKER_OK)
-        ours = machine.run("ip", "-6", "route", "show", "proto", "142").stdout
-        assert ours.startswith("fd00:9::/64 via fe80::a dev eth0 ")
+        own_routes = machine.run("ip", "-6", "route", "show", "proto", "142").stdout
+        assert own_routes.startswith("fd00:9::/64 via fe80::a dev eth0 ")
 
 
 @each_owner

@@ -114,8 +114,8 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
 
         def is_heard() -> bool:
             routers.advertise(preference="high", options=options)
-            told = machine.journal("--unit=systemd-networkd.service", f"--after-cursor={cursor}")
-            return "rdma0: NDISC: Invoking callback for 'router' event." in told
+            journal = machine.journal("--unit=systemd-networkd.service", f"--after-cursor={cursor}")
+            return "rdma0: NDISC: Invoking callback for 'router' event." in journal
 
         # Without IPv6AcceptRA= it hears none.
         if machine.version >= 250:

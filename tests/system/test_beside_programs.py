@@ -84,17 +84,17 @@ def test_no_transition(tree: Path, tmp_path: Path) -> None:
     reset.
     """
     program = PROGRAMS["keepalived"]
-    told = []
+    notes = []
     for with_us in False, True:
         with Beside(program, tree, tmp_path / str(with_us)) as machine:
-            told.append(machine.transitions())
+            notes.append(machine.transitions())
             if with_us:
                 machine.apply()
-            assert machine.transitions() == told[-1]
+            assert machine.transitions() == notes[-1]
             for disturbance in program.disturbances:
                 machine.disturb(disturbance)
             if with_us:
                 machine.until_in_force()
                 machine.reset()
-            told.append(machine.transitions())
-    assert told[:2] == told[2:]
+            notes.append(machine.transitions())
+    assert notes[:2] == notes[2:]

@@ -180,8 +180,8 @@ hostrouting apply {OWN}
 
     def machine(self) -> RoutedMachine:
         """Return the machine, which is right."""
-        said = self._machine.shell(self._RESTORE)
-        assert "\nright: " in f"\n{said}", said
+        output = self._machine.shell(self._RESTORE)
+        assert "\nright: " in f"\n{output}", output
         return self._machine
 
 
@@ -254,8 +254,8 @@ def test_an_agent_that_no_gate_covers_has_the_line_of_the_config(restored: Resto
     assert machine.status()["next"] == "hostrouting check"
     [found] = [each for each in machine.check()["findings"] if each["severity"] == "warning"]
     assert (found["kind"], found["subject"]) == ("ungated-agent", "k3s-agent.service")
-    said, _, line = found["reason"].partition("; write in hostRouting: ")
-    assert said == "starts whatever the routes are, because it is none of hostRouting.gates"
+    output, _, line = found["reason"].partition("; write in hostRouting: ")
+    assert output == "starts whatever the routes are, because it is none of hostRouting.gates"
     config = {**CONFIG, **json.loads(f"{{{line}}}")}
     machine.shell(f"hostrouting apply - <<< '{json.dumps(config)}'")
     assert_right(machine)

@@ -54,7 +54,7 @@ def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
 def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
     """Verbs on our units and findings of the check do not end running processes."""
     pids = machine.pids()
-    ours = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
+    own_units = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
     for verb in (
         "restart",
         "stop",
@@ -64,7 +64,7 @@ def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
         "reset-failed",
         "kill",
     ):
-        for unit in ours:
+        for unit in own_units:
             machine.systemctl(verb, unit)
             assert machine.pids() == pids
     machine.break_routing()
@@ -110,7 +110,7 @@ NO_TEXT = (
 
 
 @pytest.mark.parametrize(
-    ("lose", "file", "said"),
+    ("lose", "file", "output"),
     [
         ("rm", "hostrouting-ask.sh", LOST.format(127)),
         (f"{NULS} >", "hostrouting-ask.sh", LOST.format(126)),
@@ -120,7 +120,9 @@ NO_TEXT = (
         (f"{NULS} >", f"{CHECK}.sh", f"{CHECK}: {NO_TEXT}"),
     ],
 )
-def test_a_lost_file_holds_the_gate(machine: GatedMachine, lose: str, file: str, said: str) -> None:
+def test_a_lost_file_holds_the_gate(
+    machine: GatedMachine, lose: str, file: str, output: str
+) -> None:
     """Without the script of the gates or the list of the units that it starts, or with an empty one
     or NULs, a unit is refused and held, also with NULs for the script of a unit; an apply starts it.
     """
@@ -128,7 +130,7 @@ def test_a_lost_file_holds_the_gate(machine: GatedMachine, lose: str, file: str,
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/{file}")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
-    assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
+    assert f"hostrouting: {late} is refused: {output}" in machine.journal(f"--unit={late}")
     assert machine.boot.install(machine.ctx, *STAND_INS)
     machine.wait_until_up(late)
     assert machine.pids() == pids
@@ -148,12 +150,12 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     """
     machine.run("sh", "-c", lose)
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-    said = f"check-route-overlap: its unit file or script is lost or masked; {APPLY}"
+    output = f"check-route-overlap: its unit file or script is lost or masked; {APPLY}"
     late = "systemd-nspawn@late.service"
-    assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
+    assert f"hostrouting: {late} is refused: {output}" in machine.journal(f"--unit={late}")
     # Nor does each later question have systemd fail to start it.
     cursor = machine.cursor()
-    assert machine.run("/etc/aks-flex-node/hostrouting-ask.sh", check=False).stdout == f"{said}\n"
+    assert machine.run("/etc/aks-flex-node/hostrouting-ask.sh", check=False).stdout == f"{output}\n"
     assert [
         line for line in machine.journal(f"--after-cursor={cursor}") if CHECK_UNIT in line
     ] == []
@@ -179,8 +181,8 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
     )
     with GatedMachine(tmp_path, overlap=True, prepare=more_machines(odd=settings)) as machine:
         machine.until(f"[[ $(systemctl is-active {unit}) == failed ]]")
-        said = (machine.files.read("/run/odd.log") or b"").decode()
-        assert len(refusal(unit).findall(said)) == 1
+        output = (machine.files.read("/run/odd.log") or b"").decode()
+        assert len(refusal(unit).findall(output)) == 1
         # Who cannot read the file of the answers cannot hold the lock of the gates.
         user = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--nonblock"]
         assert (
@@ -313,12 +315,12 @@ def test_after_the_uninstall_of_upstream(machine: GatedMachine, way: str) -> Non
     machine.run("rm", "-rf", "/etc/aks-flex-node")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
-    said = (
+    output = (
         f"hostrouting: {late} is refused: /etc/aks-flex-node is gone; apply a config, or do one of "
         "these: hostrouting reset; touch /run/hostrouting.disabled; the commands that systemctl cat "
         f"{late} shows"
     )
-    assert said in machine.journal(f"--unit={late}")
+    assert output in machine.journal(f"--unit={late}")
     if way == "reset":
         Reset(HostRoutingConfig(), host=machine.host).do(machine.ctx)
     elif way == "break-glass":

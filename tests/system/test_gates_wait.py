@@ -130,7 +130,7 @@ def locked(machine: GatedMachine) -> Generator[None]:
             apply.communicate("\n")
 
 
-def ask(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
+def ask_as_gate(machine: GatedMachine, *arguments: str) -> tuple[int, str]:
     """Return the exit status of the script that gates run, and what it prints."""
     # A gate that has lost its parent is stopped, and prints nothing.
     script = '"$@"; exit $?'
@@ -150,10 +150,13 @@ def test_what_becomes_of_a_gate_beside_an_apply(tmp_path: Path) -> None:
         )
         machine.services.daemon_reload(machine.ctx)
         with locked(machine):
-            assert ask(machine) == (75, f"{APPLY}\n")
-            assert ask(machine, KUBELET, "WARN") == (12, f"<4>hostrouting: {KUBELET}: {APPLY}\n")
+            assert ask_as_gate(machine) == (75, f"{APPLY}\n")
+            assert ask_as_gate(machine, KUBELET, "WARN") == (
+                12,
+                f"<4>hostrouting: {KUBELET}: {APPLY}\n",
+            )
             refusal = f"<3>hostrouting: {KUBELET} is refused: {APPLY}\n"
-            assert ask(machine, KUBELET, "STRICT") == (11, refusal)
+            assert ask_as_gate(machine, KUBELET, "STRICT") == (11, refusal)
             machine.services.stop(machine.ctx, KUBE)
             began = machine.payloads()
             machine.systemctl("start", "--no-block", KUBE)
@@ -168,9 +171,9 @@ def test_a_lock_that_is_lost_or_no_file(tmp_path: Path) -> None:
     """Without it no apply can be under way; one that cannot be opened is unknown."""
     with GatedMachine(tmp_path) as machine:
         machine.run("rm", LOCK)
-        assert ask(machine) == (10, "")
+        assert ask_as_gate(machine) == (10, "")
         machine.run("mkdir", LOCK)
-        status, text = ask(machine)
+        status, text = ask_as_gate(machine)
         assert status == 12
         assert text.startswith(f"{LOCK} cannot be opened; run: ")
 

@@ -73,7 +73,7 @@ ROUTE: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]}
 }
 KEPT = {**ROUTE, "watch": {"enabled": True, "interval": "1h", "keepForeignRoutes": True}}
-OURS = ["172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+OWN_ROUTES = ["172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
 
 
 def config(sections: dict[str, Any]) -> HostRoutingConfig:
@@ -101,7 +101,7 @@ class Machine(SystemdBox):
     def apply(self, sections: dict[str, Any]) -> None:
         """Apply the config; afterwards the route is there."""
         execute(Configure(config(sections), host=self.host), self.ctx)
-        assert self.ours() == OURS
+        assert self.ours() == OWN_ROUTES
 
     def restart(self) -> None:
         """Start networkd again, and wait until it has configured eth0 anew."""
@@ -148,8 +148,8 @@ def test_it_removes_our_routes() -> None:
     """
     with Machine() as machine:
         machine.apply(ROUTE)
-        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
-        assert [(each.subject, each.severity) for each in told if each.kind == "networkd"] == [
+        findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
+        assert [(each.subject, each.severity) for each in findings if each.kind == "networkd"] == [
             ("eth0", "warning")
         ]
         machine.restart()
@@ -166,18 +166,18 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
     with Machine() as machine:
         machine.apply(KEPT)
         machine.run("ip", "rule", "add", "from", "10.224.9.9", "lookup", "88")
-        told = check_node(machine.ctx, config(KEPT), machine.host).findings
-        assert [each for each in told if each.kind == "networkd"] == []
+        findings = check_node(machine.ctx, config(KEPT), machine.host).findings
+        assert [each for each in findings if each.kind == "networkd"] == []
         for _ in range(3):
             machine.restart()
-            assert machine.ours() == OURS
+            assert machine.ours() == OWN_ROUTES
             assert "lookup 88" in machine.run("ip", "rule").stdout
         # Removed, it counts until the next restart.
         assert machine.host.files.exists(DROP_IN_PATH)
         machine.apply(ROUTE)
         assert not machine.host.files.exists(DROP_IN_PATH)
-        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
-        assert any("removes the policy rules of other programs" in each.reason for each in told)
+        findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
+        assert any("removes the policy rules of other programs" in each.reason for each in findings)
         machine.restart()
         assert machine.ours() == []
         assert "lookup 88" not in machine.run("ip", "rule").stdout
@@ -200,10 +200,10 @@ def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: boo
         machine.host.files.write(
             "/etc/systemd/networkd.conf.d/50-later.conf", later.encode(), mode=0o644
         )
-        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
-        assert ("networkd" not in [each.kind for each in told]) == survives
+        findings = check_node(machine.ctx, config(ROUTE), machine.host).findings
+        assert ("networkd" not in [each.kind for each in findings]) == survives
         machine.restart()
-        assert (machine.ours() == OURS) == survives
+        assert (machine.ours() == OWN_ROUTES) == survives
 
 
 def test_watch_repairs(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_watch_repairs(tmp_path: Path) -> None:
         machine.watch()
         for disturb in machine.reconfigure, machine.restart:
             machine.until_repaired(disturb)
-        assert machine.ours() == OURS
+        assert machine.ours() == OWN_ROUTES

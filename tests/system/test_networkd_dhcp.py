@@ -1,7 +1,7 @@
 """Real systemd-networkd with a lease of its own DHCP server: when static routes go."""
 
 import pytest
-from system.test_networkd import KEPT, OURS, ROUTE, Machine, prepare
+from system.test_networkd import KEPT, OWN_ROUTES, ROUTE, Machine, prepare
 
 WIRE = """
 ip netns add beyond
@@ -77,7 +77,7 @@ def test_a_lease_takes_our_routes_along() -> None:
     with Leased() as machine:
         machine.apply(ROUTE)
         machine.renew()
-        assert machine.ours() == OURS
+        assert machine.ours() == OWN_ROUTES
         machine.reconfigure()
         assert machine.ours() == []
         machine.apply(ROUTE)
@@ -94,5 +94,5 @@ def test_a_restart_with_the_drop_in(more: str) -> None:
         machine.apply(KEPT)
         for _ in range(2):
             machine.restart()
-            assert machine.ours() == (OURS if more or machine.version >= 257 else [])
+            assert machine.ours() == (OWN_ROUTES if more or machine.version >= 257 else [])
             machine.apply(KEPT)

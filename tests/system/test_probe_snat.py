@@ -26,7 +26,7 @@ OPTIONAL = ProbeSNATConfig(enabled=True, dev="eth0", detect="always")
 CONFIG = HostRoutingConfig(probe_snat=attrs.evolve(OPTIONAL, required=True), gates=GATES)
 UNIT = "probe-snat.service"
 #: The unit tells when it has loaded the rules.
-TELL = f"""
+ECHO_LOADED = f"""
 mkdir -p /etc/systemd/system/{UNIT}.d
 printf '[Service]\\nExecStartPost=/bin/echo loaded\\n' > /etc/systemd/system/{UNIT}.d/tell.conf
 """
@@ -141,8 +141,8 @@ def test_refused_rules_hold_and_heal(tmp_path: Path) -> None:
         assert machine.systemctl("start", late) == 1
         assert machine.payloads() == []
         assert "Error: not supported" in machine.journal(f"--unit={UNIT}")
-        said = machine.journal(f"--unit={late}")
-        assert any(f"{late} is refused: probe-snat: " in line for line in said)
+        journal = machine.journal(f"--unit={late}")
+        assert any(f"{late} is refused: probe-snat: " in line for line in journal)
         machine.files.remove("/usr/local/sbin/nft")
         machine.wait_until_up()
         assert are_in_force(machine)
@@ -195,7 +195,7 @@ def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
         assert not are_in_force(machine)
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
     with GatedMachine(
-        tmp_path / "right", units=(), arrange=install_optional, prepare=LINKS + TELL
+        tmp_path / "right", units=(), arrange=install_optional, prepare=LINKS + ECHO_LOADED
     ) as machine:
         machine.wait_until_up()
         assert are_in_force(machine)
@@ -229,12 +229,12 @@ def test_live(tmp_path: Path) -> None:
         assert machine.pids() == pids
 
 
-THEIRS = "ipv6_nftables.service"
+AGENTBAKERS_RULES = "ipv6_nftables.service"
 
 
 def their_end(machine: GatedMachine) -> str:
     """Return the last message of systemd about a unit whose commands have ended."""
-    return f"{THEIRS}: {'Succeeded' if machine.version < 249 else 'Deactivated successfully'}."
+    return f"{AGENTBAKERS_RULES}: {'Succeeded' if machine.version < 249 else 'Deactivated successfully'}."
 
 
 #: AgentBaker's unit with its settings; a stand-in for the cloud answers its script if /run/imds
@@ -284,7 +284,7 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
     rules are replaced.
     """
     with GatedMachine(
-        tmp_path, units=(), arrange=arrange, prepare=LINKS + TELL + THEIR_UNIT
+        tmp_path, units=(), arrange=arrange, prepare=LINKS + ECHO_LOADED + THEIR_UNIT
     ) as machine:
         machine.wait_until_up()
         machine.wait_for("loaded", unit=UNIT)
@@ -297,22 +297,24 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
         assert machine.systemctl("start", UNIT) == 0
         cursor = machine.cursor()
         machine.files.write("/run/imds", b"", mode=0o644)
-        machine.wait_for(their_end(machine), unit=THEIRS, after=cursor)
-        assert "filled" in machine.journal(f"--unit={THEIRS}")
+        machine.wait_for(their_end(machine), unit=AGENTBAKERS_RULES, after=cursor)
+        assert "filled" in machine.journal(f"--unit={AGENTBAKERS_RULES}")
         assert are_in_force(machine)
-        said = "hostrouting: the table ip6 azureSLBProbe has other rules; those of hostrouting replace them"
+        notice = "hostrouting: the table ip6 azureSLBProbe has other rules; those of hostrouting replace them"
         # A unit's own lines and systemd's reach the journal by different ways.
-        machine.wait_for(said, unit=THEIRS, after=cursor)
-        assert said in machine.journal(f"--unit={THEIRS}", "--priority=5")
+        machine.wait_for(notice, unit=AGENTBAKERS_RULES, after=cursor)
+        assert notice in machine.journal(f"--unit={AGENTBAKERS_RULES}", "--priority=5")
         # Restart it together with ours, as their agent does.
         cursor = machine.cursor()
-        assert machine.systemctl("restart", THEIRS) == 0
-        machine.wait_for(their_end(machine), unit=THEIRS, after=cursor)
+        assert machine.systemctl("restart", AGENTBAKERS_RULES) == 0
+        machine.wait_for(their_end(machine), unit=AGENTBAKERS_RULES, after=cursor)
         assert are_in_force(machine)
         # After a reset the table is theirs alone, and unchanged.
         ConfigureProbeSNAT(CONFIG, host=node(machine)).undo(machine.ctx)
         assert (
-            machine.run("systemctl", "show", "--value", "-pRemainAfterExit", THEIRS).stdout
+            machine.run(
+                "systemctl", "show", "--value", "-pRemainAfterExit", AGENTBAKERS_RULES
+            ).stdout
             == "yes\n"
         )
         assert not machine.files.exists("/etc/systemd/system/ipv6_nftables.service.d")
@@ -337,7 +339,7 @@ def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path)
     ) as box:
         box.wait_for("loaded", unit=UNIT)
         box.files.write("/run/imds", b"", mode=0o644)
-        box.wait_for(their_end(box), unit=THEIRS)
+        box.wait_for(their_end(box), unit=AGENTBAKERS_RULES)
         box.files.write("/run/end", b"", mode=0o644)
         box.wait_for("ended", unit=UNIT)
         assert are_in_force(box)
@@ -345,12 +347,12 @@ def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path)
 
 def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
     """The commands in a gate's drop-in remove each file and link, also that for AgentBaker's unit."""
-    ours = "find /etc -name '*hostrouting*' -o -name '*probe-snat*'"
+    own_files = "find /etc -name '*hostrouting*' -o -name '*probe-snat*'"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + THEIR_UNIT) as machine:
-        assert machine.run("sh", "-c", ours).stdout
+        assert machine.run("sh", "-c", own_files).stdout
         lines = gate_drop_in(KUBELET, OverlapMode.WARN).content.decode().splitlines()
         commands = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
         for command in commands:
             if command.startswith(("rm ", "systemctl ")):
                 machine.run("bash", "-c", command)
-        assert machine.run("sh", "-c", ours).stdout == ""
+        assert machine.run("sh", "-c", own_files).stdout == ""

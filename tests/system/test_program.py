@@ -47,11 +47,11 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
         fine = "172.16.8.0/22 leaves by eth0"
         marker = (machine.files.read(MARKER_OK) or b"").decode()
         assert verdict_of(MARKER_OK, marker) == f"{fine}\n"
-        said = machine.journal(f"--unit={UNIT}")
+        journal = machine.journal(f"--unit={UNIT}")
         wrong = "for the routes that help: hostrouting check"
-        assert said.count(wrong) == 1
+        assert journal.count(wrong) == 1
         # The retry may have found it first: what is unchanged is not logged again.
-        assert said.count(fine) <= 1
+        assert journal.count(fine) <= 1
 
 
 #: This boot has waited enough.

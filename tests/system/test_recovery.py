@@ -54,10 +54,10 @@ def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -
     entries = machine.run(
         "journalctl", "--boot", "--output=json", "_TRANSPORT=stdout"
     ).stdout.splitlines()
-    said = [json.loads(entry) for entry in entries]
+    output = [json.loads(entry) for entry in entries]
     return {
         entry["_SYSTEMD_UNIT"]: round(int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6 - since, 1)
-        for entry in said
+        for entry in output
         if entry["MESSAGE"] == "up" and entry.get("_SYSTEMD_UNIT") in units
     }
 
@@ -67,7 +67,7 @@ def held(machine: GatedMachine) -> list[str]:
 
 
 #: Routes about which a gate asks until the test has read a line, and has written an exit status.
-ASKING = stand_in(
+WAITING_CHECK = stand_in(
     STATIC,
     "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r status < /run/ask; exit $status; }\n",
 )
@@ -84,15 +84,15 @@ class TestTheGatesGo:
         start it later. Where the gate is back before the answer, the unit, which the removal had
         forgotten, is held again, and started.
         """
-        with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+        with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
             machine.systemctl("stop", KUBE)
             machine.run("mkfifo", "/run/ask", "/run/asks")
             cursor = machine.cursor()
             machine.systemctl("start", "--no-block", KUBE)
             machine.run("cat", "/run/asks")
-            machine.boot.install(machine.ctx, departure_of(ASKING))
+            machine.boot.install(machine.ctx, departure_of(WAITING_CHECK))
             if again:
-                machine.boot.install(machine.ctx, ASKING)
+                machine.boot.install(machine.ctx, WAITING_CHECK)
             # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
             machine.until("mv /run/ask /run/asked && echo 11 > /run/asked; pgrep -xf 'sleep 3'")
             machine.wait_until_up(KUBE, after=cursor)
@@ -152,7 +152,7 @@ def test_apply_has_it_looked_at_once(tmp_path: Path) -> None:
 def test_a_unit_that_is_stopped_while_recovery_asks(tmp_path: Path) -> None:
     """It stays down, though routing is right by the answer."""
     with GatedMachine(
-        tmp_path, units=(ASKING, STAND_INS[1]), prepare=EARLY, overlap=True
+        tmp_path, units=(WAITING_CHECK, STAND_INS[1]), prepare=EARLY, overlap=True
     ) as machine:
         machine.wait_for_failure(KUBE)
         machine.systemctl("stop", KUBELET)
@@ -170,11 +170,11 @@ def test_a_unit_that_is_stopped_while_recovery_asks(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
     """A gate waits while another one asks, and asks again if it began later."""
-    ask = "/etc/aks-flex-node/hostrouting-ask.sh"
-    script = f"""{ask} & cat /run/asks
-        {ask} & until pgrep -x flock; do sleep 0.1; done
+    ask_script = "/etc/aks-flex-node/hostrouting-ask.sh"
+    script = f"""{ask_script} & cat /run/asks
+        {ask_script} & until pgrep -x flock; do sleep 0.1; done
         echo 10 > /run/ask; cat /run/asks; echo 11 > /run/ask; wait $!"""
-    with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+    with GatedMachine(tmp_path, units=(WAITING_CHECK,)) as machine:
         machine.run("mkfifo", "/run/ask", "/run/asks")
         assert machine.run("timeout", "30", "bash", "-c", script, check=False).returncode == 11
 
@@ -342,10 +342,10 @@ def test_a_unit_that_does_not_come_to_ask(tmp_path: Path) -> None:
         machine.mend_routing()
         machine.wait_until_up()
         machine.wait_for_retry()
-        said = (
+        output = (
             f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
         )
-        assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
+        assert f"{output}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
 
 
 def test_a_unit_whose_gate_is_removed(tmp_path: Path) -> None:
@@ -439,8 +439,8 @@ def test_a_refusal_is_told_once(tmp_path: Path) -> None:
     prepare = EARLY + more_machines(always=always) + SLOW_MARK
     with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
         machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 2.", unit=unit)
-        said = machine.journal(f"--unit={unit}", "--priority=err")
-        assert sum(map(bool, map(refusal(unit).fullmatch, said))) >= 2
+        output = machine.journal(f"--unit={unit}", "--priority=err")
+        assert sum(map(bool, map(refusal(unit).fullmatch, output))) >= 2
         assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
 
 

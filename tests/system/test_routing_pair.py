@@ -65,9 +65,9 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
         assert list(markers(machine)) == [DETECTED]
-        said = "\n".join(machine.journal("--unit=check-route-overlap.service"))
-        assert "ib0" in said
-        assert "1 of 1 expected CIDRs do not leave by eth0 as a whole:" in said
+        output = "\n".join(machine.journal("--unit=check-route-overlap.service"))
+        assert "ib0" in output
+        assert "1 of 1 expected CIDRs do not leave by eth0 as a whole:" in output
         machine.run("ip", "route", "add", CIDR, "via", "10.224.0.1", "dev", "eth0")
         for unit in (
             KUBE,
@@ -117,10 +117,10 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         [line] = [line for line in status(machine, KUBE) if refused in line]
         assert FACT in line
         assert [line for line in status(machine, "check-route-overlap") if FACT in line]
-        ours = machine.journal(
+        own_lines = machine.journal(
             "--unit=check-route-overlap", "--unit=hostrouting-ready", "--unit=static-routes"
         )
-        assert len([*ours, *machine.journal(f"--unit={KUBE}")]) <= 15
+        assert len([*own_lines, *machine.journal(f"--unit={KUBE}")]) <= 15
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
         # It logs a change once a minute; this restarts the minute.
         machine.run("systemctl", "kill", "--signal=KILL", RETRY)
@@ -161,11 +161,11 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
             refusal.stderr
         )
         assert f"these are held until routing is right: {KUBELET}, {KUBE}" in refusal.stderr
-        told = machine.run(*command, "status", check=False)
-        first, *_, last = told.stdout.splitlines()
-        assert (told.returncode, first) == (1, f"wrong: {CIDR} leaves by ib0, and 1 more")
+        result = machine.run(*command, "status", check=False)
+        first, *_, last = result.stdout.splitlines()
+        assert (result.returncode, first) == (1, f"wrong: {CIDR} leaves by ib0, and 1 more")
         assert last == "next: hostrouting check --fix | hostrouting apply -"
-        assert f"{KUBE}: is held by its gate since 20" in told.stdout
+        assert f"{KUBE}: is held by its gate since 20" in result.stdout
         reset = machine.run(*command, "reset", "--json")
         assert json.loads(reset.stdout)["released"] == [KUBELET, KUBE]
         for unit in KUBE, KUBELET:
@@ -192,8 +192,8 @@ def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
     with GatedMachine(
         tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY
     ) as machine:
-        said = f"waiting up to 30 s: {CIDR} via 10.224.0.1 dev eth7: there is no such device"
-        machine.wait_for(said, unit="static-routes.service")
+        output = f"waiting up to 30 s: {CIDR} via 10.224.0.1 dev eth7: there is no such device"
+        machine.wait_for(output, unit="static-routes.service")
         since = time.monotonic()
         applied(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)
         machine.wait_until_up()
@@ -201,7 +201,7 @@ def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
         assert time.monotonic() - since < 25
 
 
-def waits_told(machine: GatedMachine) -> list[str]:
+def logged_waits(machine: GatedMachine) -> list[str]:
     units = "--unit=static-routes.service", "--unit=check-route-overlap.service"
     return [line for line in machine.journal(*units) if line.startswith("waiting")]
 
@@ -224,7 +224,7 @@ def test_no_default_route_holds_and_heals(
                 machine.journal("--unit=static-routes.service")
             )
             assert machine.systemctl("start", "hostrouting-ready.service") == 1
-            assert waits_told(machine) == [
+            assert logged_waits(machine) == [
                 (
                     f"waiting up to {seconds} s: {CIDR}: table main has no IPv4 default route; see "
                     "the log of its DHCP client, or its network configuration"
@@ -251,7 +251,7 @@ def test_a_rename_heals(tmp_path: Path) -> None:
             machine.wait_for_failure("check-route-overlap.service")
             assert machine.payloads() == []
             missing = "there is no network device with a default route and an address in 10.224.0.0/16 (a bridge must be given by its name)"
-            assert waits_told(machine) == [f"waiting up to 1 s: {missing}"]
+            assert logged_waits(machine) == [f"waiting up to 1 s: {missing}"]
             machine.run("ip", "link", "set", "eth0", "down")
             machine.run("ip", "link", "set", "eth0", "name", "enP5")
             machine.run("ip", "link", "set", "enP5", "up")
@@ -271,7 +271,7 @@ def test_warn_waits_once(tmp_path: Path) -> None:
         with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
             assert machine.systemctl("restart", KUBELET) == 0
-            assert len(waits_told(machine)) == 1
+            assert len(logged_waits(machine)) == 1
             assert list(markers(machine)) == [DETECTED]
 
 
@@ -290,7 +290,7 @@ def test_a_right_isolated_node_does_not_wait(tmp_path: Path) -> None:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.systemctl("restart", KUBELET) == 0
         assert list(markers(machine)) == [OK]
-        assert (waits_told(machine), machine.files.read(WAITED)) == ([], None)
+        assert (logged_waits(machine), machine.files.read(WAITED)) == ([], None)
 
 
 def test_apply_change_and_reset_while_machines_run(tmp_path: Path) -> None:

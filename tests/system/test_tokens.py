@@ -81,7 +81,7 @@ def machine(tmp_path: Path, mode: str) -> Iterator[GatedMachine]:
         yield machine
 
 
-def told(machine: GatedMachine, unit: str, reason: str) -> bool:
+def is_logged(machine: GatedMachine, unit: str, reason: str) -> bool:
     """Return whether a message of the gate with this reason has the priority of a warning or more."""
     lines = machine.journal(f"--unit={unit}", "--priority=warning")
     return any(line.startswith("hostrouting: ") and line.endswith(reason) for line in lines)
@@ -97,7 +97,7 @@ def test_no_accident_is_a_yes(machine: GatedMachine, mode: str) -> None:
         unit = f"systemd-nspawn@row{number}.service"
         machine.run("bash", "-c", BEGIN + accident)
         is_up = machine.systemctl("start", unit) == 0
-        outcomes.append((accident, is_up, told(machine, unit, reason.replace("UNIT", unit))))
+        outcomes.append((accident, is_up, is_logged(machine, unit, reason.replace("UNIT", unit))))
         if is_up:
             machine.until(f"! systemctl is-active --quiet hostrouting-held@{unit}", unit=unit)
         machine.run("bash", "-c", UNDO)

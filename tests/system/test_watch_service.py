@@ -141,10 +141,10 @@ def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
     apply(machine.host)
     machine.until_status("routes in force: 1")
     assert machine.state(UNIT).main_pid == pid
-    said = machine.journal(f"--unit={UNIT}", f"--after-cursor={cursor}")
+    journal = machine.journal(f"--unit={UNIT}", f"--after-cursor={cursor}")
     [damage] = [
         line
-        for line in said
+        for line in journal
         if "the installed config cannot be read" in line and "over" not in line
     ]
     assert "apply the config" in damage
@@ -159,8 +159,8 @@ def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> No
     second = machine.until_it_runs(instead_of=first)
     machine.crash(UNIT)
     assert machine.until_it_runs(instead_of=second) != first
-    said = machine.journal(f"--unit={UNIT}")
-    assert [line for line in said if "Watchdog timeout" in line] != []
+    journal = machine.journal(f"--unit={UNIT}")
+    assert [line for line in journal if "Watchdog timeout" in line] != []
 
 
 def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
@@ -211,8 +211,10 @@ def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None
     Reset(config(), host=machine.host).do(Context(timeout=60))
     assert not machine.state(UNIT).exists
     assert machine.run("pgrep", "--full", "sleep 1000", check=False).stdout == ""
-    said = machine.journal(f"--unit={UNIT}")
-    assert [line for line in said if "timed out" in line or "reception is disabled" in line] == []
+    journal = machine.journal(f"--unit={UNIT}")
+    assert [
+        line for line in journal if "timed out" in line or "reception is disabled" in line
+    ] == []
 
 
 def test_nothing_waits_for_it(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         machine.wait_until_up("systemd-nspawn@late.service")
         assert machine.pids() == before
         repaired = "repaired: + 172.20.0.0/16 via 10.224.0.1 dev eth0"
-        said = machine.journal("--identifier=static-routes")
-        assert [line for line in said if line != repaired] == ["routes in force: 1"]
+        journal = machine.journal("--identifier=static-routes")
+        assert [line for line in journal if line != repaired] == ["routes in force: 1"]
         # The retry of a gate that is slow to come up may be faster than the timer.
         assert machine.journal().count(repaired) == 2
         of_systemd = Counter(machine.journal(f"--unit={CHECK}", "--identifier=systemd"))

@@ -124,10 +124,10 @@ def test_a_method_that_does_not_exist_is_refused() -> None:
 def test_several_faults_of_one_operation_happen_in_their_order() -> None:
     """What a test planned first happens first; those that come later are kept."""
     operations = Operations("read", "write")
-    told: list[str] = []
-    operations.plan(2, lambda: told.append("any"))
-    operations.plan(1, lambda: told.append("read"), of="read")
-    operations.plan(2, lambda: told.append("second read"), of="read")
+    calls: list[str] = []
+    operations.plan(2, lambda: calls.append("any"))
+    operations.plan(1, lambda: calls.append("read"), of="read")
+    operations.plan(2, lambda: calls.append("second read"), of="read")
     for call in "write", "read", "read":
         operations.record(call)
-    assert told == ["any", "read", "second read"]
+    assert calls == ["any", "read", "second read"]

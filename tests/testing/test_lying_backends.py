@@ -175,12 +175,12 @@ def any_place(routes: Iterable[Any]) -> list[Any]:
 def mixed(inner: RouteBackend) -> Callable[..., Any]:
     """Keep the destinations in one variable for all threads."""
     barrier = Barrier(4, timeout=10)
-    asked: list[int] = []
+    families: list[int] = []
 
     def lookup(destinations: Sequence[int]) -> Any:
-        asked[:] = destinations
+        families[:] = destinations
         barrier.wait()
-        return inner.lookup([*asked])
+        return inner.lookup([*families])
 
     return lookup
 

@@ -24,12 +24,12 @@ def config_of(*routes: dict[str, str], **more: object) -> HostRoutingConfig:
     return HostRoutingConfig.from_mapping({**section, **more})
 
 
-def ours(node: WiredNode) -> list[str]:
+def own_routes(node: WiredNode) -> list[str]:
     return node.ip(f"-6 route show proto {OUR_PROTOCOL}").splitlines()
 
 
 def until_kept(watch: Running, node: WiredNode) -> None:
-    watch.until(lambda: len(ours(node)) == 1)
+    watch.until(lambda: len(own_routes(node)) == 1)
 
 
 def test_a_reload_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
             for _ in range(6):
                 until_kept(watch, node)
                 node.set_up("eth0", up=False)
-                assert ours(node) == []
+                assert own_routes(node) == []
                 node.set_up("eth0")
                 node.hold("eth0", "fd00:9::4/64")
             until_kept(watch, node)

@@ -121,8 +121,8 @@ def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCapture
     keeper.run(ctx)
     assert not str(keeper.trouble)
     keeper.run(ctx)
-    told, over = "nothing can be kept: full", "this is over: nothing can be kept"
-    assert caplog.messages == [told, over, told]
+    failure, over = "nothing can be kept: full", "this is over: nothing can be kept"
+    assert caplog.messages == [failure, over, failure]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 

@@ -72,8 +72,8 @@ def test_the_last_readable_switch_of_its_section_counts(
     """Comments, continued lines, repeated sections and unreadable values: the last one that can be
     read counts.
     """
-    said = [(str(at), is_on) for at, (_, is_on) in enumerate(files) if is_on is not None]
-    path, is_on = said[-1] if said else (None, True)
+    switched = [(str(at), is_on) for at, (_, is_on) in enumerate(files) if is_on is not None]
+    path, is_on = switched[-1] if switched else (None, True)
     assert foreign_routes({str(at): text for at, (text, _) in enumerate(files)}) == ForeignRoutes(
         is_on, path
     )
@@ -144,11 +144,11 @@ def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, source=(0x0AE00004, 32), protocol=protocol))
-    told = findings(host, **ROUTES)
+    found = findings(host, **ROUTES)
     assert [
-        ("removes the policy rules of other" in each.reason, each.subject) for each in told
+        ("removes the policy rules of other" in each.reason, each.subject) for each in found
     ] == [(True, "eth0")][:is_foreign]
-    assert all("ManageForeignRoutingPolicyRules= is on by default" in each.reason for each in told)
+    assert all("ManageForeignRoutingPolicyRules= is on by default" in each.reason for each in found)
     assert findings(host, **KEPT) == []
 
 
@@ -160,11 +160,11 @@ def test_rules_and_default_routes_of_ipv6() -> None:
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, protocol=3, family=IPV6))
     assert findings(host, **ROUTES) == []
-    [told] = findings(
+    [found] = findings(
         host, staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1::/64"}]}
     )
-    assert told.subject == "eth0"
-    assert "removes the policy rules of other" in told.reason
+    assert found.subject == "eth0"
+    assert "removes the policy rules of other" in found.reason
 
 
 # --- the findings

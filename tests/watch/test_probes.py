@@ -36,7 +36,7 @@ def keeper_of(host: FakeHost, wanted: HostRoutingConfig = ALWAYS) -> ProbeKeeper
     return ProbeKeeper(host, logger, InstalledConfig(wanted, host.files, logger))
 
 
-def asked(host: FakeHost) -> list[str]:
+def checked_units(host: FakeHost) -> list[str]:
     return [call[0] for call in host.nftables.operations.calls]
 
 
@@ -72,12 +72,12 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
     """
     keeper = keeper_of(host)
     keeper.act(Context())
-    assert asked(host) == ["table"]
+    assert checked_units(host) == ["table"]
     host.nftables.load(Context(), THEIRS.replace("flush table", "delete table"))
     host.nftables.operations.calls.clear()
     host.lock.holder = 4242
     keeper.act(Context())
-    assert asked(host) == ["table"]
+    assert checked_units(host) == ["table"]
 
 
 def test_the_cloud_is_not_asked(host: FakeHost) -> None:
@@ -100,13 +100,13 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
     host.files.remove(RULESET_PATH)
     keeper_of(host).act(Context())
     assert table(host) is None
-    assert "load" not in asked(host)[1:]
+    assert "load" not in checked_units(host)[1:]
 
 
 def test_a_section_that_is_off_asks_nothing(host: FakeHost) -> None:
     """Without the section no program runs."""
     assert keeper_of(host, OFF).act(Context()) == OFF.watch.interval
-    assert asked(host) == []
+    assert checked_units(host) == []
 
 
 def test_a_program_that_does_the_job_is_left(

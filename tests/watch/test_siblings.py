@@ -36,7 +36,7 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import FakeHost, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 
-OURS = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
+OWN_SECTIONS = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
 RULES = ProbeRules(
     dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc"
 )
@@ -94,13 +94,13 @@ def test_a_program_hangs_while_routes_are_deleted(
     )
     with running(Watch(CONFIG, host=exchanged(host, **port))) as watch:
         watch.until((tmp_path / "hanging").exists)
-        watch.until(lambda: ours(host) == [OURS])
+        watch.until(lambda: ours(host) == [OWN_SECTIONS])
         # A fourth time within an hour it would pause.
         for _ in range(3):
             host.routes.delete_route(
-                next(route for route in host.routes.routes() if str(route) == OURS)
+                next(route for route in host.routes.routes() if str(route) == OWN_SECTIONS)
             )
-            watch.until(lambda: ours(host) == [OURS])
+            watch.until(lambda: ours(host) == [OWN_SECTIONS])
         # The first one still hangs: nothing of the above waited for it.
         assert len((tmp_path / "hanging").read_text().split()) == 1
         # A repair is seen before its lock is released.
@@ -139,13 +139,13 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
         return next((sign["STATUS"] for sign in reversed(supervisor.heard) if "STATUS" in sign), "")
 
     with running(Watch(CONFIG, host=broken)) as watch:
-        told = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
-        watch.until(lambda: state() == "; ".join(["routes in force: 1", *told]))
-        assert ours(host) == [OURS]
+        reasons = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
+        watch.until(lambda: state() == "; ".join(["routes in force: 1", *reasons]))
+        assert ours(host) == [OWN_SECTIONS]
         layer.is_broken = False
         watch.until(lambda: state() == "routes in force: 1")
     assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
-    assert [caplog.messages.count(line) for line in told] == [1, 1]
+    assert [caplog.messages.count(line) for line in reasons] == [1, 1]
 
 
 def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
@@ -175,7 +175,7 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
     calls: list[Callable[[], object]] = [
         bool,
         lambda: host.routes.delete_route(
-            next(route for route in host.routes.routes() if str(route) == OURS)
+            next(route for route in host.routes.routes() if str(route) == OWN_SECTIONS)
         ),
         lambda: watch.reload(lambda: seldom),
     ]
@@ -183,7 +183,7 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
         for call in calls:
             call()
             it.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
-            it.until(lambda: OURS in map(str, host.routes.routes()))
+            it.until(lambda: OWN_SECTIONS in map(str, host.routes.routes()))
             it.until(lambda: not host.lock.is_held)
             host.nftables.load(Context(), delete_script())
 

@@ -43,7 +43,7 @@ def host() -> FakeHost:
     return host
 
 
-class Told(MemorySupervisor):
+class RecordingSupervisor(MemorySupervisor):
     """A manager that goes on to the next step at each sign about the state, and then ends the
     watch.
     """
@@ -61,14 +61,14 @@ class Told(MemorySupervisor):
 
 def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list[dict[str, str]]:
     """Run the watch with these steps, and return its signs."""
-    told = Told(*steps)
-    object.__setattr__(host, "supervisor", told)
-    watching.do(told.ctx)
-    assert told.steps == []
-    assert told.ctx.reason == "told"
-    for message in told.heard:
+    supervisor = RecordingSupervisor(*steps)
+    object.__setattr__(host, "supervisor", supervisor)
+    watching.do(supervisor.ctx)
+    assert supervisor.steps == []
+    assert supervisor.ctx.reason == "told"
+    for message in supervisor.heard:
         message.pop("MONOTONIC_USEC", None)
-    return told.heard
+    return supervisor.heard
 
 
 def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
@@ -195,11 +195,11 @@ class TestADamagedConfigAtTheStart:
 
     def waited(
         self, host: FakeHost, *steps: Callable[[], object]
-    ) -> tuple[HostRoutingConfig | None, Told]:
-        told = Told(*steps)
-        told.ctx = Context(timeout=SECONDS, clock=ManualClock(auto=True))
-        object.__setattr__(host, "supervisor", told)
-        return wait_for_installed(told.ctx, host, logging.getLogger("service")), told
+    ) -> tuple[HostRoutingConfig | None, RecordingSupervisor]:
+        supervisor = RecordingSupervisor(*steps)
+        supervisor.ctx = Context(timeout=SECONDS, clock=ManualClock(auto=True))
+        object.__setattr__(host, "supervisor", supervisor)
+        return wait_for_installed(supervisor.ctx, host, logging.getLogger("service")), supervisor
 
     def test_until_it_is_written_again(
         self, host: FakeHost, caplog: pytest.LogCaptureFixture
@@ -208,16 +208,18 @@ class TestADamagedConfigAtTheStart:
         caplog.set_level(logging.INFO)
         wanted = config("172.16.1.0/24")
         new = Intent(config=wanted).file.content
-        found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, new, mode=0o644))
+        found, supervisor = self.waited(
+            host, lambda: host.files.write(INTENT_PATH, new, mode=0o644)
+        )
         assert found == wanted
         trouble = "the installed config cannot be read, so nothing is kept"
-        told_once = (
+        sent_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
             f"apply the config, which writes {INTENT_PATH} anew"
         )
-        assert caplog.messages == [told_once, f"this is over: {trouble}"]
-        assert told.heard == [{"READY": "1", "STATUS": told_once}]
+        assert caplog.messages == [sent_once, f"this is over: {trouble}"]
+        assert supervisor.heard == [{"READY": "1", "STATUS": sent_once}]
 
     def test_until_a_reset(self, host: FakeHost) -> None:
         """Then there is nothing to keep."""

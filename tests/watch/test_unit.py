@@ -361,8 +361,8 @@ def test_plan_and_apply_of_a_masked_optional_unit(
     planned = run_here("plan", document, "--root", tmp_path)
     applied = run_here("apply", document, "--root", tmp_path)
     assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
-    [told] = [line for line in planned.stdout.splitlines() if "masked" in line]
-    assert told.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
+    [masked] = [line for line in planned.stdout.splitlines() if "masked" in line]
+    assert masked.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
     assert "an administrator has masked it" in applied.stderr
     assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
     again = run_here("plan", "--exit-code", document, "--root", tmp_path)

@@ -157,8 +157,8 @@ class TestTrouble:
                 watched.until(lambda: node.left <= 0)
             host.routes.insert_route(FOREIGN, verb="replace")
             watched.until_repaired()
-        told = [message for message in caplog.messages if "cannot be repaired now" in message]
-        assert told == ["the routes cannot be repaired now: no buffer space"]
+        messages = [message for message in caplog.messages if "cannot be repaired now" in message]
+        assert messages == ["the routes cannot be repaired now: no buffer space"]
 
     def test_lost_events(self, host: FakeHost) -> None:
         """If events were lost, the routes are compared."""
@@ -216,12 +216,12 @@ class TestIntent:
             for _ in range(2):
                 watched.delete(OURS[0])
                 watched.until_repaired()
-        [told] = [
+        [damage] = [
             message
             for message in caplog.messages
             if "the installed config cannot be read" in message
         ]
-        assert f"apply the config, which writes {INTENT_PATH} anew" in told
+        assert f"apply the config, which writes {INTENT_PATH} anew" in damage
 
     def test_a_reset_after_damage(self, host: FakeHost) -> None:
         """If the file was damaged before the task began, a reset ends the task all the same."""

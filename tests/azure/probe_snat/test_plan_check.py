@@ -124,8 +124,8 @@ class TestPlan:
             if error
             else "the cloud's description of the network interfaces cannot be read: "
         )
-        [said] = says(caplog, logging.WARNING)
-        assert said.partition(why)[:2] == (
+        [logged] = says(caplog, logging.WARNING)
+        assert logged.partition(why)[:2] == (
             "it is unknown if this node has IPv6, so IPv6 is assumed: ",
             why,
         )
@@ -164,14 +164,14 @@ class TestCheck:
         """
         caplog.set_level(logging.INFO)
         apply(host, ctx)
-        theirs_again = THEIRS.replace("flush table", "delete table")
-        host.nftables.load(ctx, theirs_again)
-        theirs = host.nftables.tables[OURS]
+        reloaded_table = THEIRS.replace("flush table", "delete table")
+        host.nftables.load(ctx, reloaded_table)
+        replaced_table = host.nftables.tables[OURS]
         assert check(host, ctx) == []
         assert planned(host, ctx) == []
         apply(host, ctx)
-        assert host.nftables.tables[OURS] == theirs
-        host.nftables.load(ctx, theirs_again.replace('"eth0"', '"eth1"'))
+        assert host.nftables.tables[OURS] == replaced_table
+        host.nftables.load(ctx, reloaded_table.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
         assert check(host, ctx) == [
             f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"
@@ -179,8 +179,8 @@ class TestCheck:
         apply(host, ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert any(
-            f"replaced, because it had drifted ({how})" in said
-            for said in says(caplog, logging.INFO)
+            f"replaced, because it had drifted ({how})" in logged
+            for logged in says(caplog, logging.INFO)
         )
 
     @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
@@ -195,13 +195,13 @@ class TestCheck:
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         apply(host, ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
-        said = says(caplog, logging.WARNING)
-        assert [line.startswith(words) for line in said] == [True, True]
+        logged = says(caplog, logging.WARNING)
+        assert [line.startswith(words) for line in logged] == [True, True]
         [found] = check(host, ctx)
         assert found.startswith(f"warning: probe-snat: eth0: {words}")
         assert all(
             text.endswith("use ipv6-hp-bpf there, which does the same job")
-            for text in (*said, found)
+            for text in (*logged, found)
         )
 
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:

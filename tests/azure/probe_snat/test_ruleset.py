@@ -215,11 +215,11 @@ class TestKernel:
             CTX,
             "table ip6 theirs {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n",
         )
-        theirs = nft.table(CTX, "ip6", "theirs")
+        foreign_table = nft.table(CTX, "ip6", "theirs")
         assert nft.table(CTX, FAMILY, TABLE_NAME) != expected_listing(RULES)
         nft.load(CTX, render(RULES))
         assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
-        assert nft.table(CTX, "ip6", "theirs") == theirs
+        assert nft.table(CTX, "ip6", "theirs") == foreign_table
 
     def test_one_transaction(self, nft: NftCommand) -> None:
         """A file that is refused at its end has not touched the table either."""

@@ -80,10 +80,10 @@ class TestDo:
         changes nothing.
         """
         caplog.set_level(logging.INFO)
-        theirs = host.nftables.tables["ip6", "theirs"]
+        foreign_table = host.nftables.tables["ip6", "theirs"]
         apply(host, ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert host.nftables.tables["ip6", "theirs"] == theirs
+        assert host.nftables.tables["ip6", "theirs"] == foreign_table
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
         assert host.files.exists(
@@ -331,8 +331,8 @@ class TestDo:
         rules = hashlib.sha256(
             host.files.read("/etc/aks-flex-node/probe-snat.nft") or b""
         ).hexdigest()
-        asked = f"probe-snat:{rules}\n" if is_required else ""
-        assert host.files.read(GATING_PATH) == f"{asked}end\n".encode()
+        listed = f"probe-snat:{rules}\n" if is_required else ""
+        assert host.files.read(GATING_PATH) == f"{listed}end\n".encode()
 
 
 class TestNoPart:
@@ -386,9 +386,10 @@ class TestNoPart:
         """The log says so; loudly, where two programs could get into each other's way."""
         caplog.set_level(logging.INFO)
         apply(host, in_time(), takes_no_part(host, why))
-        said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
+        logged = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
         assert (
-            f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed" in said
+            f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed"
+            in logged
         )
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
@@ -455,8 +456,8 @@ class TestNoPart:
         ConfigureProbeSNAT(OFF, host=host).plan(ctx)
         apply(host, ctx, OFF)
         assert host.files.tree.snapshot() == {}
-        [said] = says(caplog, logging.WARNING)
-        assert said.startswith(
+        [logged] = says(caplog, logging.WARNING)
+        assert logged.startswith(
             f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed"
         )
 
@@ -482,7 +483,7 @@ class TestCloud:
         """A run that ends with that quotes the cloud's answer, not only the deadline."""
         with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
             clock = ManualClock(auto=True)
-            task = ConfigureProbeSNAT(config(required=True), host=asking(host, imds))
+            task = ConfigureProbeSNAT(config(required=True), host=host_of(host, imds))
             report = run(task, timeout=3, ctx=Context(clock=clock))
         assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
 
@@ -506,7 +507,7 @@ class TestCloud:
 
     @staticmethod
     def run(host: FakeHost, imds: FakeIMDS) -> None:
-        ConfigureProbeSNAT(config(required=True), host=asking(host, imds)).do(Context(timeout=30))
+        ConfigureProbeSNAT(config(required=True), host=host_of(host, imds)).do(Context(timeout=30))
 
     @pytest.mark.parametrize(
         ("section", "leads_by", "dev"),
@@ -539,6 +540,6 @@ class TestCloud:
         assert OURS not in host.nftables.tables
 
 
-def asking(host: FakeHost, imds: FakeIMDS) -> Host:
+def host_of(host: FakeHost, imds: FakeIMDS) -> Host:
     parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     return Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})

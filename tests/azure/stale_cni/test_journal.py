@@ -312,19 +312,21 @@ def test_a_record_of_another_user_is_not_trusted() -> None:
     """
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
-    good, theirs, opened, linked = (added(sweeps) for _ in range(4))
-    files.tree.change(theirs.path, owner=ANOTHER_USER)
+    good, foreign, opened, linked = (added(sweeps) for _ in range(4))
+    files.tree.change(foreign.path, owner=ANOTHER_USER)
     files.write(opened.path, to_json(opened), mode=0o666)
     files.link(linked.path, good.path)
     recorded = sweeps.read()
     assert recorded.current == [good]
-    assert [record.path for record in recorded.damaged] == [linked.path, opened.path, theirs.path]
-    said = (
+    assert [record.path for record in recorded.damaged] == [linked.path, opened.path, foreign.path]
+    reason = (
         "it is a symbolic link",
         f"may change {opened.path} (owner 0, mode 0666)",
         "(owner 65534,",
     )
-    assert all(words in record.damage for words, record in zip(said, recorded.damaged, strict=True))
+    assert all(
+        words in record.damage for words, record in zip(reason, recorded.damaged, strict=True)
+    )
 
 
 @pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])

@@ -115,9 +115,9 @@ def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
     """Return the verdicts after all probes; a bridge learns from answers."""
     snapshot, answers = node_of(pods, own)
     verdicts = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
-    asked = to_probe(snapshot, verdicts, bridge="azure0")
+    probed = to_probe(snapshot, verdicts, bridge="azure0")
     answered = frozenset(
-        (device, address) for device, address in asked if address in answers[device]
+        (device, address) for device, address in probed if address in answers[device]
     )
     macs = {pod.device: pod.mac for pod in pods if pod.is_alive}
     learned = tuple(Station(macs[device], device) for device, _ in answered)

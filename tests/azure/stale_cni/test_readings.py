@@ -151,12 +151,12 @@ def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     host.link_layer.add_neighbour("192.168.0.9", "azure0", DEAD_MAC)
     sweep_now(host)
     left = [record for record in caplog.records if "is left alone" in record.getMessage()]
-    said = [record for record in left if record.levelname != "DEBUG"]
-    assert {record.levelname for record in said} == {"WARNING"}
-    assert len(said) == 2
-    told = {(record.kind, record.address) for record in left if record.levelname == "DEBUG"}  # type: ignore[attr-defined]
-    assert told == {("node", None), ("node", "10.240.0.4"), ("live", LIVE)}
-    assert {record.object: record.reason for record in said} == {  # type: ignore[attr-defined]
+    logged = [record for record in left if record.levelname != "DEBUG"]
+    assert {record.levelname for record in logged} == {"WARNING"}
+    assert len(logged) == 2
+    debugged = {(record.kind, record.address) for record in left if record.levelname == "DEBUG"}  # type: ignore[attr-defined]
+    assert debugged == {("node", None), ("node", "10.240.0.4"), ("live", LIVE)}
+    assert {record.object: record.reason for record in logged} == {  # type: ignore[attr-defined]
         f"ebtables nft nat: {FOREIGN}": "it is none of the rules that azure-vnet makes for a pod",
         f"192.168.0.9 dev azure0 lladdr {DEAD_MAC} PERMANENT": "192.168.0.9 is outside podCidrs",
     }

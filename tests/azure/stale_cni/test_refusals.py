@@ -189,7 +189,7 @@ def test_it_refuses_a_state_that_it_does_not_understand(
     assert whole_state(host) == before
 
 
-def assert_told_beforehand(host: FakeHost, config: HostRoutingConfig, why: str) -> None:
+def assert_announced(host: FakeHost, config: HostRoutingConfig, why: str) -> None:
     changes = planned(host, config)
     assert changes
     assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
@@ -207,7 +207,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     why = "staleCni.bridge must name the bridge of azure-vnet's pods: azure1 does not exist, and azv1 is a port of azure0"
     assert refusal(host, config) == f"{why}. Nothing was changed"
     assert whole_state(host) == before
-    assert_told_beforehand(host, config, why)
+    assert_announced(host, config, why)
 
 
 def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
@@ -223,7 +223,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     why = failed.removeprefix("nothing was changed: ")
     assert "others than root may change /srv (owner 0, mode 1777)" in why
     assert whole_state(host) == before
-    assert_told_beforehand(host, config, why)
+    assert_announced(host, config, why)
     assert sweep(host, config).obstacle() == why
 
 

@@ -50,7 +50,7 @@ def made_host() -> FakeHost:
     return host
 
 
-def told(report: SweepReport, *, verbose: bool = False) -> list[str]:
+def lines_of(report: SweepReport, *, verbose: bool = False) -> list[str]:
     return list(report.lines(verbose=verbose))
 
 
@@ -61,14 +61,14 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
     host = made_host()
     report = sweep_node(context(), config_of(), host)
     assert host.files.tree.read(str(report.record)) is not None
-    assert told(report) == [
+    assert lines_of(report) == [
         f"{WHY}:",
         *(f"  - {rule}" for rule in RULES),
         f"removed 2 stale objects, recorded in {report.record}",
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)",
     ]
     reason = "it is none of the rules that azure-vnet makes for a pod"
-    assert f"  = ebtables nft nat: {FOREIGN}: {reason}" in told(report, verbose=True)
+    assert f"  = ebtables nft nat: {FOREIGN}: {reason}" in lines_of(report, verbose=True)
     answer = report.to_mapping()
     assert json.loads(json.dumps(answer)) == answer
     assert (answer["ok"], answer["dry_run"], answer["record"]) == (True, False, report.record)
@@ -145,14 +145,14 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
     assert (whole_state(host), report.ok) == (before, True)
-    assert told(report)[-2] == "would remove 2 stale objects"
+    assert lines_of(report)[-2] == "would remove 2 stale objects"
     assert [each["object"] for each in report.to_mapping()["would_remove"]] == RULES
     assert "removed" not in report.to_mapping()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host, dry_run=True)
     why = "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
     assert (report.ok, report.to_mapping()["obstacle"]) == (False, why)
-    assert told(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
+    assert lines_of(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
 
 
 def test_a_clean_node_is_said_to_be_clean() -> None:
@@ -160,7 +160,7 @@ def test_a_clean_node_is_said_to_be_clean() -> None:
     for dry_run in False, True:
         report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
         assert report.ok
-        assert told(report) == [
+        assert lines_of(report) == [
             "nothing stale of azure-vnet was found",
             "left alone: 3 of the node (-v lists them)",
         ]
@@ -179,7 +179,7 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
         None,
     )
     assert "10-azure.conflist names azure-vnet. Nothing was changed." in answer["error"]
-    assert told(report) == [
+    assert lines_of(report) == [
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"
     ]
 

@@ -73,7 +73,7 @@ def test_the_bridge_is_the_one_that_the_config_names() -> None:
     ] == [there]
 
 
-def asked(what: Snapshot) -> list[tuple[str, str]]:
+def questions(what: Snapshot) -> list[tuple[str, str]]:
     return to_probe(what, judge(what, pod_cidrs=POD_CIDRS, bridge="azure0"), bridge="azure0")
 
 
@@ -83,10 +83,10 @@ def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
     that was silent.
     """
     address = POD6 if leftover in OF_POD6 else POD
-    assert asked(snapshot(leftover)) == [("azv1", address)]
+    assert questions(snapshot(leftover)) == [("azv1", address)]
     what = snapshot(leftover, answered=frozenset([("azv1", address)]))
     assert judged(what) == [("live", f"{address} answers on azv1")]
-    assert asked(what) == []
+    assert questions(what) == []
 
 
 AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
@@ -111,7 +111,7 @@ def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str
     left out.
     """
     what = snapshot(leftover, **{"devices": (*DEVICES, AZV2), **evidence})
-    assert [pair for pair in asked(what) if pair[1] == POD] == [("azv1", POD), ("azv2", POD)]
+    assert [pair for pair in questions(what) if pair[1] == POD] == [("azv1", POD), ("azv2", POD)]
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str
 )
 def test_no_other_device_is_asked(devices: tuple[Device, ...]) -> None:
     """The uplink is not asked, since the fabric answers for all, nor is a device that is down."""
-    assert asked(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
+    assert questions(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
 
 
 def test_a_device_without_carrier_is_not_asked() -> None:
     """A device without carrier is up but hears nothing; the others are asked."""
     deaf = AZV2._replace(name="azv3", carrier=False)
-    assert ("azv3", POD) not in asked(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
-    assert ("azv2", POD) in asked(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
+    assert ("azv3", POD) not in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
+    assert ("azv2", POD) in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
 
 
 def test_the_devices_of_pods_are_told_by_their_names() -> None:
@@ -154,7 +154,7 @@ def test_each_question_is_asked_once() -> None:
         route("10.240.0.8/32", dev="azv2"),
     )
     what = snapshot(*objects, devices=(*DEVICES, AZV2))
-    assert asked(what) == [("azv1", POD), ("azv2", POD), ("azv2", "10.240.0.8")]
+    assert questions(what) == [("azv1", POD), ("azv2", POD), ("azv2", "10.240.0.8")]
 
 
 def stale(*leftovers: Restorable) -> Sequence[Verdict]:

@@ -55,12 +55,12 @@ class TestBatches:
         assert len(table.rules()) == 100
         table.insert(chosen)
         assert table.saved() == before
-        told = [
+        messages = [
             (record.getMessage(), record.progress)
             for record in caplog.records
             if hasattr(record, "progress")
         ]
-        assert told == [
+        assert messages == [
             (f"{done} of 3000 ebtables rules {verb}", (done, 3000))
             for verb in ("deleted", "inserted")
             for done in (1000, 2000, 3000)
