@@ -49,7 +49,7 @@ def test_the_programs_are_clean_by_mypy_strict(tmp_path: Path) -> None:
     assert ended.stdout == f"Success: no issues found in {len(files)} source files\n"
 
 
-def test_the_table_has_each_error_and_says_if_a_retry_helps() -> None:
+def test_the_table_has_each_error_and_if_a_retry_helps() -> None:
     """One row for each public error; `yes` if a retry can help by default."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| [^|]+ \|$", PAGE, flags=re.MULTILINE))
     values = [

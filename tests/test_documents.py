@@ -50,7 +50,7 @@ STORY = [
 
 
 @needs("kernel")
-def test_the_demo_tells_its_story_on_the_kernel() -> None:
+def test_the_demo_runs_on_the_kernel() -> None:
     """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its
     peers unharmed.
     """
@@ -59,7 +59,7 @@ def test_the_demo_tells_its_story_on_the_kernel() -> None:
     assert [line for line in STORY if line not in output] == []
 
 
-def test_the_demo_tells_its_story_in_memory() -> None:
+def test_the_demo_runs_in_memory() -> None:
     """Where no namespace is to be had it says so, and the story is the same."""
     output = run(
         "-c",
@@ -71,7 +71,7 @@ def test_the_demo_tells_its_story_in_memory() -> None:
     assert [line for line in STORY if line not in output] == []
 
 
-def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
+def test_the_bootstrap_agent_runs_configure_among_its_own_tasks() -> None:
     """Groups, retries and deadlines around our tasks; every task is in the report."""
     output = run("examples/bootstrap_agent.py").split("\n")
     assert output == [

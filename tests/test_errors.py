@@ -115,7 +115,7 @@ def test_a_copied_or_pickled_error_is_the_same(
         assert copied.__cause__ is copied.cause
 
 
-def test_every_error_says_if_a_retry_can_help() -> None:
+def test_every_error_shows_if_a_retry_can_help() -> None:
     """By default it cannot; what a lease, a carrier or the end of another run may mend can be tried
     again.
     """

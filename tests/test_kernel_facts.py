@@ -142,7 +142,7 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(
         )
 
 
-def test_an_event_does_not_say_which_process_made_the_change(node: KernelNode) -> None:
+def test_an_event_lacks_the_process_that_made_the_change(node: KernelNode) -> None:
     """It has the port of the socket that asked: a process id only for a first socket, and as its
     namespace numbers it.
 

@@ -29,7 +29,7 @@ def node() -> Iterator[KernelNode]:
         yield node
 
 
-def test_an_answer_is_no_program(node: KernelNode, image: Path) -> None:
+def test_an_answer_is_not_a_program(node: KernelNode, image: Path) -> None:
     """Text in place of a number is not evaluated: nothing of it runs, and routing is looked at."""
     program = ""
     for answer in (
@@ -45,7 +45,7 @@ def test_an_answer_is_no_program(node: KernelNode, image: Path) -> None:
     assert run_on(node, image, program) == ["11", "11", "11", "11", "nothing"]
 
 
-def test_an_error_of_arithmetic_is_no_yes(node: KernelNode, image: Path) -> None:
+def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> None:
     """Bash drops the whole command in which it meets one, and goes on with the next one of the
     script: there is none.
     """

@@ -125,7 +125,7 @@ def test_a_disabled_unit_keeps_its_gate(host: FakeHost) -> None:
     assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
 
 
-def test_where_there_is_nothing_systemd_is_not_asked(host: FakeHost) -> None:
+def test_where_there_is_nothing_systemd_is_not_queried(host: FakeHost) -> None:
     """A node that does not need us is not touched at all."""
     assert planned(host, departure_of(STATIC)) == []
     assert not install(host, departure_of(STATIC))
@@ -318,7 +318,7 @@ def test_an_agent_with_the_gate_of_another_name() -> None:
     assert finding.subject == "snap.k8s.kubelet.service"
 
 
-def test_agents_are_asked_for_by_one_query(host: FakeHost, ctx: Context) -> None:
+def test_agents_are_found_by_one_query(host: FakeHost, ctx: Context) -> None:
     """It is that of the gates; under WARN it names these alone."""
     host.services.operations.calls.clear()
     boot(host, NSPAWN).notices(ctx, mode=OverlapMode.STRICT)
@@ -351,7 +351,7 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_systemd_has_nothing_to_say(image: Path) -> None:
+def test_systemd_verifies_them(image: Path) -> None:
     """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with
     its drop-in.
     """

@@ -65,7 +65,7 @@ def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
     assert not host.files.exists(WAKE)
 
 
-def test_only_what_is_no_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:
+def test_only_what_is_not_a_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:
     """A gate stays held; a unit that is none is started, unless it is masked or gone; nothing is
     held twice.
     """

@@ -147,7 +147,7 @@ def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
     )
 
 
-def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(host: FakeHost) -> None:
+def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> None:
     """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate
     could ask.
     """
@@ -179,7 +179,7 @@ def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path
     assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
 
 
-def test_a_full_run_directory_is_no_obstacle(host: FakeHost) -> None:
+def test_a_full_run_directory_is_not_an_obstacle(host: FakeHost) -> None:
     """If the note for the next reload cannot be written to /run, the files are installed all
     the same.
     """

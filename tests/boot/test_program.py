@@ -233,7 +233,7 @@ def test_bytecode_of_another_version_is_not_needed(made: bytes, tmp_path: Path) 
     assert tried(other).returncode == 10
 
 
-def test_an_old_python_says_so(made: bytes) -> None:
+def test_an_old_python_is_named(made: bytes) -> None:
     """Its exit status is no answer."""
     text = zipfile.ZipFile(io.BytesIO(made)).read("__main__.py").decode()
     old = text.replace("sys.version_info", "(3, 9)")
@@ -336,7 +336,7 @@ LACKS = NodeFinding(
 )
 
 
-def test_a_node_without_an_interpreter_is_told() -> None:
+def test_a_node_without_an_interpreter_is_reported() -> None:
     """As one whose interpreter others than root can change."""
     host = FakeHost()
     assert interpreter_finding(host) is None
@@ -468,7 +468,7 @@ def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
     assert host.files.tree.snapshot() == before
 
 
-def test_room_for_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_for_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any change: for each file and link a block, and for what is in the files."""
     host, ctx = FakeHost(), in_time()
     boot = Boot(host, gates=[])

@@ -52,7 +52,7 @@ def test_a_change_that_cannot_be_read_back_is_undone(
     assert SCRIPT not in host.files.tree.snapshot()
 
 
-def test_an_undo_that_fails_after_the_last_file_says_that_they_are_back(
+def test_an_undo_that_fails_after_the_last_file_reports_that_they_are_back(
     host: FakeHost, ctx: Context
 ) -> None:
     """The folder cannot be looked at, while nothing is left in it."""

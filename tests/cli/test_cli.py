@@ -212,7 +212,7 @@ def test_a_path_that_leads_to_no_config(kind: str, status: int, words: str, tmp_
     assert json.loads(refused.stdout)["error"] == message
 
 
-def test_a_config_that_only_root_may_read_says_so() -> None:
+def test_a_config_that_only_root_may_read_is_reported() -> None:
     """A check needs no root, but its file may."""
     path = "/proc/1/environ"
     refused = run("check", path, prefix=powerless() if os.geteuid() == 0 else ())
@@ -253,7 +253,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(
         ["frobnicate", "--json"],
     ],
 )
-def test_programs_are_told_of_wrong_words_in_json(words: list[str], config: Path) -> None:
+def test_programs_get_wrong_words_in_json(words: list[str], config: Path) -> None:
     """Exit 2, and an object as for every other refusal."""
     ended = run_here(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == 2

@@ -37,7 +37,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 @pytest.mark.parametrize(("command", "path"), [("check", ""), ("apply", "configure: ")])
-def test_a_mistake_of_ours_is_named_as_one(
+def test_an_internal_mistake_is_named_as_one(
     command: str, path: str, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the whole traceback, also of a command that logs little, and exit status 3."""

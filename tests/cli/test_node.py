@@ -129,7 +129,7 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
 
 
 @needs_kernel
-def test_a_plan_tells_programs_whether_there_is_something_to_change(
+def test_a_plan_shows_programs_whether_something_would_change(
     node: KernelNode, tmp_path: Path
 ) -> None:
     """4 only with `--exit-code`; a route that will be refused is exit 1 in any case."""
@@ -213,7 +213,7 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = (), **o
 
 @needs_kernel
 @pytest.mark.parametrize("command", ["check", "explain"])
-def test_a_device_whose_name_is_no_text_is_told_all_the_same(
+def test_a_device_whose_name_is_not_text_is_printed_all_the_same(
     node: KernelNode, checked: Path, command: str
 ) -> None:
     """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not

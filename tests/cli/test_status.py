@@ -230,14 +230,14 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
     assert "kube1.socket" not in answer["gates"]
 
 
-def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) -> None:
+def test_an_apply_is_not_a_step_while_the_default_route_is_missing(host: FakeHost) -> None:
     """It would wait, and fail: `check` says what is to be done first."""
     on_mended("apply")
     lose_the_default_route(host)
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
-def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost) -> None:
+def test_a_silent_cloud_is_not_queried_by_status(host: FakeHost) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")
     assert on_stdin({"probeSnat": {"enabled": True, "dev": "eth0"}}, "apply").returncode == 0
@@ -449,7 +449,7 @@ def test_every_answer_has_a_version() -> None:
     ] * len(answers)
 
 
-def test_an_apply_says_little() -> None:
+def test_an_apply_prints_little() -> None:
     """One that changes nothing is one line; with -v the log of tasks comes, and no change is told
     twice.
     """
@@ -459,7 +459,7 @@ def test_an_apply_says_little() -> None:
     assert [len(result.splitlines()) for result in on_mended("apply")[1:]] == [1, 0]
 
 
-def test_a_failed_apply_says_at_most_twelve_lines() -> None:
+def test_a_failed_apply_prints_at_most_twelve_lines() -> None:
     """Its errors come first, and the last line counts the rest; with -v all of them are there."""
     cidrs = [f"172.16.{number}.0/24" for number in range(0, 60, 2)]
     strict = gated({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
@@ -511,7 +511,7 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     )
 
 
-def test_a_plan_tells_of_the_agents_list(host: FakeHost) -> None:
+def test_a_plan_reports_the_agents_list(host: FakeHost) -> None:
     """The units that a config takes from the agent are a notice, and an apply keeps them."""
     bootstrap = {"additionalRequiredServices": ["ib.service"]}
     whole = json.dumps({"hostRouting": gated(MENDED), "bootstrap": bootstrap})
@@ -552,7 +552,7 @@ def test_explain_paints_what_the_config_does_not_expect(
     assert part["is_expected"] is (False if is_installed else None)
 
 
-def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:
+def test_a_plan_lists_what_its_apply_does(host: FakeHost) -> None:
     """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose
     apply needs --force.
     """

@@ -156,7 +156,7 @@ def test_destinations_that_merely_touch_refused_ranges_are_accepted(destination:
     assert StaticRoute(destination=destination).destination == destination
 
 
-def test_routes_are_told_apart_by_destination_and_metric() -> None:
+def test_routes_are_distinguished_by_destination_and_metric() -> None:
     """The same destination under two metrics is a fallback, not a contradiction."""
     routes = (
         StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.1"),

@@ -98,14 +98,14 @@ def test_an_agents_config_without_our_key_wants_nothing_of_us(mapping: dict[str,
 @pytest.mark.parametrize(
     "key", ["staticRoute", "routeoverlap", "stale_cni", "hostrouting", "gate", "hostRoutng"]
 )
-def test_a_mistyped_section_is_no_agents_config(key: str) -> None:
+def test_a_mistyped_section_is_not_an_agents_config(key: str) -> None:
     """A typing error must not turn 'these routes' into 'no routes'."""
     with pytest.raises(InvalidConfigError, match="did you mean"):
         HostRoutingConfig.from_mapping({"cluster": {}, key: {}})
 
 
 @pytest.mark.parametrize("beside", ["staticRoutes", "routeOverlap", "probeSnat", "staleCni"])
-def test_a_section_beside_ours_is_refused_with_its_place(beside: str) -> None:
+def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> None:
     """It would have no effect; null there is nothing, and `watch` and `gates` may be an agent's own
     keys.
     """
@@ -124,7 +124,7 @@ def test_a_section_beside_ours_is_refused_with_its_place(beside: str) -> None:
     )
 
 
-def test_repeated_keys_elsewhere_are_not_ours() -> None:
+def test_repeated_keys_elsewhere_are_ignored() -> None:
     """In a whole agent config, the keys of other programs are theirs to judge."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
 

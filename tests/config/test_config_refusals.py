@@ -50,7 +50,7 @@ def test_each_wrong_member_of_a_list_is_named() -> None:
     ("key", "found"),
     [(1, "the number 1"), (None, "null"), (b"staticRoutes", "a Python bytes"), (("a",), "a list")],
 )
-def test_keys_that_are_no_strings(key: object, found: str) -> None:
+def test_keys_that_are_not_strings(key: object, found: str) -> None:
     """A Python mapping may have any key; ours are strings."""
     assert errors({key: {}, "gates": []}) == [
         ("hostRouting", f"expected strings as keys, found {found}")
@@ -124,7 +124,7 @@ def test_every_error_is_reported_at_once() -> None:
 @pytest.mark.parametrize(
     "mapping", [{}, {"nodeName": "gpu-1"}, {"nodeName": "gpu-1", "hostRouting": None}]
 )
-def test_a_config_without_ours_says_why_it_is_void(mapping: dict[str, object]) -> None:
+def test_a_config_without_hostrouting_is_void_with_a_reason(mapping: dict[str, object]) -> None:
     """It wants nothing, and does not say that everything may go; an explicit empty one does."""
     config = HostRoutingConfig.from_mapping(mapping)
     assert config.given is None

@@ -149,7 +149,7 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
 
 @needs_kernel
 @pytest.mark.parametrize("source", [None, "10.224.0.4", "10.224.0.9"])
-def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
+def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
     """A default route does not lead to zero, nor from a source to multicast, for the kernel and for
     the model.
     """

@@ -48,7 +48,7 @@ def lines_of(result: Result) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
+def test_bad_nodes_are_listed_and_grouped(nodes: Path) -> None:
     """A line for each bad node, then a line for each reason, whatever the number of the device,
     with three examples.
     """
@@ -73,7 +73,7 @@ def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
     ]
 
 
-def test_a_roll_out_is_told(nodes: Path, config: Path, tmp_path: Path) -> None:
+def test_a_roll_out_is_compared(nodes: Path, config: Path, tmp_path: Path) -> None:
     """How many overlap now, how many would, and which lose an address that leaves right today."""
     good = run_here("plan", config, "--from", nodes)
     assert (good.returncode, lines_of(good)) == (
@@ -90,7 +90,7 @@ def test_a_roll_out_is_told(nodes: Path, config: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["check", "--json"], ["plan", "CONFIG"]])
-def test_several_processes_tell_the_same(nodes: Path, config: Path, words: list[str]) -> None:
+def test_several_processes_print_the_same(nodes: Path, config: Path, words: list[str]) -> None:
     """The lines come in their order, and the groups are those of one process."""
     nodes.write_bytes(nodes.read_bytes() * 40 + b"{}\n")
     argv = [str(config) if word == "CONFIG" else word for word in words]
@@ -161,7 +161,7 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
     ] == [0, 1]
 
 
-def test_no_record_is_no_proof(tmp_path: Path) -> None:
+def test_a_missing_record_is_not_a_proof(tmp_path: Path) -> None:
     """An empty file, as a pipe leaves it that failed, is not right."""
     (tmp_path / "empty").touch()
     done = run_here("check", "--from", tmp_path / "empty")
@@ -234,7 +234,7 @@ def test_control_characters_are_escaped(tmp_path: Path) -> None:
     assert printable("a\x9b\u202e ü") == "a\\x9b\\u202e ü"
 
 
-def test_progress_is_told_on_a_terminal(nodes: Path) -> None:
+def test_progress_is_shown_on_a_terminal(nodes: Path) -> None:
     """Every hundred nodes, and in no file."""
     nodes.write_bytes(nodes.read_bytes() * 12)
     assert run_here("check", "--from", nodes).stderr == ""

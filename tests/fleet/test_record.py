@@ -142,7 +142,7 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
         (b" " * (LONGEST + 1), "it has more than 16 MiB"),
     ],
 )
-def test_a_line_that_is_no_record_says_why(line: bytes, reason: str) -> None:
+def test_a_line_that_is_not_a_record_is_refused_with_a_reason(line: bytes, reason: str) -> None:
     """Truncated, empty, nested, of another version, too long: one reason each, and a short one."""
     verdict = verdict_on(("f:7", line))
     assert (verdict.is_record, verdict.report) == (False, None)

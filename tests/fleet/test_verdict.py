@@ -86,7 +86,7 @@ def test_a_node_without_a_config() -> None:
     assert kinds(prove_record(bare, STRICT)) == []
 
 
-def test_what_a_record_cannot_answer_is_told() -> None:
+def test_what_a_record_cannot_answer_is_listed() -> None:
     """Units, files and probes; and of IPv6 what the kernel alone knows."""
     plain, dual = prove_record(RIGHT), prove_record(FULL)
     assert plain.report is not None

@@ -66,7 +66,7 @@ def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
     assert of_root[0] == of_root[1]
 
 
-def test_the_boot_script_asks_for_root(node: KernelNode) -> None:
+def test_the_boot_script_looks_up_as_root(node: KernelNode) -> None:
     """The boot script reports the same with root and without, also if a rule selects by source."""
     as_nobody = "setpriv", "--reuid=65534", "--clear-groups"
     for command in "rule show", "rule add from 10.224.0.9 lookup main priority 60":

@@ -152,7 +152,7 @@ def test_other_families_and_noise_are_passed_over() -> None:
     assert taken(*others, b"", bytes(16), message(3, 2, bytes(4)), message(2, 0, bytes(20))) == []
 
 
-def test_names_that_cannot_be_read_after_a_loss_are_asked_for_again() -> None:
+def test_names_that_cannot_be_read_after_a_loss_are_read_again() -> None:
     """The loss is told once the names are known: before, a rename among the lost events would be
     missed.
     """

@@ -88,7 +88,7 @@ def steps_of_a_batch() -> int:
 
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("verify", [True, False])
-def test_the_routes_are_what_the_error_says(number: int, *, verify: bool) -> None:
+def test_the_routes_are_as_in_the_error(number: int, *, verify: bool) -> None:
     """A fault of a step, alone or with a fault of any later one, the rollback included."""
     steps = steps_of_a_batch()
     for first in range(1, steps + 1):

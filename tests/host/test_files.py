@@ -254,7 +254,7 @@ class TestWithoutPrivilege:
             ("write", lambda files: files.write("/new/a", b"", mode=0o644)),
         ],
     )
-    def test_a_lack_of_permission_asks_for_root(
+    def test_a_lack_of_permission_names_root(
         self, locked: Path, verb: str, act: Callable[[RootedFiles], object]
     ) -> None:
         """The error has the path and the reason, and suggests root."""

@@ -113,7 +113,7 @@ class TestOffline:
                 == f"cannot prepare the image {tmp_path / name}: there is no such folder"
             )
 
-    def test_it_has_no_kernel_to_ask(self, tmp_path: Path) -> None:
+    def test_it_lacks_a_kernel(self, tmp_path: Path) -> None:
         """An offline host refuses every lookup and reading of routes, as no answer would be true."""
         routes = Host.offline(tmp_path).routes
         change = RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))

@@ -97,7 +97,7 @@ class TestTriesAgain:
             assert answer_of(imds, ctx) == WITH_IPV6
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
-    def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_wait_is_reported(self, caplog: pytest.LogCaptureFixture) -> None:
         """The first failed try is logged for operators; later ones have a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
@@ -252,7 +252,7 @@ class TestTime:
         ):
             answer_of(imds, Context(timeout=0.2))
 
-    def test_a_context_that_is_over_asks_nothing(self) -> None:
+    def test_a_context_that_is_over_sends_nothing(self) -> None:
         """A context that is over sends no request, and its error is raised unchanged."""
         with FakeIMDS() as imds, pytest.raises(DeadlineExceededError):
             answer_of(imds, Context(timeout=0))

@@ -183,7 +183,7 @@ class TestOnTheKernel:
         assert again.fulfils(ending)
         assert 490 < again.expires <= ending.expires
 
-    def test_events_of_ipv6_are_told(self, node: KernelLinks, backend: NetlinkBackend) -> None:
+    def test_events_of_ipv6_are_reported(self, node: KernelLinks, backend: NetlinkBackend) -> None:
         """Routes, addresses and rules; a next hop that is added to a route is told with the others."""
         with NetlinkEvents(netns=node.name).listen(Context()) as listener:
             ip_route(node, "add fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
@@ -284,7 +284,7 @@ def test_the_age_of_an_address(added: int, age: float) -> None:
     ("flags", "usable"),
     [(0x80, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)],
 )
-def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> None:
+def test_flags_show_whether_an_address_is_usable(flags: int, usable: bool) -> None:
     """A tentative address is usable only if it is optimistic; one with dadfailed never is."""
     packed = struct.pack("=BBBBI", 10, 64, flags, 0, 3) + attribute(1, bytes(15) + b"\4")
     link = struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0")

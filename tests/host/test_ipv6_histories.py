@@ -81,9 +81,7 @@ def applied(backend: NetlinkBackend, changes: Sequence[RouteChange]) -> RouteRej
 
 @needs_kernel
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_no_change_of_ours_merges_routes_or_takes_a_foreign_one(
-    node: KernelNode, seed: int
-) -> None:
+def test_no_own_change_merges_routes_or_takes_a_foreign_one(node: KernelNode, seed: int) -> None:
     """A batch makes no route with several next hops, and leaves what it does not name as it is;
     refused, it is none.
 

@@ -124,7 +124,7 @@ class TestPuttingBack:
         layer.add_neighbours(known)
         assert node.listed("-d", "neigh") == before
 
-    def test_a_place_that_traffic_has_asked_for_is_free(
+    def test_a_place_that_traffic_has_resolved_is_free(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
         """A packet to a removed neighbour leaves an entry without hardware address, which does not

@@ -120,7 +120,9 @@ class TestFileLock(RunLockContract):
         )
         assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
 
-    def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path, lock: RunLock) -> None:
+    def test_a_child_gets_an_error_that_its_parent_holds_it(
+        self, tmp_path: Path, lock: RunLock
+    ) -> None:
         """A direct or indirect child of a run waits until its deadline, and its error names the
         holder.
         """

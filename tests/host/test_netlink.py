@@ -136,7 +136,7 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
 
 
 @pytest.mark.usefixtures("big_sends")
-def test_lost_lookups_are_asked_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
+def test_lost_lookups_are_sent_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
     """Lookups change nothing, so lost ones are sent again in smaller portions."""
     destinations = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
     answers = backend.lookup(destinations)

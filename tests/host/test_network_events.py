@@ -186,7 +186,7 @@ class TestInTheKernel:
         assert len(listener.take()) == 15_000
 
     @pytest.mark.usefixtures("small_socket")
-    def test_a_socket_that_overflowed_says_so(
+    def test_a_socket_that_overflowed_reports_it(
         self, backend: NetlinkBackend, listener: NetlinkListener
     ) -> None:
         """Nothing of before the loss is told after it, and no event is missed from then on."""
@@ -270,7 +270,7 @@ class TestInTheKernel:
         standing = [route for route in backend.routes() if route.network == 9 << 24]
         assert event == RouteEvent("replace", standing[1])
 
-    def test_a_failure_of_the_thread_is_told(
+    def test_a_failure_of_the_thread_is_reported(
         self, node: KernelNode, listener: NetlinkListener, ctx: Context
     ) -> None:
         """Each call raises it: no event will come any more."""

@@ -34,9 +34,7 @@ class TestMemoryNftables(NftablesContract):
         "rule",
         ["jump elsewhere", "iifname eth0 accept", "icmpv6 type 133 accept", "log prefix 'x'"],
     )
-    def test_it_refuses_rules_that_it_does_not_know(
-        self, nftables: MemoryNftables, rule: str
-    ) -> None:
+    def test_it_refuses_unknown_rules(self, nftables: MemoryNftables, rule: str) -> None:
         """The error names the first part of the script that it cannot list."""
         with pytest.raises(
             BackendError, match=f"the nft in memory refuses '{rule[:4]}|\"log prefix"
@@ -217,7 +215,7 @@ class TestNftCommandAlone:
         with pytest.raises(ToolNotFoundError, match="to accept the ruleset, but not installed"):
             nftables.check(Context(), "")
 
-    def test_a_file_that_is_no_programme(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_a_programme(self, tmp_path: Path) -> None:
         """A file that exists and cannot be started does not lack a package."""
         (tmp_path / "nft").touch()
         with pytest.raises(
@@ -241,7 +239,7 @@ class TestNftCommandAlone:
         ],
         ids=["nothing", "text", "list", "number", "numbers", "words", "cut", "empty", "deep"],
     )
-    def test_an_answer_that_is_no_listing(self, answer: str, tmp_path: Path) -> None:
+    def test_an_answer_that_is_not_a_listing(self, answer: str, tmp_path: Path) -> None:
         """Output other than a listing, with status 0, is an error that shows its start."""
         (tmp_path / "answer").write_text(answer)
         with pytest.raises(
@@ -271,7 +269,7 @@ class TestNftCommandAlone:
                 "echo 'Cannot open network namespace \"x\": No such file or directory' >&2; exit 1"
             )
 
-    def test_nft_that_dies_says_how(self) -> None:
+    def test_the_signal_that_killed_nft_is_named(self) -> None:
         """The error of a crash without output names the signal."""
         with pytest.raises(
             BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"

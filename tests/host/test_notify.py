@@ -64,7 +64,7 @@ class TestMemorySupervisor(SupervisorContract):
 @pytest.mark.parametrize(
     "address", ["/nowhere/at/all", "@", "/" + 200 * "x", "vsock:2:1", "/nul\0"]
 )
-def test_a_manager_that_cannot_be_told_ends_nothing(
+def test_a_manager_that_cannot_be_notified_ends_nothing(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A sign that cannot be delivered is a line in the log for debugging, and no error."""
@@ -100,7 +100,9 @@ def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) ->
         ({"WATCHDOG_USEC": "\u0661"}, None),
     ],
 )
-def test_the_environment_says_how_often(environment: dict[str, str], seconds: float | None) -> None:
+def test_the_environment_has_the_interval(
+    environment: dict[str, str], seconds: float | None
+) -> None:
     """Signs are due in half of the manager's time, if they are due from this process; nonsense is
     no time.
     """

@@ -125,7 +125,7 @@ def test_a_dump_that_fails_midway_is_an_error() -> None:
         RouteReader({}).read_dump(memoryview(message), [])
 
 
-def test_an_unknown_device_is_asked_for_again() -> None:
+def test_an_unknown_device_is_read_again() -> None:
     """A route by a device that is newer than the link dump raises an error, and the links are read
     again.
     """
@@ -151,7 +151,7 @@ unknown = st.lists(
     st.none() | st.text(min_size=1, max_size=40).filter(lambda text: "\0" not in text),
     unknown,
 )
-def test_a_refusal_is_told_in_the_kernels_words(
+def test_a_refusal_has_the_kernels_words(
     number: int, text: str | None, more: list[tuple[int, bytes]]
 ) -> None:
     """The sentence is read also if the acknowledgement has an offset or a policy."""

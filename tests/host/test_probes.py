@@ -78,7 +78,7 @@ def test_the_question_for_an_ipv6_address_has_an_unused_sender() -> None:
 
 
 @given(macs, ipv4s | ipv6s)
-def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
+def test_a_question_is_not_an_answer(mac: bytes, address: bytes) -> None:
     """A question does not prove that its sender has the address."""
     assert answered_address(question(mac, address)) is None
 
@@ -146,7 +146,7 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
         ),
     ],
 )
-def test_an_invalid_advertisement_is_no_answer(frame: bytes) -> None:
+def test_an_invalid_advertisement_is_not_an_answer(frame: bytes) -> None:
     """Advertisements that a host must discard by RFC 4861 are no answers."""
     assert answered_address(frame) is None
 
@@ -233,7 +233,7 @@ class TestOnTheKernel:
         assert answers == {place for place in THERE if place[0] == "azv2"}
 
     @pytest.mark.parametrize("filtered", [True, False])
-    def test_only_the_asked_device_counts(self, node: KernelLinks, filtered: bool) -> None:
+    def test_only_the_probed_device_counts(self, node: KernelLinks, filtered: bool) -> None:
         """An answer on another device does not count, nor one that is sent; with the kernel's
         filter and without.
         """
@@ -258,7 +258,7 @@ class TestOnTheKernel:
             somebody.run(Context())
         assert (nobody.answered, somebody.answered) == (set(), set(places))
 
-    def test_a_silent_pod_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_silent_pod_is_probed_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A silent pod is asked a second time, as a frame may be lost; a pod that answered is not."""
         addresses = "10.240.0.10", "10.240.0.77", "fd00:1::77", "fd00:1::10"
         questions = [("azv2", address) for address in addresses]

@@ -25,7 +25,7 @@ def test_it_is_of_the_moment_of_its_first_question(host: FakeHost) -> None:
     assert at_one_moment(host).routes.routes() == host.routes.routes() != before[0]
 
 
-def test_each_family_is_read_when_it_is_asked_for(
+def test_each_family_is_read_when_it_is_needed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most nodes have many routes of one family; the own ones of the other are few."""

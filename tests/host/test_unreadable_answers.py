@@ -185,7 +185,7 @@ def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
         NetlinkBackend().routes()
 
 
-def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
+def test_an_answer_that_is_neither_route_nor_refusal_is_not_an_answer() -> None:
     """An answer that is neither route nor refusal is an error; an acknowledgement once counted as
     'no route'.
     """
@@ -288,7 +288,7 @@ def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
             read(bytes(answer))
 
 
-def test_a_sandbox_that_forbids_netlink_is_told() -> None:
+def test_a_sandbox_that_forbids_netlink_is_named() -> None:
     """A unit with `RestrictAddressFamilies=` and without AF_NETLINK gets EAFNOSUPPORT from
     `socket`.
     """

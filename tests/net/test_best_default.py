@@ -56,7 +56,7 @@ def test_the_default_route_that_decides() -> None:
 @pytest.mark.parametrize(
     ("failed", "exits"), [("fe80::1", {}), ("fe80::3", {IPV6: "eth0"})], ids=["first", "second"]
 )
-def test_the_first_default_route_of_a_device_says_if_its_exit_works(
+def test_the_first_default_route_of_a_device_decides_if_its_exit_works(
     failed: str, exits: dict[int, str]
 ) -> None:
     """Of two by one device that of the lower metric carries: a FAILED gateway of the second does

@@ -144,7 +144,7 @@ def test_all_use_the_default_route_that_the_kernel_uses(
         f"{default('eth1', 'eth2')}; {NO_CARRIER_ON_ETH1}; {CUT_ETH2}",
     ],
 )
-def test_all_ignore_routes_that_are_no_default_route(
+def test_all_ignore_routes_that_are_not_default_routes(
     node: KernelNode, tmp_path: Path, commands: str
 ) -> None:
     """A route that is ours, is for few packets, or sends nothing anywhere is no default route."""
@@ -227,7 +227,7 @@ class TestNames:
         node.ip("route add 172.16.8.0/24 proto 142", *two_legs(odd))
         assert routes_of_script(node, OPEN) == (10, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
 
-    def test_sources_of_next_hops_are_asked_for(
+    def test_sources_of_next_hops_are_looked_up(
         self, node: KernelNode, tmp_path: Path, odd: str
     ) -> None:
         """With several next hops each has a source."""

@@ -51,7 +51,7 @@ def test_spelling_is_that_of_the_standard_library(
 @pytest.mark.parametrize(
     "text", ["", "10.0.0", "10.0.0.1/32", "fd00::1%eth0", "\0", "\ud800", "1::2::3", "pod"]
 )
-def test_a_text_that_is_no_address_is_none(text: str) -> None:
+def test_a_text_that_is_not_an_address_is_none(text: str) -> None:
     """A text that is not an address raises nothing."""
     assert parse_address(text) is None
 

@@ -110,7 +110,7 @@ def test_what_may_heal_is_a_reason_to_wait() -> None:
     assert markers(host) == {DETECTED: "172.16.8.0/22: no-route 172.16.8.0-172.16.11.255\n"}
 
 
-def test_warnings_and_causes_are_told() -> None:
+def test_warnings_and_causes_are_printed() -> None:
     """As the task logs them."""
     host = FakeHost()
     uplink(host.routes, **FABRIC)
@@ -154,7 +154,7 @@ def test_without_a_readable_intent_there_is_no_answer() -> None:
     assert markers(host) == {}
 
 
-def test_an_intent_without_cidrs_is_no_answer() -> None:
+def test_an_intent_without_cidrs_is_not_an_answer() -> None:
     """All of none would be right; the script that asks is that of another config."""
     host = FakeHost()
     uplink(host.routes)
@@ -241,7 +241,7 @@ ASK = (
 
 
 @needs("kernel")
-def test_the_kernel_is_asked(node: KernelNode, image: Path) -> None:
+def test_the_kernel_decides(node: KernelNode, image: Path) -> None:
     """A node is right, then wrong, then right again by a route."""
     assert run_on(node, image, ASK) == [FINE, "10", FINE]
     node.add_link("ib0")

@@ -89,7 +89,7 @@ def test_each_room_is_in_the_layers() -> None:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda each: each.section)
-def test_an_entry_says_what_its_task_is(capability: Capability) -> None:
+def test_an_entry_describes_its_task(capability: Capability) -> None:
     """The name by which a run skips it, and the section that it obeys."""
     task = capability.task()
     assert task.name == capability.name

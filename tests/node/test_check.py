@@ -242,7 +242,7 @@ def test_boot_files_that_an_apply_would_change_are_errors(
     assert findings_of(check(host, config)) == []
 
 
-def test_a_foreign_route_before_ours(host: FakeHost) -> None:
+def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
     """One finding, which names it: ours is of this config, and stands after it; an apply puts ours
     first again.
     """
@@ -257,7 +257,7 @@ def test_a_foreign_route_before_ours(host: FakeHost) -> None:
     assert check(host, config).findings == ()
 
 
-def test_a_connected_route_after_ours(host: FakeHost) -> None:
+def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
     """A device got an address in the place of ours later: a warning names both routes, and ours
     stays.
     """
@@ -331,7 +331,7 @@ def test_probes_alone_on_a_node_without_ipv6(
 
 
 @pytest.mark.parametrize("missing", [[], [("error", "probe-snat", "IPv6 probes")]])
-def test_probes_alone_where_the_cloud_does_not_say(
+def test_probes_alone_where_the_cloud_is_silent(
     host: FakeHost, missing: list[tuple[str, ...]]
 ) -> None:
     """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason.
@@ -358,7 +358,7 @@ def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
     assert check(host, config).ok
 
 
-def test_a_lost_route_says_apply(host: FakeHost) -> None:
+def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
     """The route is in the config already, so adding it there would repair nothing."""
     config = applied(host, **ROUTES, **OVERLAP)
     lose_our_routes(host)
@@ -458,7 +458,7 @@ def test_our_hidden_route_needs_an_apply_and_no_other_route(
     assert fixed(in_time(), config, host) == config
 
 
-def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
+def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> None:
     """An apply cannot add it now, and neither the fix nor a finding says that it could."""
     applied(host, **ROUTES)
     config = config_of(
@@ -696,7 +696,7 @@ def test_status_names_probes_whose_rules_are_not_loaded(
     assert named in sentence
 
 
-def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None:
+def test_a_cloud_that_does_not_report_ipv6(host: FakeHost) -> None:
     """An apply assumes it, and the check is content; where the probes are required, both are not."""
     host.metadata.error = BackendError("no answer")
     assert check(host, applied(host, **ROUTES, probeSnat={"enabled": True})).findings == ()
@@ -732,7 +732,7 @@ def test_leftovers(host: FakeHost) -> None:
     assert findings_of(check(host, config)) == []
 
 
-def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
+def test_missing_root_is_reported_and_is_not_an_error(host: FakeHost) -> None:
     """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing
     answers; the state of disabled sections is not read.
     """

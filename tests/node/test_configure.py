@@ -299,7 +299,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
 
 @pytest.mark.parametrize("document", [AGENTS, {**AGENTS, "hostRouting": None}, {}])
 @pytest.mark.parametrize("installed", [True, False])
-def test_an_agents_config_without_ours_changes_nothing(
+def test_an_agents_config_without_hostrouting_changes_nothing(
     host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
 ) -> None:
     """As upstream's nil config: what is installed stays, also after an undo, and one warning says
@@ -658,7 +658,7 @@ TAKE_HOST = [
 
 @pytest.mark.parametrize("task", [*TAKE_HOST, render_files])
 @pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
-def test_an_object_that_is_no_config_is_refused_at_once(
+def test_an_object_that_is_not_a_config_is_refused_at_once(
     task: Callable[..., object], config: object
 ) -> None:
     """A TypeError that names the mistake and the step."""
@@ -671,7 +671,7 @@ def test_an_object_that_is_no_config_is_refused_at_once(
 
 @pytest.mark.parametrize("task", TAKE_HOST)
 @pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
-def test_an_object_that_is_no_host_is_refused_at_once(
+def test_an_object_that_is_not_a_host_is_refused_at_once(
     task: Callable[..., object], given: object
 ) -> None:
     """A backend, a class or an empty text is no host, and never stands for this machine."""

@@ -158,7 +158,7 @@ def test_forms_of_the_files(host: FakeHost, old: bytes, new: bytes, found: str) 
     "name",
     ["api.example.com", "::1", "127.1.0.1", "0.0.0.9", "224.0.0.1", "::ffff:10.0.0.1", "fe80::1"],
 )
-def test_what_is_missing_is_asked_for(host: FakeHost, name: str) -> None:
+def test_what_is_missing_is_requested(host: FakeHost, name: str) -> None:
     """A name is not looked up, and an address of no other host is not expected; the last line has
     the step.
     """

@@ -41,7 +41,7 @@ def test_no_value_becomes_another_field(fields: dict[str, str]) -> None:
     assert len(entry(A=100_000 * "x")) < 10_000
 
 
-def test_an_entry_tells_who_did_what_to_the_config(
+def test_an_entry_has_the_user_and_the_change_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checksums of the installed config, an error as far as its first cause, and the user

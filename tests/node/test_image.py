@@ -150,7 +150,7 @@ def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) ->
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
+def test_an_image_without_a_program_is_reported(image: Path, config: Path, name: str) -> None:
     """Apply warns and fails, and check has a finding: the package, and the consequence. The other one
     is of any config without `watch`.
     """

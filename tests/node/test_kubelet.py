@@ -74,7 +74,7 @@ def test_a_file_of_its_options(host: FakeHost, path: str, text: str) -> None:
         (b"--v=2", b"kubelet\n"),
     ],
 )
-def test_what_is_no_note(host: FakeHost, option: bytes, name: bytes) -> None:
+def test_what_is_not_a_note(host: FakeHost, option: bytes, name: bytes) -> None:
     """An address of the exit, of no device or of another program."""
     run_kubelet(host, ARGV % option, name)
     assert notes(host) == []

@@ -147,7 +147,7 @@ def test_a_device_that_the_config_names_completes_its_routes(host: FakeHost, mod
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
-def test_an_apply_that_would_harm_is_no_step(host: FakeHost, mode: str) -> None:
+def test_an_apply_that_would_harm_is_not_a_step(host: FakeHost, mode: str) -> None:
     """A network in `expectedDevs` completes no route, so an apply would follow the later default
     route: `check` offers the plan of it, and `status` the routes that stay.
     """
@@ -165,7 +165,7 @@ def test_an_apply_that_would_harm_is_no_step(host: FakeHost, mode: str) -> None:
     assert node_status(in_time(), host).next is None
 
 
-def test_an_apply_that_would_be_refused_for_a_move_is_no_step(host: FakeHost) -> None:
+def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost) -> None:
     """No route would change, and only a lost boot file asks for an apply."""
     config = config_of(FAR)
     assert applied(host, config).ok
@@ -379,7 +379,7 @@ def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None
     assert pins(host) == {"IPv4": "eth0"}
 
 
-def test_under_warn_it_is_told_each_time(host: FakeHost) -> None:
+def test_under_warn_it_is_logged_each_time(host: FakeHost) -> None:
     """The pin stays until the config names a device, so a second apply says the same."""
     config = config_of(FAR, mode="WARN")
     assert applied(host, config).ok

@@ -189,7 +189,7 @@ def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
     assert (report.ok, report.degraded, state(host)[0]) == (True, True, [])
 
 
-def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_parts_are_logged(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """A route, a CIDR or a gate of the installed config that the new one does without is a warning."""
     wanted = HostRoutingConfig.from_mapping(
         {"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []}
@@ -346,7 +346,7 @@ def test_a_gate_that_starts_meanwhile_brings_no_route_back(
     assert [route.destination for route in state(host)[0]] == ["172.16.16.0/24"]
 
 
-def test_what_others_changed_meanwhile_is_not_told_as_undone(
+def test_foreign_changes_meanwhile_are_not_reported_as_undone(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does
@@ -393,7 +393,7 @@ def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch)
     assert state(host) == before
 
 
-def test_an_interrupt_after_the_commit_is_told(
+def test_an_interrupt_after_the_commit_is_logged(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a sibling: nothing is undone, and a line says that the config is changed."""

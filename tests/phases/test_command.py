@@ -111,7 +111,7 @@ def test_much_of_everything() -> None:
     assert (result.stdout, result.stderr) == (data, data)
 
 
-def test_output_that_is_no_text_is_shown() -> None:
+def test_output_that_is_not_text_is_shown() -> None:
     """Bytes that are not UTF-8 are replaced."""
     assert run_command(Context(), ["printf", r"a\377b"]).stdout == "a\N{REPLACEMENT CHARACTER}b"
 

@@ -3,7 +3,7 @@ import pickle
 from phases import CommandFailedError, PhaseError, TaskFailedError, UnknownTaskError
 
 
-def test_path_is_said_once() -> None:
+def test_path_is_printed_once() -> None:
     """However many groups a failure passes, its message has the path once, in front."""
     error = TaskFailedError(["c"], OSError("broken")).under("b").under("a")
     assert (str(error), error.path, error.names) == ("a/b/c: broken", "a/b/c", ("a", "b", "c"))

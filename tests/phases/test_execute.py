@@ -98,7 +98,9 @@ def test_task_gets_the_context_it_is_executed_with() -> None:
     assert journal == []
 
 
-def test_cancelled_task_is_no_failure(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_cancelled_task_is_not_a_failure(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """CancelledError passes as it is if the context was cancelled, and is logged as such."""
     ctx = Context(clock=clock)
     ctx.cancel("stop")

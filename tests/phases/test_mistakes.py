@@ -267,7 +267,7 @@ WRAPPERS: list[Callable[[Any], object]] = [
         ),
     ],
 )
-def test_an_object_that_is_no_task_is_refused_by_name(
+def test_an_object_that_is_not_a_task_is_refused_by_name(
     use: Callable[[Any], object], given: object, message: str
 ) -> None:
     """The error names the mistake and the way out, wherever a task is taken."""
@@ -381,7 +381,7 @@ def test_a_cancellation_without_a_reason_is_one() -> None:
         ctx.check()
 
 
-def test_an_error_that_cannot_tell_its_text() -> None:
+def test_an_error_without_a_printable_text() -> None:
     """The report shows its type, names its task, and the run goes on to undo."""
 
     class MuteError(Exception):

@@ -126,7 +126,7 @@ def test_cancelled_is_not_tried_again() -> None:
     assert (len(calls), own.calls) == (1, 1)
 
 
-def test_an_error_says_if_a_retry_can_help(clock: ManualClock) -> None:
+def test_an_error_shows_if_a_retry_can_help(clock: ManualClock) -> None:
     """Another one is not tried again; of several failures each must allow it, and an error of
     Python's does.
     """
@@ -149,7 +149,7 @@ def test_an_error_says_if_a_retry_can_help(clock: ManualClock) -> None:
     assert not failed(CancelledError("stop")).retryable
 
 
-def test_an_observer_hears_of_each_attempt(
+def test_an_observer_gets_each_attempt(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its path is whole; the report counts the attempts, and has the time of the first one and of

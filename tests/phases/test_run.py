@@ -213,7 +213,7 @@ def test_skip_leaves_tasks_out() -> None:
     }
 
 
-def test_a_group_knows_which_tasks_will_be_skipped() -> None:
+def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
     """A group asks before it starts; asking changes no report, and outside of a run no task is
     skipped.
     """
@@ -286,7 +286,7 @@ def test_a_part_of_a_name_is_unknown(word: str) -> None:
     assert done == []
 
 
-def test_skip_is_no_text() -> None:
+def test_skip_is_not_text() -> None:
     """One name without its list is refused, as its letters could be names."""
     with pytest.raises(TypeError, match=r"^skip must be a list \(got 'ab'\); write skip=\['ab'\]$"):
         run(Serial(RecordingTask("a", []), RecordingTask("b", [])), skip="ab")
@@ -433,7 +433,7 @@ def test_signals_cancel(name: str) -> None:
     assert (program.returncode, program.stdout) == (0, f"cancelled cancelled: {name}\n")
 
 
-def test_second_signal_is_not_ours() -> None:
+def test_second_signal_has_its_default_effect() -> None:
     """A second SIGINT is a KeyboardInterrupt again, even for a task that does not listen."""
     program = _program("""
         def do(ctx):

@@ -215,7 +215,7 @@ def test_a_package_is_installed_upgraded_and_removed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_removal_leaves_a_configured_node_and_says_how_to_reset(
+def test_a_removal_leaves_a_configured_node_and_prints_how_to_reset(
     kind: str, tree: Path, packages: Path, scratch: Path
 ) -> None:
     """Nobody loses the routing of a node by removing a program."""

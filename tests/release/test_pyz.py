@@ -161,7 +161,7 @@ def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
         )
 
 
-def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:
+def test_the_library_names_the_backend_that_needs_pyroute2(pyz: Path) -> None:
     """The file has no pyroute2; the one class over it names the package, and the class that needs
     none.
     """

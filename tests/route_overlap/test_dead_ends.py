@@ -152,7 +152,7 @@ def test_equal_routes_that_are_all_dead(node: WiredNode, prover: AskedNode) -> N
     assert found(prover, IPV6, expectedDevs=["e0"]) == []
 
 
-def test_a_record_tells_of_each_carrier(node: WiredNode) -> None:
+def test_a_record_has_each_carrier(node: WiredNode) -> None:
     """A device without one has that in its record, whatever the flags of its routes are; the others
     leave it out.
     """

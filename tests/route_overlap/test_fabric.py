@@ -27,7 +27,7 @@ class TestAnnounced:
     @pytest.mark.parametrize(
         ("age", "minute"), [(0, "14 22:13"), (3 * 86400, "11 22:13"), (-50, "14 22:14")]
     )
-    def test_its_date_is_said(self, folder: Path, age: int, minute: str) -> None:
+    def test_its_date_is_reported(self, folder: Path, age: int, minute: str) -> None:
         """A pool of an earlier boot counts, and one of the future."""
         answer = Answer(Files(age=age).write(folder))
         assert answer.source == f"DIR/.kvp_pool_0, written 2023-11-{minute} UTC"
@@ -81,7 +81,7 @@ class TestAnnounced:
 
 class TestSwitchedOff:
     @pytest.mark.parametrize("damage", ["none", "link"])
-    def test_without_the_agent_there_is_nothing_to_say(self, folder: Path, damage: str) -> None:
+    def test_without_the_agent_nothing_is_reported(self, folder: Path, damage: str) -> None:
         """No configuration, no note; a link to nothing is a note."""
         Files(configuration=None).write(folder)
         if damage == "link":

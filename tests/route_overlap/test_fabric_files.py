@@ -15,7 +15,7 @@ from hostrouting.testing import MemoryFiles
 class TestOddFiles:
     @pytest.mark.parametrize("kind", ["folder", "fifo", "link"])
     @pytest.mark.parametrize("name", ["waagent.conf", ".kvp_pool_0"])
-    def test_what_is_no_file_is_said(self, folder: Path, name: str, kind: str) -> None:
+    def test_what_is_not_a_file_is_reported(self, folder: Path, name: str, kind: str) -> None:
         """A folder, a fifo and a broken link keep no reader waiting, and nothing is awaited."""
         path = Files().write(folder) / name
         path.unlink()

@@ -42,7 +42,7 @@ def devs(report: OverlapReport) -> list[str | None]:
     return [finding.dev for _, finding in report.findings]
 
 
-def test_an_expired_route_is_no_equal_one() -> None:
+def test_an_expired_route_is_not_an_equal_one() -> None:
     """The kernel may take each of equal routes, but none that has expired, though that stays in
     dumps for a while.
     """
@@ -58,7 +58,7 @@ def test_no_program_sends_from_a_deprecated_address() -> None:
     assert devs(proven(WAY, astray, rules=rules, deprecated=True)) == []
 
 
-def test_a_default_that_decides_is_no_fallback() -> None:
+def test_a_default_that_decides_is_not_a_fallback() -> None:
     """The better one by the fabric is an overlap, which needs no warning beside it."""
     better = proven(WAY, LEARNED._replace(metric=512))
     assert (devs(better), [note.kind for note in better.notes]) == (["ib0"], [])

@@ -194,7 +194,7 @@ def test_both_families_are_one_report(node: WiredNode) -> None:
     assert "e2" in [*second.lines()][1]
 
 
-def test_ipv4_tells_of_several_exits(node: WiredNode) -> None:
+def test_ipv4_reports_several_exits(node: WiredNode) -> None:
     """Equal default routes by two devices are a warning as long as the config names no device."""
     options = {"cidrs": ("10.9.0.0/16",)}
     report = proven(node, IPV4_WAY, "-4 route append default dev e1", **options)
@@ -231,7 +231,7 @@ def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
     assert warned(report) == []
 
 
-def test_a_foreign_source_is_told(node: WiredNode) -> None:
+def test_a_foreign_source_is_reported(node: WiredNode) -> None:
     """The node sends by e0 from the address of e1."""
     node.ip("-6 address del 2001:db8:1::1/64 dev e0")
     node.hold("e1", "2001:db8:2::1/64")
@@ -312,7 +312,7 @@ def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
     assert "e0, then" not in advice
 
 
-def test_a_wrong_default_is_not_told_to_stay(node: WiredNode) -> None:
+def test_a_wrong_default_gets_no_advice_to_stay(node: WiredNode) -> None:
     """The warning `will-vanish` is of routes that are right alone: the wrong one is to end."""
     host = FakeHost(routes=kernel_of(node))
     with node.router("e0") as right, node.router("e1") as wrong:

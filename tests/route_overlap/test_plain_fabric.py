@@ -180,7 +180,7 @@ def test_addresses_may_come_where_there_is_infiniband(node: KernelNode, tmp_path
 
 @pytest.mark.parametrize("path", [CONFIGURATION, POOL])
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
-def test_what_is_no_file(node: KernelNode, tmp_path: Path, path: str, kind: str) -> None:
+def test_what_is_not_a_file(node: KernelNode, tmp_path: Path, path: str, kind: str) -> None:
     """The script does not wait for it."""
     run(node, tmp_path, Case(is_right=True))
     file = tmp_path / path[1:]

@@ -80,7 +80,7 @@ def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
     assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
 
 
-def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBackend) -> None:
+def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryBackend) -> None:
     """No device is expected, so every address is a finding, also one that leaves by a device of a
     CNI.
     """

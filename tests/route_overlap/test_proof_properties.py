@@ -88,7 +88,7 @@ def test_suggested_routes_repair_the_findings(world: World) -> None:
 @needs_kernel
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(rare=True))
-def test_in_the_kernel_the_proof_equals_asking_about_every_address(world: World) -> None:
+def test_in_the_kernel_the_proof_equals_a_lookup_of_every_address(world: World) -> None:
     """The kernel and the proof over it give one answer, finding by finding."""
     with KernelNode.made() as node, KernelNode.made() as pods:
         world.arrange(node)

@@ -179,7 +179,7 @@ def lost(number: str, table: str, option: str) -> NodeFinding:
     )
 
 
-def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) -> None:
+def test_the_source_that_the_kernel_chooses_is_looked_up(node: MemoryBackend) -> None:
     """With a rule for packets from eth0's address the plain answer says eth0, and connections leave
     by ib0.
     """

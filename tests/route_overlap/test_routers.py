@@ -22,7 +22,7 @@ REASON = "does not answer, though the kernel has asked again just now: see the r
 SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", REASON, "warning")
 
 
-def test_the_gateways_by_expected_devices_are_asked() -> None:
+def test_the_gateways_by_expected_devices_are_probed() -> None:
     """Of the default routes and of our routes, each once; not of other devices, routes, or without
     a gateway.
     """
@@ -53,7 +53,7 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
 
 
 @needs_kernel
-def test_the_gateway_of_a_dead_route_is_not_asked() -> None:
+def test_the_gateway_of_a_dead_route_is_not_probed() -> None:
     """No packet leaves by a device without a carrier that the kernel passes over, so nothing can
     answer there: the carrier is the trouble, not the router.
     """
@@ -135,7 +135,7 @@ def state(node: KernelNode) -> str:
 
 @pytest.mark.slow
 @needs_kernel
-def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
+def test_one_packet_resolves_it_again(pair: tuple[KernelNode, KernelNode]) -> None:
     """A gateway that came back is still FAILED for the kernel; the check makes it ask, and is right
     at once.
     """

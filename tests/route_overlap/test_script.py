@@ -87,7 +87,7 @@ class TestFiles:
     @pytest.mark.slow
     @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"]])
     @pytest.mark.parametrize("cidrs", [["10.0.0.0/8"], ["fd00::/8"], ["10.0.0.0/8", "fd00::/8"]])
-    def test_shellcheck_has_nothing_to_say(
+    def test_shellcheck_finds_nothing(
         self, tmp_path: Path, fabric: object, cidrs: list[str]
     ) -> None:
         """The rendered script, whatever the families and the fabric are."""
@@ -103,7 +103,7 @@ class TestFiles:
         assert [name for name in names if len(re.findall(rf"\b{name}\b", code)) < 2] == []
 
     @needs("systemd-analyze")
-    def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
+    def test_systemd_verifies_them(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
         assert_systemd_accepts(UNIT, tmp_path)
 
@@ -300,7 +300,7 @@ class TestRunning:
         assert {line[:3] for line in logged(mode="WARN")} == {"<4>"}
         assert logged(mode="WARN") == []
 
-    def test_values_precede_what_the_ask_gets(
+    def test_values_precede_the_message_for_a_gate(
         self, node: KernelNode, uplink: None, tmp_path: Path
     ) -> None:
         """The time since when it is so, empty for news, and the fact; a person gets neither."""

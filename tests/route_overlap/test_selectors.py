@@ -216,7 +216,7 @@ def _worlds(draw: st.DrawFn) -> World:
 
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(world=_worlds(), packets=st.lists(small_world.packets([0]), min_size=20, max_size=40))
-def test_the_kernel_leads_astray_what_is_told_and_nothing_else(
+def test_the_kernel_leads_astray_what_is_reported_and_nothing_else(
     world: World, packets: list[Packet]
 ) -> None:
     """A packet that leaves by a wrong device belongs to a finding or a note; a note's own packets

@@ -238,7 +238,7 @@ def test_each_run_waits_for_an_awaited_fabric(
         ]
 
 
-def test_a_cancelled_wait_is_no_answer() -> None:
+def test_a_cancelled_wait_is_not_an_answer() -> None:
     """A cancelled run writes no marker, but the installed files stay."""
     ctx = Context(clock=ManualClock(auto=True))
 

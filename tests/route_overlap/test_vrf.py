@@ -77,7 +77,7 @@ def test_nothing_is_missed(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(world=announced_worlds(), in_vrf=some_devices)
-def test_the_model_decides_packets_that_are_no_vrfs(world: World, in_vrf: set[str]) -> None:
+def test_the_model_decides_packets_outside_of_vrfs(world: World, in_vrf: set[str]) -> None:
     """The kernel gives the answers of the model to each lookup that names no device."""
     with node_with_vrf(in_vrf) as node:
         world.arrange(node)

@@ -63,7 +63,7 @@ def test_a_default_route_by_the_wrong_device_at_a_lower_metric(prover: AskedNode
 
 
 @needs_kernel
-def test_a_dead_default_route_is_no_choice() -> None:
+def test_a_dead_default_route_is_not_a_choice() -> None:
     """The kernel passes over a default route without a carrier: the one that decides is the only
     one, and `expectedDevs` need not name it.
     """

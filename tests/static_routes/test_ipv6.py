@@ -230,7 +230,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(
     assert "does not come back" in caplog.text
 
 
-def test_a_backend_that_knows_ipv4_alone() -> None:
+def test_a_backend_of_ipv4_alone() -> None:
     """A config with IPv6 is refused by the name of its class."""
 
     class Old(MemoryBackend):
@@ -242,7 +242,7 @@ def test_a_backend_that_knows_ipv4_alone() -> None:
     apply(FakeHost(Old()))
 
 
-def test_an_image_knows_both(tmp_path: Path) -> None:
+def test_an_image_has_both(tmp_path: Path) -> None:
     """A config with IPv6 is installed where there is no backend to ask which families it knows."""
     host = Host.offline(tmp_path)
     task(host, ROUTE).do(Context())

@@ -29,7 +29,7 @@ def wanted(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "f
     return Route.parse(destination, gateway=gateway, dev=dev, metric=1)
 
 
-def test_a_foreign_route_before_ours_is_in_the_way() -> None:
+def test_a_foreign_route_before_an_own_one_is_in_the_way() -> None:
     """Of routes in one place the first decides: ours behind a foreign one is not in force."""
     foreign = held(gateway=None, dev="ib0", protocol=4)
     made = reconcile([wanted()], [foreign, held()])

@@ -127,7 +127,7 @@ def test_without_ipv6(node: KernelNode) -> None:
     assert node.ip("-4 route show proto 142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
 
 
-def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
+def test_a_silent_gateway_is_not_a_fault(node: KernelNode) -> None:
     """The kernel passes over the route, which stands all the same."""
     route = static_route("fd00:1::/48 via fe80::a dev e0")
     assert boot(node, route)[0] == 10

@@ -94,7 +94,9 @@ def test_an_undo_of_other_changes_leaves_it(
     assert (shown(backend, "10.224.0.0/16"), shown(backend, "172.16.1.0/24")) == (before, [])
 
 
-def test_after_a_flap_ours_stays_before_it(node: KernelNode, backend: NetlinkBackend) -> None:
+def test_after_a_flap_the_own_route_stays_before_it(
+    node: KernelNode, backend: NetlinkBackend
+) -> None:
     """The device of a connected route goes down and comes up: the kernel adds its route after ours,
     which stays.
     """

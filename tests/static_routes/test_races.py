@@ -71,7 +71,9 @@ def run(host: FakeHost, *routes: Route) -> Account:
     return account
 
 
-def test_a_daemon_updates_its_route_before_ours_comes(node: BusyNode, host: FakeHost) -> None:
+def test_a_daemon_updates_its_route_before_the_own_one_comes(
+    node: BusyNode, host: FakeHost
+) -> None:
     """73 becomes 247 between our reading and our step: 247 is hidden, and decides again after a
     reset.
     """
@@ -128,7 +130,7 @@ def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host:
     assert raised.value.left_behind == [f"now the last of its place: {OWN_ROUTE}"]
 
 
-def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
+def test_a_move_that_is_lost_is_reported(node: BusyNode, host: FakeHost) -> None:
     """If the kernel refuses both the new place and the old one, the error names the missing route,
     and the run has recorded its removal.
     """

@@ -68,7 +68,7 @@ class TestOnePlace:
         ],
         ids=str,
     )
-    def test_routes_that_a_deletion_does_not_tell_apart(
+    def test_routes_that_a_deletion_does_not_distinguish(
         self, node: MemoryBackend, standing: list[Route]
     ) -> None:
         """A deletion names no `onlink`, so it may take the wrong one of two: one of ours is left,
@@ -102,7 +102,7 @@ class TestOnePlace:
         assert brought_about(node, []) == foreign
         assert node.routes() == before
 
-    def test_ours_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
+    def test_an_own_route_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
         """A foreign route came before ours: ours is removed and added again, as the last step."""
         node.insert_route(WANTED)
         node.insert_route(FOREIGN, verb="prepend")

@@ -49,7 +49,7 @@ def hiding(beside: Beside) -> Beside:
 
 
 @pytest.mark.parametrize("verb", ["replace", "change"])
-def test_a_an_operation_acts_on_ours(hiding: Beside, verb: str) -> None:
+def test_a_an_operation_acts_on_the_own_route(hiding: Beside, verb: str) -> None:
     """The older route stays. If its owner returns to it that is refused, and the newer one decides
     after the reset.
     """
@@ -62,7 +62,7 @@ def test_a_an_operation_acts_on_ours(hiding: Beside, verb: str) -> None:
     assert (hiding.routes, hiding.shadow) == ([IN_PLACE_OF_OWN, HIDDEN], [HIDDEN])
 
 
-def test_a_a_change_acts_on_ours_alone(beside: Beside) -> None:
+def test_a_a_change_acts_on_the_own_route_alone(beside: Beside) -> None:
     """Without ours the program would have nothing to change."""
     beside.apply(CONFIG)
     assert beside.act(f"route change {NEWER}") == (
@@ -92,7 +92,7 @@ def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -
 
 
 @pytest.mark.parametrize("words", ["", " dev eth0", " metric 0"])
-def test_c_a_deletion_by_destination_deletes_ours(hiding: Beside, words: str) -> None:
+def test_c_a_deletion_by_destination_deletes_the_own_route(hiding: Beside, words: str) -> None:
     """Its own stays, and decides after the reset; ours returns with the next apply."""
     assert hiding.act(f"route del {PLACE}{words}") == ("", "")
     assert (hiding.routes, hiding.shadow) == ([HIDDEN], [])

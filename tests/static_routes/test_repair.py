@@ -62,7 +62,7 @@ def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> Non
     assert own_routes(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 
-def test_a_foreign_route_that_is_hidden_again_and_again_is_no_line(
+def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
     host: FakeHost, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A program that adds its route in front makes no line a repair: the change says what it hides,

@@ -119,7 +119,7 @@ class TestMissing:
             ALL_DEAD,
         ],
     )
-    def test_routes_that_are_no_default_route(self, default: ObservedRoute) -> None:
+    def test_routes_that_are_not_default_routes(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
 
@@ -142,7 +142,7 @@ class TestMissing:
             ),
         ],
     )
-    def test_ours_that_stands_needs_no_default_route(
+    def test_an_own_route_that_stands_needs_no_default_route(
         self, route: StaticRoute, standing: ObservedRoute, is_kept: bool
     ) -> None:
         """It is what the config asks for, with any device or gateway where that names none; another

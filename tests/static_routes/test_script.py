@@ -77,7 +77,7 @@ class TestFiles:
         assert UNIT.files[0].content == render_script(CONFIG)
 
     @pytest.mark.slow
-    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
+    def test_shellcheck_finds_nothing(self, tmp_path: Path) -> None:
         """The rendered script, with and without routes."""
         both = config_of(
             [StaticRoute(destination=destination) for destination in ("fd00::/8", "10.0.0.0/8")]
@@ -87,7 +87,7 @@ class TestFiles:
             subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
     @needs("systemd-analyze")
-    def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
+    def test_systemd_verifies_them(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
         assert_systemd_accepts(UNIT, tmp_path)
 
@@ -243,7 +243,7 @@ class TestRunning:
         assert (status, line) == (11, verdict)
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
-    def test_a_repair_is_told_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
+    def test_a_repair_is_logged_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
         """For the journal: the first run gives its verdict, and a later one only the routes that it
         had to add.
         """
@@ -349,7 +349,7 @@ class TestRunning:
     @pytest.mark.parametrize(
         "foreign_route", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"]
     )
-    def test_a_foreign_route_in_the_place_is_kept_after_ours(
+    def test_a_foreign_route_in_the_place_is_kept_after_the_own_one(
         self, node: KernelNode, foreign_route: str, now: bool
     ) -> None:
         """It is logged once."""
@@ -399,7 +399,7 @@ class TestRunning:
             line for line in node.ip("-o route show").splitlines() if "142" not in line
         ] == foreign
 
-    def test_a_connected_route_that_came_after_ours(self, node: KernelNode) -> None:
+    def test_a_connected_route_that_came_after_the_own_one(self, node: KernelNode) -> None:
         """After a flap the kernel's own route follows, and nothing changes; but no route is put
         before it.
         """
@@ -561,7 +561,7 @@ class TestRunning:
         assert boot_with_program(node, CONFIG_OF_ROUTE) == (10, ["routes in force: 1"])
         assert own_routes(node) == [own_route(ROUTE)]
 
-    def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
+    def test_an_own_route_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
         """A route that was completed stays once the default route is lost; the program knows it."""
         node.ip("route append default via 10.224.0.1 dev eth0")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])

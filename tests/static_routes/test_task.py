@@ -56,7 +56,7 @@ class TestDo:
         assert others(host) == before
 
     @pytest.mark.parametrize("take_away", ["no routes", "undo"])
-    def test_without_routes_ours_is_removed(
+    def test_without_routes_the_own_one_is_removed(
         self, host: FakeHost, ctx: Context, take_away: str
     ) -> None:
         """Routes, script, unit, gate: all as before."""

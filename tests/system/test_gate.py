@@ -370,7 +370,7 @@ def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
+def test_a_machine_that_starts_is_not_an_error_of_the_node(tmp_path: Path) -> None:
     """A unit that asks for the first time is a note, a refused one an error, and one that has
     passed is no finding.
     """

@@ -79,7 +79,7 @@ class TestTheGatesGo:
     """
 
     @pytest.mark.parametrize("again", [False, True])
-    def test_a_machine_that_asks_goes_on(self, tmp_path: Path, again: bool) -> None:
+    def test_a_machine_at_its_gate_goes_on(self, tmp_path: Path, again: bool) -> None:
         """A gate that is removed while a unit asks lets the unit pass, because no recovery would
         start it later. Where the gate is back before the answer, the unit, which the removal had
         forgotten, is held again, and started.
@@ -149,7 +149,7 @@ def test_apply_has_it_looked_at_once(tmp_path: Path) -> None:
         assert release(machine.ctx, machine.host) == []
 
 
-def test_a_unit_that_is_stopped_while_recovery_asks(tmp_path: Path) -> None:
+def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
     """It stays down, though routing is right by the answer."""
     with GatedMachine(
         tmp_path, units=(WAITING_CHECK, STAND_INS[1]), prepare=EARLY, overlap=True
@@ -332,7 +332,7 @@ def test_shutdown_waits_for_nothing(tmp_path: Path) -> None:
         machine.wait_for_end()
 
 
-def test_a_unit_that_does_not_come_to_ask(tmp_path: Path) -> None:
+def test_a_unit_that_does_not_reach_its_gate(tmp_path: Path) -> None:
     """A refused unit that now fails before our question is tried three times, and then dropped."""
     unit = unit_of("with__dash")
     with GatedMachine(tmp_path, prepare=more_machines(with__dash=""), overlap=True) as machine:
@@ -422,7 +422,7 @@ printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting
 """
 
 
-def test_a_start_that_passes_says_nothing(tmp_path: Path) -> None:
+def test_a_start_that_passes_logs_nothing(tmp_path: Path) -> None:
     """The journal has no line of recovery from a boot to a later start, after which recovery
     has ended.
     """
@@ -432,7 +432,7 @@ def test_a_start_that_passes_says_nothing(tmp_path: Path) -> None:
         assert [line for line in machine.journal() if "hostrouting" in line] == []
 
 
-def test_a_refusal_is_told_once(tmp_path: Path) -> None:
+def test_a_refusal_is_logged_once(tmp_path: Path) -> None:
     """Recovery says once why units are held, and each refusal has a line, as an error."""
     always = "[Service]\nRestart=always\nRestartSec=100ms"
     unit = unit_of("always")

@@ -142,7 +142,7 @@ def status(machine: GatedMachine, unit: str) -> list[str]:
     ).stdout.splitlines()
 
 
-def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> None:
+def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> None:
     """An apply that mends nothing leaves the units held, a reset starts them, and the journal tells
     of both.
     """

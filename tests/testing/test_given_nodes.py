@@ -125,7 +125,7 @@ def test_a_node_that_cannot_be_is_refused(
         ("9.0.0.0/8 via 10.224.0.1", "9.0.0.0/8 lacks the dev of the unicast route; name it"),
     ],
 )
-def test_a_text_that_is_no_route_is_refused(text: str, problem: str) -> None:
+def test_a_text_that_is_not_a_route_is_refused(text: str, problem: str) -> None:
     """The error has the text, what is wrong in it, and a correct one."""
     with pytest.raises(ValueError, match="cannot read the route") as caught:
         route(text)

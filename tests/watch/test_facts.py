@@ -9,7 +9,7 @@ facts = st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 2))
 
 
 @given(st.lists(facts))
-def test_a_reader_of_the_log_knows_the_facts(histories: list[dict[str, int | None]]) -> None:
+def test_the_log_has_the_facts(histories: list[dict[str, int | None]]) -> None:
     """Each line brings something that the lines before did not, and all lines make the last facts."""
     read: dict[str, int | None] = {}
     logged: Facts[str, int | None] = Facts()

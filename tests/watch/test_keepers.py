@@ -103,7 +103,7 @@ def refused() -> HostFileError:
     return error
 
 
-def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a
     whole one is.
 

@@ -241,7 +241,7 @@ def test_a_networkd_that_does_not_run() -> None:
     assert findings(host, **ROUTES) == []
 
 
-def test_the_file_that_says_so_is_named() -> None:
+def test_the_file_with_the_setting_is_named() -> None:
     """Also if it counts more than the drop-in: then it must change."""
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)

@@ -80,7 +80,7 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
     assert checked_units(host) == ["table"]
 
 
-def test_the_cloud_is_not_asked(host: FakeHost) -> None:
+def test_the_cloud_is_not_queried(host: FakeHost) -> None:
     """An apply has asked the cloud; that it does not answer now does not matter."""
     host.metadata.fail_at(1)
     delete_table(host)
@@ -103,7 +103,7 @@ def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
     assert "load" not in checked_units(host)[1:]
 
 
-def test_a_section_that_is_off_asks_nothing(host: FakeHost) -> None:
+def test_a_section_that_is_off_queries_nothing(host: FakeHost) -> None:
     """Without the section no program runs."""
     assert keeper_of(host, OFF).act(Context()) == OFF.watch.interval
     assert checked_units(host) == []

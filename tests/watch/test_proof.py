@@ -111,7 +111,7 @@ def test_the_alarm_ends_at_once(watched: ProvenNode, caplog: pytest.LogCaptureFi
     assert watched.marker() == "ok"
 
 
-def test_a_flap_is_no_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flap_is_not_an_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
     """A finding that ends within the window is not told, however often it comes."""
     for _ in range(20):
         watched.overlaps()
@@ -121,7 +121,7 @@ def test_a_flap_is_no_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixtur
     assert not caplog.records
 
 
-def test_a_changed_finding_is_told_once(
+def test_a_changed_finding_is_logged_once(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """During an alarm, other findings are told when they last, and the same ones are not told

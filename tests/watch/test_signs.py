@@ -298,7 +298,7 @@ class TestLivingClock:
             os.close(writer)
         assert (during != writer, after) == (True, writer)
 
-    def test_the_loop_of_a_program_hears_of_its_signals(self) -> None:
+    def test_the_loop_of_a_program_gets_its_signals(self) -> None:
         """A loop of asyncio is told of them by the wakeup descriptor that was there before."""
 
         async def program() -> None:

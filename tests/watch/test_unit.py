@@ -222,7 +222,7 @@ def test_a_command_that_the_service_could_not_start_does_not_count(
         ),
     ],
 )
-def test_a_command_that_the_service_could_not_start_is_told(
+def test_a_command_that_the_service_could_not_start_is_reported(
     path: str, mode: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`plan` and `check` give the reason and the next step; the service would fail every five
@@ -311,7 +311,7 @@ def test_a_stopped_unit_is_started_again() -> None:
     assert host.services.state(in_time(), TIMER).is_running
 
 
-def test_a_service_that_fails_is_told_with_the_way_to_its_reason() -> None:
+def test_a_service_that_fails_is_reported_with_the_way_to_its_reason() -> None:
     """Another apply alone would start it in vain."""
     host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
     apply(host, **ROUTES, **BY_SERVICE)
@@ -321,7 +321,7 @@ def test_a_service_that_fails_is_told_with_the_way_to_its_reason() -> None:
     assert (finding.reason, finding.apply) == (reason, "now")
 
 
-def test_a_masked_unit_is_told_with_the_way_out() -> None:
+def test_a_masked_unit_is_reported_with_the_way_out() -> None:
     """`check` does not advise an apply, which leaves a mask; nothing that cannot start is
     announced to start.
     """

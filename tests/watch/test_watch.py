@@ -132,7 +132,7 @@ def test_a_device_that_the_config_names_completes_a_route(watched: Watched) -> N
 class TestTrouble:
     """What other parts of the node do while it watches."""
 
-    def test_a_failure_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_failure_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         """A repair that fails twice is one error; the next event leads to another repair, which
         succeeds.
         """

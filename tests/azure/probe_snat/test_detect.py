@@ -278,7 +278,7 @@ class TestToInstall:
             rules_to_install(CONFIG, host=node())
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
-    def test_no_cloud_to_ask(self, host: FakeHost | None) -> None:
+    def test_there_is_no_cloud(self, host: FakeHost | None) -> None:
         """Without a cloud to ask, the config must name the device."""
         with pytest.raises(
             InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"

@@ -74,7 +74,7 @@ class TestFiles:
         assert render(RULES).count(f'comment "{looked_for}"') == 1
 
     @needs("systemd-analyze", "nft")
-    def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
+    def test_systemd_verifies_them(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
         assert_systemd_accepts(boot_unit(RULES), tmp_path, most=17)
 

@@ -321,7 +321,7 @@ class TestDo:
         assert host.files.tree.snapshot() == {}
 
     @pytest.mark.parametrize("is_required", [True, False])
-    def test_gates_ask_only_about_required_rules(self, ctx: Context, is_required: bool) -> None:
+    def test_gates_check_only_required_rules(self, ctx: Context, is_required: bool) -> None:
         """The list of asked units names the unit only then, with the checksum of its rules, also where
         it did not before, or did.
         """
@@ -487,7 +487,7 @@ class TestCloud:
             report = run(task, timeout=3, ctx=Context(clock=clock))
         assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
 
-    def test_a_cancellation_during_the_question_is_no_lack_of_an_answer(
+    def test_a_cancellation_during_the_question_is_not_a_lack_of_an_answer(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The run ends with it, and assumes nothing."""
@@ -498,7 +498,7 @@ class TestCloud:
         assert says(caplog, logging.WARNING) == []
 
     @pytest.mark.parametrize("detect", ["address", "always"])
-    def test_is_not_asked_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
+    def test_is_not_queried_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
         """Only for `detect` imds."""
         ConfigureProbeSNAT(config(detect=detect), host=host).plan(ctx)
         check(host, ctx, config(detect=detect))

@@ -331,7 +331,7 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
         (b'{"Endpoints": ' * 100_000, "nested too deeply"),
     ],
 )
-def test_a_file_that_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
+def test_a_file_that_is_not_the_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
     """The error says where the file is not as expected."""
     with pytest.raises(ValueError, match=r".") as caught:
         parse_endpoints(content)

@@ -238,7 +238,7 @@ def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
     assert kinds(what) == ["live"] * 3
 
 
-def test_a_hardware_address_of_several_pods_is_no_evidence() -> None:
+def test_a_hardware_address_of_several_pods_is_not_evidence() -> None:
     """A learned hardware address says nothing about either address when both have it."""
     rules = rules_of(dnat(POD, MAC), dnat("10.240.0.10", MAC))
     assert kinds(snapshot(*rules, stations=(Station(MAC, "azv1"),))) == ["stale", "stale"]
@@ -363,7 +363,7 @@ NODE = *DEVICES, AZV2
 
 
 @each_leftover
-def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Restorable) -> None:
+def test_objects_on_a_device_that_could_not_be_probed_are_unknown(leftover: Restorable) -> None:
     """Without the privilege to ask there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD
     reason = f"the pod on azv1 cannot be probed for {address} without CAP_NET_RAW"
@@ -378,7 +378,7 @@ def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Resto
         {"stations": (Station(MAC, "azv2"),)},
     ],
 )
-def test_a_known_address_need_not_be_asked(evidence: dict[str, object]) -> None:
+def test_a_known_address_need_not_be_probed(evidence: dict[str, object]) -> None:
     """A device that was not asked hides nothing about an address of which something is known."""
     what = snapshot(DNAT_RULE, **{"devices": NODE, "may_probe": False, **evidence})
     assert kinds(what) == ["live"]
@@ -387,7 +387,7 @@ def test_a_known_address_need_not_be_asked(evidence: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("leftover", "kind"), [(DNAT_RULE, "unknown"), (route(), "node")], ids=["rule", "route"]
 )
-def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(
+def test_the_pod_of_an_address_that_the_node_has_may_not_be_probed(
     leftover: Restorable, kind: str
 ) -> None:
     """Both may have it: without the privilege to ask nothing is taken for stale."""
@@ -395,7 +395,7 @@ def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(
     assert [found for found, _ in judged(what)] == [kind]
 
 
-def test_several_devices_that_could_not_be_asked_are_counted() -> None:
+def test_several_devices_that_could_not_be_probed_are_counted() -> None:
     """The first is named; without privilege it is all of them."""
     assert judged(snapshot(DNAT_RULE, devices=NODE, may_probe=False)) == [
         ("unknown", f"the pod on azv1 and 1 more cannot be probed for {POD} without CAP_NET_RAW")

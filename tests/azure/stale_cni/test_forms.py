@@ -88,7 +88,7 @@ def test_rules_of_ipv6_pods_are_known() -> None:
         "-A PREROUTING",
     ],
 )
-def test_anything_else_is_no_rule_of_a_pod(line: str) -> None:
+def test_anything_else_is_not_a_rule_of_a_pod(line: str) -> None:
     """One option more, less or negated, a network, no uplink, no unicast: then we do not know whose
     rule it is.
     """

@@ -143,7 +143,7 @@ def test_a_record_never_takes_the_place_of_another() -> None:
     assert newest.path == f"{FOLDER}/sweep-20260101T000000Z-3.json"
 
 
-def test_records_of_other_boots_are_told_apart() -> None:
+def test_records_of_other_boots_are_distinguished() -> None:
     """The objects in them went with that boot."""
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
@@ -368,7 +368,7 @@ def test_a_damaged_record_is_set_aside(damage: bytes | None) -> None:
         assert files.read(f"{SWEEP}.damaged-2") == damage
 
 
-def test_a_record_that_cannot_be_set_aside_is_told(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_set_aside_is_reported(tmp_path: Path) -> None:
     """A name that is too long for its folder, for example, stops nothing."""
     files = RootedFiles(str(tmp_path))
     name = "r" * 250

@@ -12,7 +12,7 @@ from phases import Context
 pytestmark = needs("kernel", "ebtables-nft")
 
 
-def test_a_pod_that_was_silent_for_long_is_asked(world: World) -> None:
+def test_a_pod_that_was_silent_for_long_is_probed(world: World) -> None:
     """The bridge has forgotten it, and there is no state: it answers on its veth, and keeps its
     rules, those of an address that does not answer, too: the bridge learns its hardware address.
     """

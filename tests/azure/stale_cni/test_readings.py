@@ -22,7 +22,7 @@ from phases import CancelledError, DeadlineExceededError, run
 
 
 @pytest.mark.parametrize("confirmations", [1, 2, 5])
-def test_as_many_readings_as_asked_for(confirmations: int) -> None:
+def test_as_many_readings_as_configured(confirmations: int) -> None:
     """A second apart each, and one more to see whether anything came back."""
     host = made_host()
     ctx = context()
@@ -129,7 +129,9 @@ def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
     assert dnat(DEAD, DEAD_MAC) in host.ebtables.lines()
 
 
-def test_every_reading_finds_the_same_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_reading_finds_the_same_and_it_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A plan, two readings and a last look do not make four warnings of one."""
     host = made_host()
     host.ebtables.notes.append("ebtables (legacy) is not installed")

@@ -126,7 +126,7 @@ def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
     assert there(host) == []
 
 
-def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
+def test_locks_of_cns_are_not_a_sign_of_azure_vnet() -> None:
     """CNS always runs, and gives addresses to Cilium's pods, too."""
     host = made_host()
     for lock in (
@@ -210,7 +210,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     assert_announced(host, config, why)
 
 
-def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
+def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> None:
     """The sweep would write nothing down there, and so take nothing away: plan and check say so,
     and not 'apply'.
     """

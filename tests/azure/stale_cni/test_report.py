@@ -155,7 +155,7 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     assert lines_of(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
 
 
-def test_a_clean_node_is_said_to_be_clean() -> None:
+def test_a_clean_node_is_reported_as_clean() -> None:
     """And is fine, with a dry run and without."""
     for dry_run in False, True:
         report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
@@ -220,7 +220,7 @@ def test_a_signal_has_its_own_status() -> None:
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
-def test_without_the_section_the_error_says_how_to_add_it(config: HostRoutingConfig) -> None:
+def test_without_the_section_the_error_shows_how_to_add_it(config: HostRoutingConfig) -> None:
     """Without the section in the config the command is an error, not a no-op."""
     with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
         sweep_node(context(), config, made_host())

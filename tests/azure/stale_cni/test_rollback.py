@@ -78,7 +78,7 @@ def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> No
     assert whole_state(host) == before
 
 
-def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
+def test_a_rollback_that_cannot_be_read_back_is_reported() -> None:
     """The present state is unknown then, and the record stays."""
     host = made_host()
     failing_routes(host)

@@ -156,7 +156,7 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
     assert whole_state(host) == before
 
 
-def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_not_a_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
     """All valid records are restored; the error names the file, which is set aside. A plan shows the objects and
     changes nothing.
     """

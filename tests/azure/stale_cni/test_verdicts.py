@@ -106,7 +106,7 @@ AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
     ],
     ids=["on the bridge", "on another or none", "recorded", "heard"],
 )
-def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str, object]) -> None:
+def test_every_device_of_a_pod_is_probed(leftover: Restorable, evidence: dict[str, object]) -> None:
     """A record need not have all addresses of a pod, and a bridge may have another name: nothing is
     left out.
     """
@@ -119,19 +119,19 @@ def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str
     [(BRIDGE,), (BRIDGE, AZV1._replace(up=False)), (BRIDGE, AZV1._replace(name="eth0"))],
     ids=["none", "down", "uplink"],
 )
-def test_no_other_device_is_asked(devices: tuple[Device, ...]) -> None:
+def test_only_devices_of_pods_are_probed(devices: tuple[Device, ...]) -> None:
     """The uplink is not asked, since the fabric answers for all, nor is a device that is down."""
     assert questions(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
 
 
-def test_a_device_without_carrier_is_not_asked() -> None:
+def test_a_device_without_carrier_is_not_probed() -> None:
     """A device without carrier is up but hears nothing; the others are asked."""
     deaf = AZV2._replace(name="azv3", carrier=False)
     assert ("azv3", POD) not in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
     assert ("azv2", POD) in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
 
 
-def test_the_devices_of_pods_are_told_by_their_names() -> None:
+def test_the_devices_of_pods_are_recognised_by_their_names() -> None:
     """Up or down, on a bridge or not."""
     devices = (
         BRIDGE,
@@ -142,7 +142,7 @@ def test_the_devices_of_pods_are_told_by_their_names() -> None:
     assert [device.name for device in pod_devices(devices)] == ["azv1", "azv2"]
 
 
-def test_each_question_is_asked_once() -> None:
+def test_each_question_is_sent_once() -> None:
     """However many objects an address has left; and only on its own device where a route or
     neighbour has one.
     """

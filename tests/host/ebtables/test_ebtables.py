@@ -103,7 +103,7 @@ class TestWhatCannotBeSeen:
                 EbtablesCommand(prefix).read(ctx)
 
     @pytest.mark.parametrize("backend", ["nft", "legacy"])
-    def test_plain_names_are_the_backend_that_they_say(
+    def test_plain_names_are_the_backend_of_their_version(
         self,
         *,
         command: tuple[str, ...],
@@ -212,7 +212,7 @@ class TestWhatCannotBeSeen:
         assert table.rules() == ()
         assert table.run("nft", "list", "ruleset") == ""
 
-    def test_legacy_is_asked_only_where_that_loads_no_module(self, tmp_path: Path) -> None:
+    def test_legacy_is_read_only_where_that_loads_no_module(self, tmp_path: Path) -> None:
         """The legacy table is read if it is loaded already, or if the kernel has no modules to
         load.
         """
