@@ -34,7 +34,7 @@ def test_each_program_is_whole_and_its_assertions_hold(program: str, tmp_path: P
 
 @pytest.mark.slow
 def test_the_programs_are_clean_by_mypy_strict(tmp_path: Path) -> None:
-    """An author's type checker has nothing to say about what the page shows, without any setting."""
+    """An author's type checker finds nothing in what the page shows, without any setting."""
     files = [tmp_path / f"program{number}.py" for number in range(len(PROGRAMS))]
     for file, program in zip(files, PROGRAMS, strict=True):
         file.write_text(program, encoding="utf-8")

@@ -60,7 +60,7 @@ def test_the_demo_runs_on_the_kernel() -> None:
 
 
 def test_the_demo_runs_in_memory() -> None:
-    """Where no namespace is to be had it says so, and the story is the same."""
+    """Where no namespace can be created it prints that, and the steps are the same."""
     output = run(
         "-c",
         "import sys, os; os.environ['PATH'] = ''; sys.path.insert(0, 'examples'); import demo; demo.main()",
@@ -197,7 +197,7 @@ def test_a_package_index_gets_absolute_links() -> None:
 
 
 def test_the_oldest_versions_are_those_of_the_package() -> None:
-    """The table of supported versions says the bounds of pyproject.toml, by which pip chooses."""
+    """The table of supported versions has the bounds of pyproject.toml, by which pip chooses."""
     text = (ROOT / "docs/supported-versions.md").read_text(encoding="utf-8")
     oldest = dict(re.findall(r"^\| (\w+) \| ([0-9.]+) \|", text, flags=re.MULTILINE))
     bounds = dict(

@@ -1,6 +1,6 @@
 """Facts about IPv6 routing on which the design rests.
 
-docs/kernel-facts.md names each of them. What differs between kernels is said where it is tested.
+docs/kernel-facts.md names each of them. What differs between kernels is noted where it is tested.
 """
 
 import errno
@@ -261,7 +261,7 @@ def test_a_default_route_is_never_hidden(node: WiredNode) -> None:
 
 
 def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
-    """A socket without an address asks without a source; if that finds no route, with the source
+    """A socket without an address looks up without a source; if that finds no route, with the source
     that it would have.
 
     So a route by source serves each such socket where nothing else leads there.
@@ -357,7 +357,7 @@ def test_a_malformed_question_is_a_blackhole(node: WiredNode) -> None:
 
 
 def test_there_are_two_rules(node: WiredNode) -> None:
-    """A fresh namespace asks local, then main; there is no rule for a table default."""
+    """A fresh namespace searches local, then main; a rule for a table default is absent."""
     assert [(rule["priority"], rule["table"]) for rule in shown(node, "rule", "show")] == [
         (0, "local"),
         (32766, "main"),
@@ -592,7 +592,7 @@ def test_an_unchanged_renewal_sends_no_event(node: WiredNode) -> None:
 
 
 def test_an_expired_route_stays_in_dumps(node: WiredNode) -> None:
-    """Lookups skip it; the kernel takes it away when it collects, every 30 s unless it is told
+    """Lookups skip it; the kernel takes it away when it collects, every 30 s unless a sysctl has
     otherwise.
     """
     node.run("sysctl", "-qw", "net.ipv6.route.gc_interval=1000")

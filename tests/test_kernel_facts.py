@@ -143,7 +143,7 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(
 
 
 def test_an_event_lacks_the_process_that_made_the_change(node: KernelNode) -> None:
-    """It has the port of the socket that asked: a process id only for a first socket, and as its
+    """It has the port of the requesting socket: a process id only for a first socket, and as its
     namespace numbers it.
 
     So an event of a container names another process of the node, and one of a daemon with two

@@ -164,7 +164,7 @@ def test_the_config_is_one() -> None:
 
 
 def test_the_manual_lists_each_command() -> None:
-    """Each command has one line, in the order of `--help`; the first eight only read, as it says."""
+    """Each command has one line, in the order of `--help`; the first eight only read, as it states."""
     section = PAGE.partition("## The commands\n")[2].partition("\n## ")[0]
     assert re.findall(r"^hostrouting ([a-z]+) ", section, flags=re.MULTILINE) == [*all_commands()]
     changes = [command.changes for command in all_commands().values()]
@@ -185,7 +185,7 @@ def test_every_block_has_a_state() -> None:
     ],
 )
 def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
-    """Each command, pasted on the node that its block names, says what the page says; `...` is any
+    """Each command, pasted on the node that its block names, prints what the page has; `...` is any
     lines.
     """
     require_nspawn()

@@ -64,7 +64,7 @@ def test_the_pages_are_there() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_each_public_name_has_an_anchor(module: str) -> None:
-    """Who knows a module and a name finds it by the inventory, and in the page."""
+    """A name of a module is in the inventory, and in the page."""
     known = anchors()
     names = [module, *(f"{module}.{name}" for name in import_module(module).__all__)]
     assert [name for name in names if name not in known] == []

@@ -72,7 +72,7 @@ class Result(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Results that are measured together, and what the report says about their tables."""
+    """Results that are measured together, and the report's sentences about their tables."""
 
     names: Sequence[str]
     measure: Callable[[Setting], Sequence[Result]]

@@ -95,7 +95,7 @@ def _no_markers() -> None:
 def all_is_well() -> None:
     """Fail unless the boot check has left its marker."""
     if not (MARKERS / "route-overlap.ok").exists():
-        raise BenchmarkError("the boot check did not say that all is well")
+        raise BenchmarkError("the boot check did not report that all is well")
 
 
 def _roots(setting: Setting) -> dict[str, Path]:

@@ -89,7 +89,7 @@ def _node(families: int) -> NodeRecord:
 
 
 def main(count: int, families: int, jobs: int) -> None:
-    """Prove them, and tell."""
+    """Prove them, and print the measurement."""
     line = _node(families).to_line()
     lost = line.replace(b'"network":"172.16.8.0"', b'"network":"172.16.12.0"')
 

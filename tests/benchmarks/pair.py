@@ -42,9 +42,9 @@ MANY_EXPECTED, FEW_EXPECTED = "1,000 CIDRs", "10 CIDRs"
 LEGEND = """\
 The routing pair: milliseconds of the whole work, not of an item, with the same rounds and ratios.
   boot      the rendered scripts, one bash after the other, against scripts that start one `ip` a route and one
-            `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well. Of these
+            `ip | awk` a CIDR, look at one address of a CIDR, and have all gateways and devices; all is well. Of these
             and the next it is processor time, children included: the cost for a node that does much else at boot
-            program: the same where a route has a next hop of its own, so the scripts ask the program of a boot
+            program: the same where a route has a next hop of its own, so the scripts run the program of a boot
             Without gateway, the default route names that of each route
   start     the same at a later start of a gated unit: the routes are in force, or are that and a CIDR each
   check     `python -m hostrouting check CONFIG`, start and imports included, by the number of its CIDRs"""
@@ -134,7 +134,7 @@ def _demand_the_program(scripts: Sequence[str]) -> None:
     with _next_hop():
         traces = [ran(["bash", "-x", script]).stderr for script in scripts]
     if f"{PROGRAM_PATH} check" not in traces[-1]:
-        raise BenchmarkError("the boot check does not ask the program of a boot")
+        raise BenchmarkError("the boot check does not run the program of a boot")
 
 
 def _not_plain(scripts: Sequence[str]) -> Sample:

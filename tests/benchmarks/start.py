@@ -23,7 +23,7 @@ Starts: millions of instructions of a whole process, children excluded (valgrind
   program   what a boot script runs where it is not plain, in the same world"""
 
 _IMPORTS = "from hostrouting import Configure, HostRoutingConfig, Host"
-#: The program of a generation; `rule` is why a script asks it.
+#: The program of a generation; `rule` is why a script runs it.
 _BOOT = ["-I", "-S", "/etc/aks-flex-node/hostrouting.zip", "check", "rule"]
 
 

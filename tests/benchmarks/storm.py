@@ -26,7 +26,7 @@ ALARM = ": alarm"
 NAMES = tuple(f"{kind}{part}" for kind in KINDS for part in ("", ALARM))
 LEGEND = """\
 Watch in a storm: milliseconds of processor time of `hostrouting watch`, while another program adds and removes routes
-for 30 s, in a table of as many foreign routes as N says; and those from the loss of expected addresses to the alarm."""
+for 30 s, in a table of N foreign routes; and those from the loss of expected addresses to the alarm."""
 
 #: Foreign routes.
 SOME, MANY = 1000, 200_000

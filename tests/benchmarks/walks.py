@@ -93,7 +93,7 @@ class Walk:
 
 
 def _own(path: str) -> str | None:
-    """Return the path as a reader of this project knows it; None for code that is not part of a
+    """Return the path below the project's root; None for code that is not part of a
     walk.
     """
     for package in PACKAGES:
@@ -139,7 +139,7 @@ class _LastStep(NetlinkBackend):
 
 
 def walk_event(host: Host) -> None:
-    """Receive the event of a deleted route, and ask the kernel for its routes; the watch has begun
+    """Receive the event of a deleted route, and read the kernel's routes; the watch has begun
     before.
     """
     profile, logger = sys.getprofile(), logging.getLogger()

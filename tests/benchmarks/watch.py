@@ -35,7 +35,7 @@ NAMES = (DELETION, AT_ONCE, LOOP, IDLE)
 DELETED = "deleted"
 LEGEND = """\
 Watch: milliseconds from the event that a route is deleted, which `ip route` does, to the event that it is in force
-again, in a table of as many routes as N says. ip: one that reads all routes, and replaces one or 1,000. Loop and idle:
+again, in a table of N routes. ip: one that reads all routes, and replaces one or 1,000. Loop and idle:
 processor time of watch, and its memory. The idle one proves the addresses of all its routes, too."""
 
 ROUTES = 1000

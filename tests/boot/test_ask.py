@@ -74,7 +74,7 @@ def test_an_answer_from_later_does_not_count(node: KernelNode, image: Path) -> N
 def test_an_answer_of_another_owner_does_not_count(
     node: KernelNode, image: Path, owner: str, folder: str, status: str
 ) -> None:
-    """An answer that was made while the ask waited counts if root owns it and its folder."""
+    """An answer that was made while the script waited counts if root owns it and its folder."""
     program = f"""
     touch /run/overlap
     : > {ANSWER}
@@ -109,7 +109,7 @@ def test_only_root_can_hold_the_lock(node: KernelNode, image: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> None:
-    """A gate that was refused and cannot ask again is unknown, and WARN starts it."""
+    """A gate that was refused and cannot check again is unknown, and WARN starts it."""
     program = f"""
     touch /run/overlap
     pause() {{ read -rt .1 <> <(:) || :; }}

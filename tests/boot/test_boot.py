@@ -28,7 +28,7 @@ from phases import Context
 
 @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
 def test_gates_that_start_too_early_are_refused(host: FakeHost, ctx: Context, before: str) -> None:
-    """A gate that must be up before our units can run would hang the boot: the error says so,
+    """A gate that must be up before our units can run would hang the boot: the error names that,
     nothing changes.
     """
     host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
@@ -164,7 +164,7 @@ class TestMasks:
 
     @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
     def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """Neither a unit nor a gate is installed over its mask: the error says how to go on, and
+        """Neither a unit nor a gate is installed over its mask: the error has the next step, and
         nothing changes.
         """
         host.files.link(path, "/dev/null")
@@ -225,7 +225,7 @@ def test_a_gate_that_matches_nothing(host: FakeHost, ctx: Context) -> None:
 
 
 def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:
-    """A node whose kubelet is in a machine has no kubelet.service: nothing to say; one that has
+    """A node whose kubelet is in a machine lacks a kubelet.service: that is not reported; one that has
     neither is told.
     """
     assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []

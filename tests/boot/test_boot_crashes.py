@@ -58,7 +58,7 @@ def upstream(host: FakeHost, ctx: Context) -> None:
 
 
 def remove_all(host: FakeHost, ctx: Context) -> None:
-    # As `reset` without the config: it does not know which gates there were.
+    # As `reset` without the config: which gates there were is unknown.
     for name in STATIC, CHECK:
         Boot(host, gates=[]).install(ctx, departure_of(name))
 
@@ -147,10 +147,10 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
 @pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,), ("probe-snat",)])
 @pytest.mark.parametrize("before", ["upstream's", "a version without a list"])
 def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...]) -> None:
-    """Upstream's links require its check until our drop-in stands, and that finds a script to ask,
+    """Upstream's links require its check until our drop-in stands, and that finds a script to run,
     and all it asks.
 
-    So does the script of a version that had no list of the units to ask: it is replaced after the
+    So does the script of a version without a list of gating units: it is replaced after the
     list is in force.
     """
     ctx = Context()
@@ -210,7 +210,7 @@ def test_a_failed_run_leaves_a_gate() -> None:
 
 
 def take_list(host: FakeHost) -> None:
-    """Make the files of an install those of a version whose gates asked whatever had a link."""
+    """Make the files of an install those of a version whose gates checked whatever had a link."""
     contents = {path: host.files.read(path) or b"" for path in SCRIPT_PATHS}
     earlier = Generation.of(contents)
     for file in earlier.files:
@@ -303,7 +303,7 @@ def gates_of(host: FakeHost) -> set[str]:
 
 
 def assert_nothing_is_lost(host: FakeHost) -> None:
-    """Either systemd knows the files on the disk, or a note on the machine says that it may not."""
+    """Either systemd has read the files on the disk, or a note on the machine warns that it may not."""
     known = {
         path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts
     }

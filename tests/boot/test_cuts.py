@@ -50,7 +50,7 @@ def installed(folder: Path, **sections: object) -> Path:
 def ends(
     node: KernelNode, image: Path, script: str, *words: str, step: int
 ) -> tuple[str, dict[int, str]]:
-    """Return the exit status of the whole script with what it says, and the same of its cuts, by
+    """Return the exit status of the whole script with its output, and the same of its cuts, by
     the number of their lines.
     """
     program = f"""

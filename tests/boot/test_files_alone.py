@@ -28,7 +28,7 @@ def boot(host: FakeHost) -> Boot:
 
 
 def test_it_is_installed_once(boot: Boot, host: FakeHost, ctx: Context) -> None:
-    """Systemd is asked nothing about it, and a second run changes nothing."""
+    """Systemd gets no query about it, and a second run changes nothing."""
     assert boot.install(ctx, FILE)
     assert host.files.read(PATH) == FILE.files[0].content
     assert boot.plan_install(ctx, FILE) == []

@@ -50,7 +50,7 @@ def test_a_gate_that_passes_by_itself_is_reported(
 
 
 def test_a_held_unit_that_tries_again_is_not_released(host: FakeHost, ctx: Context) -> None:
-    """While its gate asks, a unit starts and is held, as it was before a run that failed."""
+    """While its gate checks, a unit starts and is held, as it was before a run that failed."""
     refuse(host, ctx)
     host.services.start(ctx, GATES[-1])
     boot = Boot(host, gates=[NSPAWN])

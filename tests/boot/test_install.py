@@ -135,7 +135,7 @@ def test_lost_scripts_are_missed(host: FakeHost, ctx: Context, lost: str) -> Non
 
 @pytest.mark.parametrize("damage", [b"", bytes(30), b"\xff\xfe"])
 def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
-    """If one task runs alone after the list was damaged, the gates go on to ask the other's
+    """If one task runs alone after the list was damaged, the gates go on to check the second one's
     unit.
     """
     install(host, STATIC, CHECK)

@@ -136,7 +136,7 @@ def test_only_our_part_of_an_agents_config_is_stored() -> None:
     ],
 )
 def test_a_file_without_our_sections_is_damaged(content: bytes, reason: str) -> None:
-    """JSON that asks for nothing under our key does not ask to remove all routes: ours always has a
+    """JSON without content under our key does not mean to remove all routes: an intent always has a
     section there. Without the file there is no intent.
     """
     host = node()

@@ -22,7 +22,7 @@ UNDER_WAY = ".{}.hostrouting-0123456789abcdef"
 
 
 def reset(host: Host | FakeHost) -> None:
-    """Remove everything as `reset` does, which knows no gates."""
+    """Remove everything as `reset` does, which gets no gates."""
     gone = [departure_of(name) for name in (STATIC, CHECK)]
     Boot(host, gates=[]).install(Context(timeout=60), *gone)
 

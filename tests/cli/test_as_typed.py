@@ -158,7 +158,7 @@ def test_the_schema_of_a_file_is_allowed_at_its_top(document: object, tmp_path: 
 
 
 def test_a_schema_alone_is_not_a_config(tmp_path: Path) -> None:
-    """It asks for nothing, so it is refused as an empty file would be."""
+    """It configures nothing, so it is refused as an empty file would be."""
     path = tmp_path / "c.json"
     path.write_text('{"$schema": "x"}')
     answered = run_here("render", path)

@@ -325,7 +325,7 @@ def test_lines_for_the_journal_have_their_priority_and_one_name(tmp_path: Path) 
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
-    """A full disk: exit 3 in every form, one line that says so, no traceback."""
+    """A full disk: exit 3 in every form, one line with that reason, no traceback."""
     for options in [], ["--json"]:
         ended = through_shell("> /dev/full", "render", *options, config)
         assert (ended.returncode, ended.stderr) == (

@@ -169,7 +169,7 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
             text=True,
         )
         assert waiting.stderr is not None
-        # The log says when the wait begins, so that no test has to guess.
+        # The log shows when the wait begins, so that no test has to guess.
         assert "waiting" in waiting.stderr.readline()
         waiting.send_signal(signal.SIGTERM)
         _, log = waiting.communicate(timeout=600)
@@ -279,7 +279,7 @@ def test_a_first_try_needs_no_systemd(
     node: KernelNode, config: Path, checked: Path, tmp_path: Path
 ) -> None:
     """`apply --live` changes and proves the routes all together, installs nothing, and its verdict,
-    as text and JSON, says that nothing is kept; a reset removes the routes.
+    as text and JSON, shows that nothing is kept; a reset removes the routes.
     """
     worse = config_of(
         tmp_path,

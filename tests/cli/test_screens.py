@@ -167,7 +167,7 @@ def test_a_wrapped_line(indent: int, prose: str, command: str, width: int) -> No
 
 @given(text=st.text("ab /", max_size=200).map(str.strip))
 def test_a_first_line(text: str) -> None:
-    """It has 80 columns at most, and says where it was cut."""
+    """It has 80 columns at most, and shows where it was cut."""
     first = cut(text)
     assert len(first) <= 80
     assert first == text or (first.endswith(" ...") and text.startswith(first[:-4]))

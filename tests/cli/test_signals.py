@@ -1,4 +1,4 @@
-"""Signals of `apply` and `reset`: the exit status, and what a run that ends says of its changes."""
+"""Signals of `apply` and `reset`: the exit status, and what a run that ends reports of its changes."""
 
 import json
 import logging
@@ -101,7 +101,7 @@ def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.Mo
 def test_a_signal_in_the_look_after_a_failed_run(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not hide the error of a reset; the answer says that the state is unknown."""
+    """It does not hide the error of a reset; the answer shows the state as unknown."""
 
     def signalled(ctx: Context, *arguments: object) -> object:
         signal.raise_signal(signal.SIGTERM)

@@ -214,7 +214,7 @@ def test_a_node_in_trouble(
 
 
 def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
-    """It is named on a node that is right, where nothing else says that its unit will not start; it
+    """It is named on a node that is right, where nothing else shows that its unit will not start; it
     is no gate itself.
     """
     on_mended("apply")
@@ -231,7 +231,7 @@ def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
 
 
 def test_an_apply_is_not_a_step_while_the_default_route_is_missing(host: FakeHost) -> None:
-    """It would wait, and fail: `check` says what is to be done first."""
+    """It would wait, and fail: `check` has the step that comes first."""
     on_mended("apply")
     lose_the_default_route(host)
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
@@ -350,7 +350,7 @@ def test_an_apply_whose_routes_another_program_removes(
 
 
 def test_a_clock_that_was_set_back(host: FakeHost) -> None:
-    """No age is told for a change of the future."""
+    """No age is printed for a change of the future."""
     on_mended("apply")
     host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
@@ -450,7 +450,7 @@ def test_every_answer_has_a_version() -> None:
 
 
 def test_an_apply_prints_little() -> None:
-    """One that changes nothing is one line; with -v the log of tasks comes, and no change is told
+    """One that changes nothing is one line; with -v the log of tasks comes, and no change is printed
     twice.
     """
     first = on_mended("apply", "-v")
@@ -476,7 +476,7 @@ def test_a_failed_apply_prints_at_most_twelve_lines() -> None:
 def test_a_status_without_an_answer_of_systemd(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The routes are proven all the same; what only systemd knows is called unknown, and the
+    """The routes are proven all the same; what only systemd could answer is called unknown, and the
     sentence says why.
     """
     on_mended("apply")
@@ -596,7 +596,7 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
 
 
 def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
-    """It names the plan, which says why; of a config that an apply takes, that apply."""
+    """It names the plan, which has the reason; of a config that an apply takes, that apply."""
     on_mended("apply")
     path = tmp_path / "config.json"
     for section, command, step, status in (
@@ -630,7 +630,7 @@ def test_a_plan_shows_the_files_that_differ() -> None:
 
 
 def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
-    """What is to be said about a file stands before the proof; the others are a number."""
+    """The notices about files stand before the proof; the others are a number."""
     host.files.link("/etc/systemd/system/static-routes.service", "/dev/null")
     refused, route, *_, files = on_mended("plan").stdout.splitlines()
     assert refused.startswith("~ /etc/systemd/system/static-routes.service (will be refused: ")

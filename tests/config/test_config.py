@@ -328,7 +328,7 @@ def test_the_metric_of_an_ipv6_route() -> None:
 
 
 def test_a_config_that_names_only_a_cloud() -> None:
-    """It asks for a proof, and a cloud's IPv6 addresses make it one of both families."""
+    """It enables a proof, and a cloud's IPv6 addresses make it one of both families."""
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected=("aws-ipv6",)))
     assert (config.asks, config.families) == (True, (IPV4, IPV6))
 

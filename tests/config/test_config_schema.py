@@ -27,7 +27,7 @@ def test_examples_are_valid() -> None:
 
 
 def test_a_config_that_would_remove_everything_by_mistake_is_refused() -> None:
-    """As by the command, which asks for --allow-empty; an empty object under the key is meant."""
+    """As by the command, which requires --allow-empty; an empty object under the key is meant."""
     for mapping in {}, {"nodeName": "gpu-1"}, {"hostRouting": None}:
         assert problems(mapping) != []
     assert problems({"hostRouting": {}}) == []

@@ -1,4 +1,4 @@
-"""The model says so where it does not know how the kernel decides, and only there."""
+"""The model answers "unknown" where it has no rule for the kernel's decision, and only there."""
 
 import errno
 
@@ -106,7 +106,7 @@ def test_the_masks_of_single_ports_mask_nothing() -> None:
 
 @needs_kernel
 def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
-    """Whatever this kernel shows with a single port, the model knows it."""
+    """Whatever this kernel shows with a single port, the model decides it."""
     with KernelNode.made() as kernel:
         kernel.add_rule(
             BLOCKING._replace(source_ports=Range(1000, 1000), destination_ports=Range(53, 53))
@@ -120,7 +120,7 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
 @needs_kernel
 @pytest.mark.parametrize("was_changed", [False, True])
 def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
-    """Once a rule was changed, the kernel asks local before main for good, and no reading shows if
+    """Once a rule was changed, the kernel searches local before main for good, and no reading shows if
     one was.
     """
     with KernelNode.made() as node:
@@ -167,7 +167,7 @@ def test_addresses_for_which_no_table_is_searched(source: str | None) -> None:
 
 @needs_kernel
 def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
-    """The kernel refuses it with EINVAL if its device has no address; the model knows only a packet
+    """The kernel refuses it with EINVAL if its device lacks an address; the model has only a packet
     with a source.
     """
     with KernelNode.made() as node:

@@ -64,7 +64,7 @@ class Control:
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """Check mode tells the changes and makes none, with the files as a diff; then one; a fault is
+    """Check mode lists the changes and makes none, with the files as a diff; then one; a fault is
     told.
     """
     control = Control(tmp_path, ansible_connection="local")

@@ -120,7 +120,7 @@ def test_the_answer_as_json(nodes: Path) -> None:
 def test_bad_lines_do_not_stop_the_rest(
     nodes: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is told with its number and the reason, also on stdin; without a bad node the exit
+    """Each is listed with its number and the reason, also on stdin; without a bad node the exit
     status is 3.
     """
     lines = nodes.read_bytes().splitlines(keepends=True)

@@ -174,7 +174,7 @@ def test_the_detectors_config() -> None:
 
 @needs("fleet-python")
 def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
-    """The condition of the rule is True for a right node alone: what the detector does not know is
+    """The condition of the rule is True for a right node alone: what is unknown to the detector is
     False there, as it is when the detector starts.
     """
     spec = yaml("readiness.yaml")["spec"]
@@ -226,7 +226,7 @@ def test_cloud_init(tmp_path: Path) -> None:
 
 @needs("kubernetes-validate", "fleet-python")
 def test_the_daemonset() -> None:
-    """Kubernetes takes it, without a field that it does not know; it may do nothing, and has the
+    """Kubernetes takes it, without an unknown field; it may do nothing, and has the
     user of the image.
     """
     run("kubernetes-validate", "--strict", EXAMPLES / "daemonset.yaml")

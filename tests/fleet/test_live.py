@@ -79,7 +79,7 @@ def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
 
 
 def test_ipv6(tmp_path: Path) -> None:
-    """Of IPv6, too, and of both; where the model does not know the kernel's choice of a source, it
+    """Of IPv6, too, and of both; where the model cannot derive the kernel's choice of a source, it
     says so.
     """
     decided: Counter[bool] = Counter()
@@ -101,5 +101,5 @@ def test_ipv6(tmp_path: Path) -> None:
             decided[not undecided] += 1
 
     compare()
-    # A model that knows nothing would agree with everything.
+    # A model whose answer is always "unknown" would agree with everything.
     assert decided[True] > decided[False], decided

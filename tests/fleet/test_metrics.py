@@ -1,4 +1,4 @@
-"""`check --format prometheus`: what it says of a node, and what promtool and the real node_exporter
+"""`check --format prometheus`: its lines about a node, and how promtool and the real node_exporter
 say of that.
 """
 
@@ -169,7 +169,7 @@ def test_only_a_file_is_replaced(config: Path) -> None:
 
 @needs("kernel", "promtool", "prometheus-node-exporter")
 def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: Path) -> None:
-    """Nothing for promtool to say, and the collector shows the overlap of a node on the kernel,
+    """Promtool finds nothing wrong, and the collector shows the overlap of a node on the kernel,
     without an error.
     """
     (out := tmp_path / "textfiles/hostrouting.prom").parent.mkdir()

@@ -77,7 +77,7 @@ def test_networks_of_the_config_count_as_announced() -> None:
 
 
 def test_a_node_without_a_config() -> None:
-    """It is an error of its own, and a damaged file is told apart; with a config to be tried it is
+    """It is an error of its own, and a damaged file is distinguished; with a config to be tried it is
     proven.
     """
     bare = attrs.evolve(RIGHT, config=None, checksum="")
@@ -87,7 +87,7 @@ def test_a_node_without_a_config() -> None:
 
 
 def test_what_a_record_cannot_answer_is_listed() -> None:
-    """Units, files and probes; and of IPv6 what the kernel alone knows."""
+    """Units, files and probes; and of IPv6 what only the kernel could answer."""
     plain, dual = prove_record(RIGHT), prove_record(FULL)
     assert plain.report is not None
     assert dual.report is not None

@@ -1,4 +1,4 @@
-"""A service on loopback that answers any request with the bytes that it is told, and hangs up."""
+"""A service on loopback that answers any request with the bytes that it was given, and hangs up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 
 class LoopbackService:
-    """A service that runs until the process ends, as a fuzzer asks it thousands of times a second."""
+    """A service that runs until the process ends, as a fuzzer queries it thousands of times a second."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return _NO_FUZZER
     logging.disable()
-    # Instrumented code tells the fuzzer which input leads to code that no other has led to; and
+    # Instrumented code shows the fuzzer which input leads to code that no other has led to; and
     # prints its name.
     with (
         redirect_stderr(io.StringIO()),

@@ -60,7 +60,7 @@ class Target(NamedTuple):
                 read(data)
             except self.documented as error:
                 if not str(error).strip():
-                    raise AssertionError(f"{error!r} says nothing") from error
+                    raise AssertionError(f"{error!r} has an empty text") from error
             taken = time.process_time() - began
             if taken > LONGEST:
                 raise AssertionError(f"{self.name} took {taken:.1f} s for {len(data)} bytes")
@@ -99,7 +99,7 @@ def _as_shown(text: str) -> None:
 
 @attrs.frozen
 class _SaidSystemctl(Systemctl):
-    """The systemctl that prints `text`, whatever it is asked."""
+    """The systemctl that prints `text`, whatever its arguments are."""
 
     text: str = attrs.field(kw_only=True)
 

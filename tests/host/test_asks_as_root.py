@@ -1,4 +1,4 @@
-"""A lookup asks for root's packets, whichever user calls it."""
+"""A lookup is about root's packets, whichever user calls it."""
 
 import json
 import sys

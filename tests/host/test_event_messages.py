@@ -125,7 +125,7 @@ def test_things_are_read_as_in_a_dump() -> None:
     ],
 )
 def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) -> None:
-    """Read as less than it is, it would spoil the caller's picture; the events after it are told
+    """Read as less than it is, it would spoil the caller's picture; the events after it are delivered
     again.
     """
     with played({}):
@@ -153,7 +153,7 @@ def test_other_families_and_noise_are_passed_over() -> None:
 
 
 def test_names_that_cannot_be_read_after_a_loss_are_read_again() -> None:
-    """The loss is told once the names are known: before, a rename among the lost events would be
+    """The loss is reported once the names are read: before, a rename among the lost events would be
     missed.
     """
     kernel = PlayedKernel({}, announced=[announced(ROUTE, flags=0)])

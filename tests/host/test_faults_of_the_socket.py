@@ -141,7 +141,7 @@ def differences(before: list[str], now: list[str]) -> list[str]:
 def test_the_kernel_has_the_routes_that_the_error_names(
     node: KernelNode, monkeypatch: pytest.MonkeyPatch, fault: str, *, verify: bool, lasts: bool
 ) -> None:
-    """A batch is in force as a whole, or its error says what of it is not undone."""
+    """A batch is in force as a whole, or its error lists what of it is not undone."""
     backend, before, steps = kernel_of(node), routes_of(kernel_of(node)), 1
     plain = conversation.open_here
     while True:

@@ -144,7 +144,7 @@ class TestAReadOnlyDisk:
     def test_refuses_only_what_would_change_it(
         self, tmp_path: Path, method: str, arguments: dict[str, Any], message: str
     ) -> None:
-        """To remove a file that is absent is no change, whatever the kernel says first."""
+        """To remove a file that is absent is not a change, whatever the kernel's first error is."""
         assert self.result(tmp_path, method, arguments) == message
 
 

@@ -245,7 +245,7 @@ class TestTime:
         assert len(imds.requests) == 1
 
     def test_a_deadline_ends_the_first_try(self) -> None:
-        """The error of a deadline during the first try says that no answer arrived."""
+        """The error of a deadline during the first try has as its reason that no answer arrived."""
         with (
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
             pytest.raises(BackendError, match=r"in 1 try .* not answered yet"),

@@ -38,7 +38,7 @@ def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) ->
 
 
 def test_lost_answers_are_found_out_by_reading() -> None:
-    """If no answer says that a change was refused, the reading decides."""
+    """If no answer refuses a change, the reading decides."""
     check_changes("remove", [POD], {}, [])
     check_changes("add", [POD], {}, [POD])
     with pytest.raises(NeighbourRejectedError, match="not in force on reading back"):

@@ -86,7 +86,7 @@ def test_a_missing_namespace_is_a_clear_error() -> None:
 
 
 def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: NetlinkBackend) -> None:
-    """Any thread that asks is in its old namespace afterwards."""
+    """Any thread that looks up is in its old namespace afterwards."""
     own_count = Path("/proc/thread-self/ns/net")
     before = own_count.readlink()
     backend.routes()
@@ -107,7 +107,7 @@ def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -
 
 
 def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Without it the error names the privilege, and says that nothing was changed."""
+    """Without it the error names the privilege, and that nothing was changed."""
     seen = without_privilege(
         node,
         "from hostrouting.host.netlink import NetlinkBackend as B\n"

@@ -128,7 +128,7 @@ def by_place(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute
 
 
 def replay(standing: dict[object, list[ObservedRoute]], event: RouteEvent) -> None:
-    """Do what the event says, and refuse what cannot be."""
+    """Make the change of the event, and refuse what cannot be."""
     routes = standing.setdefault(place(event.route), [])
     match event.verb:
         case "remove":
@@ -189,7 +189,7 @@ class TestInTheKernel:
     def test_a_socket_that_overflowed_reports_it(
         self, backend: NetlinkBackend, listener: NetlinkListener
     ) -> None:
-        """Nothing of before the loss is told after it, and no event is missed from then on."""
+        """Nothing of before the loss is reported after it, and no event is missed from then on."""
         with listener._lock:
             backend.apply(many(250), verify=False)
         with pytest.raises(
@@ -215,7 +215,7 @@ class TestInTheKernel:
             listener.take()
 
     def test_listening_needs_no_privilege(self, node: KernelNode) -> None:
-        """A process without capabilities hears the rest, with a buffer as large as the system
+        """A process without capabilities receives the rest, with a buffer as large as the system
         permits.
         """
         program = (
@@ -258,7 +258,7 @@ class TestInTheKernel:
     def test_a_changed_nexthop_object_replaces_its_routes_where_they_stand(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend
     ) -> None:
-        """The verb does not say that such a route is the first of its place."""
+        """The verb does not show that such a route is the first of its place."""
         node.ip("nexthop add id 7 via 10.224.0.1 dev eth0")
         node.ip("route add 9.0.0.0/8 via 10.224.0.9")
         node.ip("route append 9.0.0.0/8 nhid 7")

@@ -67,7 +67,7 @@ class TestNftCommand(NftablesContract):
         """
         with owned_table(node, "ours"):
             listed = ours(nftables)
-            # nft before 1.0.0 does not know owners.
+            # nft before 1.0.0 has no owners.
             unreadable = {"unreadable": True} if version_of("nft") >= (1, 0, 0) else {}
             assert listed == [{"table": {"family": "ip6", "name": "ours", **unreadable}}]
             for refused_by in nftables.check, nftables.load:
@@ -146,7 +146,7 @@ class TestChainByChain(NftablesContract):
 
 
 def rules() -> st.SearchStrategy[str]:
-    """Rules that the fake knows, written as nft prints them."""
+    """Rules that the fake can read, written as nft prints them."""
     addresses = st.sampled_from(["fe80::1", "2001:db8::1", "::"])
     names = ["mld-listener-done", "nd-router-solicit", "nd-redirect"]
     matches = st.one_of(

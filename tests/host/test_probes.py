@@ -259,7 +259,7 @@ class TestOnTheKernel:
         assert (nobody.answered, somebody.answered) == (set(), set(places))
 
     def test_a_silent_pod_is_probed_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A silent pod is asked a second time, as a frame may be lost; a pod that answered is not."""
+        """A silent pod is probed a second time, as a frame may be lost; a pod that answered is not."""
         addresses = "10.240.0.10", "10.240.0.77", "fd00:1::77", "fd00:1::10"
         questions = [("azv2", address) for address in addresses]
         with tap(node.pods["azv2"]) as heard:
@@ -277,7 +277,7 @@ class TestOnTheKernel:
     def test_a_device_that_takes_nothing_is_an_error(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """If a device takes no frame, the error says so: silence does not mean that no pod answers."""
+        """If a device takes no frame, that is an error: silence does not mean that no pod answers."""
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("1kbit", 30))
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), THERE)
@@ -289,7 +289,7 @@ class TestOnTheKernel:
     def test_a_device_that_is_slow_is_waited_for(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """Every pod is asked over a device that takes only two frames at a time."""
+        """Every pod is probed over a device that takes only two frames at a time."""
         node.pods["azv2"].ip("route add local 10.200.0.0/16 dev lo")
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("100kbit", 100))
         questions = [("azv2", f"10.200.0.{number}") for number in range(1, 50)]
@@ -307,7 +307,7 @@ class TestOnTheKernel:
         """A pod with a tentative address keeps it, and answers as soon as the address is valid."""
         questions = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
         for pod in node.pods.values():
-            # This takes eight or nine seconds: longer than we ask, on a loaded machine, too.
+            # This takes eight or nine seconds: longer than a probe, on a loaded machine, too.
             pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=8")
             pod.ip("address add fd00:1::77/64 dev eth0")
         assert layer.answering(Context(), questions) == set()
@@ -368,7 +368,7 @@ REFUSED = (
     ids=["root", "powerless", "CAP_NET_RAW"],
 )
 def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:
-    """CAP_NET_RAW is enough; without it no pod is asked, and the error names the capability."""
+    """CAP_NET_RAW is enough; without it no pod is probed, and the error names the capability."""
     assert node.kernel.run(*who, sys.executable, "-c", PROGRAM) == outcome
 
 
@@ -378,7 +378,7 @@ def shaped(rate: str, size: int) -> tuple[str, ...]:
 
 
 def tap(node: KernelNode) -> socket.socket:
-    """A socket that hears everything, and sends anything, in a namespace."""
+    """A socket that receives everything, and sends anything, in a namespace."""
     return in_namespace(
         node.name, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     )

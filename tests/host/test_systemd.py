@@ -41,7 +41,7 @@ class TestSystemctl(LiveServiceManagerContract):
     ) -> None:
         """The call ends at its deadline; systemd continues the job until a stop."""
         units.install("ct-slow.service", program="/bin/sleep infinity")
-        # The job exists already: on a slow machine the time might end before systemctl has asked
+        # The job exists already: on a slow machine the time might end before systemctl has sent it
         # for it.
         box.run("systemctl", "start", "--no-block", "ct-slow.service")
         with pytest.raises(DeadlineExceededError):
@@ -111,7 +111,7 @@ class TestErrors:
 
     @needs("systemctl")
     def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
-        """Without systemd as PID 1 the error says only that, and names the offline mode."""
+        """Without systemd as PID 1 the error has only that, and names the offline mode."""
         with pytest.raises(UnitError) as caught:
             unbooted.daemon_reload(Context(timeout=60))
         assert str(caught.value) == (
@@ -121,7 +121,7 @@ class TestErrors:
         assert isinstance(caught.value.__cause__, CommandFailedError)
 
     def test_where_systemd_is_not_installed(self) -> None:
-        """Without systemctl the error names the program, and says so once."""
+        """Without systemctl the error names the program, once."""
         with pytest.raises(UnitError) as caught:
             Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
         assert (

@@ -28,7 +28,7 @@ def node() -> MemoryBackend:
 
 
 def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> None:
-    """If a step of the rollback fails, the error names the differences, and does not say 'as
+    """If a step of the rollback fails, the error names the differences, and does not claim 'as
     before'.
     """
     for step in 3, 4, 5:
@@ -104,7 +104,7 @@ def test_a_lack_of_privilege_after_the_first_changes_is_a_refusal(node: MemoryBa
 
 
 def test_a_rollback_without_privilege_names_what_was_added(node: MemoryBackend) -> None:
-    """If the rollback is not permitted either, the error does not say that nothing was changed."""
+    """If the rollback is not permitted either, the error does not claim that nothing was changed."""
     for step in 2, 3:
         node.refuse_at(step, number=errno.EPERM)
     with pytest.raises(RouteRejectedError) as caught:

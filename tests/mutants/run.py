@@ -30,7 +30,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The last killer of each mutant, which the next run asks first; it is no part of the project.
+#: The last killer of each mutant, which the next run tries first; it is not a part of the project.
 NOTES = ROOT / ".mutants.json"
 ROOMS = {
     # Those of real systemd first, since they take the longest.

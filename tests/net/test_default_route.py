@@ -47,7 +47,7 @@ def arrange(node: KernelNode, commands: str) -> None:
     for command in commands.split(";"):
         node.run(*shlex.split(command))
     for number in re.findall(r"link set wire(\d) down", commands):
-        # A work queue of the kernel tells the routes of a lost carrier, up to a second later.
+        # A work queue of the kernel marks the routes of a lost carrier, up to a second later.
         wait_until(partial(_lacks_carrier, node, number), f"eth{number} still has a carrier")
 
 
@@ -205,7 +205,7 @@ def test_names_that_a_batch_of_ip_cannot_have(node: KernelNode, tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["-x", "*"])
 class TestNames:
-    """Devices with names that mean something to bash or to ip; none of them can be told in a
+    """Devices with names that mean something to bash or to ip; none of them can be given in a
     config.
     """
 
@@ -252,7 +252,7 @@ class TestNames:
         assert proof(node).ok
 
     def test_such_a_device_is_not_offered_to_be_allowed(self, node: KernelNode, odd: str) -> None:
-        """A config names such devices by a pattern of somebody who knows which others that matches."""
+        """A config names such devices by a pattern, whose author has checked which further devices it matches."""
         node.ip("route replace default via", VIA["eth1"], "dev eth1")
         node.ip(f"route add {CIDR} dev {odd}")
         report = proof(node)

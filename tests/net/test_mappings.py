@@ -57,7 +57,7 @@ HOPS = st.fixed_dictionaries(
     )
 )
 def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
-    """The reader refuses whatever the kernel cannot be asked for, with an error that the journal
+    """The reader refuses whatever no lookup can contain, with an error that the journal
     knows.
     """
     form = FORMS[ObservedRoute]

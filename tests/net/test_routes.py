@@ -66,7 +66,7 @@ def test_a_change_needs_something_to_change() -> None:
 
 
 def test_a_replacement_stays_in_its_place() -> None:
-    """Another metric is another route: the message says to add the first and remove the second."""
+    """Another metric is another route: the message advises to add the first and remove the second."""
     before = ObservedRoute(9 << 24, 8, dev="eth0", scope=253)
     with pytest.raises(ValueError, match="add the first, then remove the second"):
         RouteChange.replace(before, Route(**NINE, metric=5))

@@ -75,7 +75,7 @@ def test_a_right_node(mode: str) -> None:
     ("mode", "priority", "more"), [("WARN", 4, ""), ("STRICT", 3, f"\n{HELD}")]
 )
 def test_a_wrong_node(mode: str, priority: int, more: str) -> None:
-    """It is wrong in either mode: the script's last step knows what the mode makes of that."""
+    """It is wrong in either mode: the script's last step decides by the mode."""
     host = FakeHost()
     uplink(host.routes, **FABRIC)
     installed(host, mode=mode)
@@ -155,7 +155,7 @@ def test_without_a_readable_intent_there_is_no_answer() -> None:
 
 
 def test_an_intent_without_cidrs_is_not_an_answer() -> None:
-    """All of none would be right; the script that asks is that of another config."""
+    """All of none would be right; the script that calls it is that of another config."""
     host = FakeHost()
     uplink(host.routes)
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}

@@ -1,4 +1,4 @@
-"""The list of capabilities: its entries say what their rooms do, and no other file names them."""
+"""The list of capabilities: its entries describe their rooms, and no other file names them."""
 
 import re
 from itertools import chain
@@ -147,7 +147,7 @@ def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
 
 
 def test_render_has_the_files_of_each_capability() -> None:
-    """Those that its section declares, of the one unit that the config asks for."""
+    """Those that its section declares, of the one unit that the config enables."""
     config, host = HostRoutingConfig.from_mapping(FULL), gpu_node()
     paths = {*render_files(config, host=host).paths}
     for section in config.sections.values():

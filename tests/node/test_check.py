@@ -83,7 +83,7 @@ def findings_of(report: NodeReport) -> list[tuple[str, str, str]]:
 
 
 def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
-    """Nothing to say, in words and in JSON."""
+    """An empty list, in words and in JSON."""
     report = check(host, applied(host, **ROUTES, **OVERLAP))
     assert report.ok
     assert report.lines() == ["right: 172.16.8.0/22 leaves by eth0"]
@@ -210,7 +210,7 @@ def lose_the_unit_of_the_gates(host: FakeHost) -> None:
 
 
 def test_a_fresh_node_has_a_status() -> None:
-    """It is no error of the program: the status says that no config is in force."""
+    """It is not an error of the program: the status shows that no config is in force."""
     for host in FakeHost(), FakeHost(is_live=False):
         status = node_status(in_time(), host)
         assert status.absence == status.sentence == status.to_mapping()["verdict"]
@@ -317,7 +317,7 @@ def test_a_plan_after_a_run_that_was_killed(
 def test_probes_alone_on_a_node_without_ipv6(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An apply that installs nothing, for no rules are needed, is one: `check` does not ask for it
+    """An apply that installs nothing, for no rules are needed, is one: `check` does not advise it
     again and again, and as no gate is installed, no notice announces what one will do.
     """
     config = config_of(**PROBES)
@@ -334,7 +334,7 @@ def test_probes_alone_on_a_node_without_ipv6(
 def test_probes_alone_where_the_cloud_is_silent(
     host: FakeHost, missing: list[tuple[str, ...]]
 ) -> None:
-    """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason.
+    """Check cannot decide if rules are needed; the finding advises an apply, which gives the reason.
 
     Without the answer that required probes need, nothing is installed all the same.
     """
@@ -395,7 +395,7 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
 def test_a_route_that_the_config_chooses_is_not_replaced(
     host: FakeHost, chosen: dict[str, str]
 ) -> None:
-    """Its device is up and its gateway on the link, so only its author knows what is right: it is
+    """Its device is up and its gateway on the link, so only its author can decide what is right: it is
     named, with both ways out.
     """
     arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
@@ -459,7 +459,7 @@ def test_our_hidden_route_needs_an_apply_and_no_other_route(
 
 
 def test_a_route_that_waits_for_a_default_route_is_reported(host: FakeHost) -> None:
-    """An apply cannot add it now, and neither the fix nor a finding says that it could."""
+    """An apply cannot add it now, and neither the fix nor a finding claims that it could."""
     applied(host, **ROUTES)
     config = config_of(
         staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]}
@@ -529,7 +529,7 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
 
 
 def test_a_device_that_does_not_exist_is_named(host: FakeHost) -> None:
-    """Of a route that waits for a default route by it, too: nothing is said of DHCP."""
+    """Of a route that waits for a default route by it, too: DHCP is not mentioned."""
     applied(host, **ROUTES)
     routes = [
         {"destination": "172.16.16.0/22", "dev": "eth9"},
@@ -686,7 +686,7 @@ def no_root(host: FakeHost) -> None:
 def test_status_names_probes_whose_rules_are_not_loaded(
     host: FakeHost, trouble: Callable[[FakeHost], None], named: str
 ) -> None:
-    """The node is right without optional rules, and nothing may load them again: the sentence says
+    """The node is right without optional rules, and nothing may load them again: the sentence has
     so. Without root it names the failed unit.
     """
     applied(host, **PROBES)

@@ -302,7 +302,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(
 def test_an_agents_config_without_hostrouting_changes_nothing(
     host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
 ) -> None:
-    """As upstream's nil config: what is installed stays, also after an undo, and one warning says
+    """As upstream's nil config: what is installed stays, also after an undo, and one warning has
     so.
     """
     if installed:
@@ -566,7 +566,7 @@ def test_a_sibling_in_trouble(
     sections: dict[str, dict[str, object]],
     required: bool,
 ) -> None:
-    """Routes, proof and gate are installed; the run fails only if the section says `required`. A
+    """Routes, proof and gate are installed; the run fails only if the section has `required`. A
     cloud that never answers gets half of the remaining time, however short.
     """
     trouble(crowded)
@@ -593,7 +593,7 @@ def test_a_sibling_in_trouble(
 
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
     """No lease yet: after one wait of 30 s unit, script and gate of routes and check are there for
-    the next boot; all failures are told.
+    the next boot; all failures are reported.
     """
     lose_the_default_route(host)
     ctx = in_time()

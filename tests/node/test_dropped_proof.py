@@ -149,7 +149,7 @@ def causes(report: Report) -> list[type[BaseException]]:
 
 
 def test_a_config_without_the_section_is_refused_as_a_whole(host: FakeHost) -> None:
-    """The error has the addresses, the change, who expects them and the next step; a plan says so,
+    """The error has the addresses, the change, their owner and the next step; a plan has them,
     and nothing is changed.
     """
     before = host.routes.routes(), host.files.tree.snapshot()
@@ -206,7 +206,7 @@ def test_two_applies_are_the_way_out(host: FakeHost) -> None:
 
 
 def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """Once WARN is installed, an apply of the config of before is degraded, and says why."""
+    """Once WARN is installed, an apply of the config of before is degraded, with the reason."""
     run(Configure(config(WIDE, expected=(WIDE,), mode="WARN"), host=host), in_time())
     report = run(Configure(config("172.16.16.0/24"), host=host), in_time())
     assert (report.ok, report.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
@@ -219,7 +219,7 @@ def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) 
 
 
 def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
-    """Under a new WARN, an address that the new config proves is told; one that it drops is
+    """Under a new WARN, an address that the new config proves is logged; one that it drops is
     refused by the STRICT that was installed.
     """
     wanted = config(OTHER, expected=(HALF,), mode="WARN")
@@ -363,7 +363,7 @@ def run_judged(
 @needs_kernel
 @pytest.mark.parametrize("name", PIPELINES)
 def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None:
-    """Under STRICT it is refused, under WARN told; without the section, and with a smaller one."""
+    """Under STRICT it is refused, under WARN logged; without the section, and with a smaller one."""
     for mode in "STRICT", "WARN":
         for expected in (), (HALF,):
             with KernelNode.made() as kernel:
@@ -391,7 +391,7 @@ _PLAIN = overlap_worlds.World(
     ],
     routes=[Route.parse("0.0.0.0/0", gateway="10.1.0.200", dev="e0", protocol=16)],
 )
-#: Small: the kernel is asked about every address, several times.
+#: Small: every address is looked up in the kernel, several times.
 _EXPECTED = (
     "192.168.7.128/28",
     "192.168.7.136/29",
@@ -469,7 +469,7 @@ def later_configs(draw: st.DrawFn, earlier: HostRoutingConfig) -> HostRoutingCon
 @settings(max_examples=FEW)
 @given(world=st.just(_PLAIN) | overlap_worlds.worlds(), data=st.data())
 def test_random_configs_in_a_row(world: overlap_worlds.World, data: st.DataObject) -> None:
-    """Any two configs over a third one, each by any pipeline; the kernel is asked about every
+    """Any two configs over a third one, each by any pipeline; the kernel looks up every
     address.
     """
     with KernelNode.made() as kernel:

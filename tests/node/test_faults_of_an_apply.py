@@ -252,7 +252,7 @@ def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.Monke
 def test_a_disk_that_fails_after_the_last_task(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run fails, and says that the config is changed."""
+    """The run fails, and reports that the config is changed."""
     host = node()
     monkeypatch.setattr(Boot, "release", Mock(side_effect=HostFileError("cannot read /etc/x")))
     report = run(Configure(NEW, host=host), in_time())
@@ -280,7 +280,7 @@ def test_a_first_apply_that_ends_between_files_and_routes(
 
 
 def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFixture) -> None:
-    """The boot files are gone, the rest was not tried, and one line says so."""
+    """The boot files are gone, the rest was not tried, which one line reports."""
     host, ctx = node(), in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
     report = run(Reset(HostRoutingConfig(), host=host), ctx)
@@ -292,7 +292,7 @@ def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFi
 def test_a_reset_whose_systemd_fails(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are gone by then, which one line says, and the routes go, too."""
+    """The files are gone by then, which one line reports, and the routes go, too."""
     host = node()
     monkeypatch.setattr(
         host.services, "daemon_reload", Mock(side_effect=UnitError("systemd does not answer"))

@@ -1,4 +1,4 @@
-"""`hostrouting init` prints what the node itself shows, and asks for what it does not."""
+"""`hostrouting init` prints what the node itself shows, and leaves a place for what it does not."""
 
 import json
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_a_systemd_that_does_not_answer(host: FakeHost) -> None:
     ],
 )
 def test_forms_of_the_files(host: FakeHost, old: bytes, new: bytes, found: str) -> None:
-    """Line ends, quotes and comments change nothing; what is in another form is asked for."""
+    """Line ends, quotes and comments change nothing; what is in another form is left as a question."""
     for path, text in ("config.yaml", KUBELET), ("kubeconfig", SERVER % b"10.0.0.1"):
         host.files.write(f"/var/lib/kubelet/{path}", text.replace(old, new), mode=0o600)
     printed = run_here("init")
@@ -218,7 +218,7 @@ def test_the_device_of_the_default_route(
     host: FakeHost, mac: str, addresses: str, route: str, line: str
 ) -> None:
     """By its first network that a fleet can share, else by its name, and so on a node of IPv6
-    alone; InfiniBand is asked for, and of several (eth0 is the second) none is guessed.
+    alone; InfiniBand is left as a question, and of several (eth0 is the second) none is guessed.
     """
     if addresses:
         host.routes.remove_link("eth0")
@@ -233,7 +233,7 @@ def test_the_device_of_the_default_route(
 
 
 def test_a_device_with_one_name_in_a_fleet(host: FakeHost) -> None:
-    """A bond is named: the boot script knows no hardware of it, so a network would not be plain."""
+    """A bond is named: the boot script cannot find hardware of it, so a network would not be plain."""
     host.routes.remove_link("eth0")
     host.routes.add_link("bond0", kind="bond")
     host.routes.add_address("bond0", "10.224.0.4/16")

@@ -115,7 +115,7 @@ def test_a_plan_foresees_the_pin(host: FakeHost) -> None:
 def test_a_config_that_names_its_devices_pins_nothing(
     host: FakeHost, overlap: dict[str, Any]
 ) -> None:
-    """It says itself what is right, and takes an earlier pin away."""
+    """It has the right exit itself, and removes an earlier pin."""
     assert applied(host, config_of(ROUTES, CHECKED)).ok
     assert applied(host, config_of(ROUTES, CHECKED, **overlap)).ok
     assert pins(host) is None
@@ -166,7 +166,7 @@ def test_an_apply_that_would_harm_is_not_a_step(host: FakeHost, mode: str) -> No
 
 
 def test_an_apply_that_would_be_refused_for_a_move_is_not_a_step(host: FakeHost) -> None:
-    """No route would change, and only a lost boot file asks for an apply."""
+    """No route would change, and only a lost boot file needs an apply."""
     config = config_of(FAR)
     assert applied(host, config).ok
     bring_the_later_route(host)
@@ -195,7 +195,7 @@ def test_a_lost_route_does_not_hide_the_move(host: FakeHost) -> None:
 def test_an_exit_that_is_shared_in_turns(host: FakeHost, *, is_lost: bool) -> None:
     """The kernel takes two default routes of one metric in turns: the pinned device is the answer.
 
-    A plan of the config was offered, which said that an apply would be refused.
+    A plan of the config was offered, which showed that an apply would be refused.
     """
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
@@ -380,7 +380,7 @@ def test_a_move_to_several_devices_is_one_too(host: FakeHost, mode: str) -> None
 
 
 def test_under_warn_it_is_logged_each_time(host: FakeHost) -> None:
-    """The pin stays until the config names a device, so a second apply says the same."""
+    """The pin stays until the config names a device, so a second apply reports the same."""
     config = config_of(FAR, mode="WARN")
     assert applied(host, config).ok
     bring_the_later_route(host)

@@ -25,7 +25,7 @@ _MANY = min(2000, 2 * settings().max_examples)
 def wanted_configs(
     draw: st.DrawFn, world: overlap_worlds.World, *, siblings: bool = False
 ) -> HostRoutingConfig:
-    """A config of the small world; with siblings, gates and units to wait for, if asked. Most nodes
+    """A config of the small world; with siblings, gates and units to wait for by its arguments. Most nodes
     can carry it out: it names no absent device, and WARN installs it whatever the proof finds.
     """
     pair = draw(configs(world))
@@ -48,7 +48,7 @@ def compare(host: Host, wanted: HostRoutingConfig) -> None:
 
     The task that comes first makes a file that several share and plan, and writes before it
     removes: so the changes of all tasks are compared, in any order. Their details are for people.
-    Nothing is said of a run with a failed task, which undoes it; nor of one whose proof only the
+    Nothing is claimed about a run with a failed task, which undoes it; nor of one whose proof only the
     kernel decides, since the next one pins the device by which the node leaves.
     """
     planned = {_what(change) for change in plan(Configure(wanted, host=host, force=True)).changes}

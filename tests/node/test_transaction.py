@@ -217,7 +217,7 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     before, wanted = state(host), config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
 
     def lookup(destinations: Sequence[int], **options: Any) -> object:
-        # The kernel knows that the packets are of no tunnel.
+        # The kernel has the packets outside of any tunnel.
         return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
 
     host.routes.insert_route(attrs.evolve(FABRIC, table=78))
@@ -396,7 +396,7 @@ def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch)
 def test_an_interrupt_after_the_commit_is_logged(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a sibling: nothing is undone, and a line says that the config is changed."""
+    """In a sibling: nothing is undone, and a line reports that the config is changed."""
     ctx, read_link = in_time(), host.files.read_link
 
     def interrupt(path: str) -> str | None:
@@ -470,7 +470,7 @@ def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyP
 
 
 def test_two_threads_run_one_task() -> None:
-    """One begins, and asks for the lock, when the check of the other has failed: it clears no
+    """One begins, and takes the lock, when the check of its rival has failed: it clears no
     failure of that one.
     """
     host = gpu_node()
@@ -502,7 +502,7 @@ def test_two_threads_run_one_task() -> None:
 def test_without_a_default_route_the_present_way_is_right(
     routes: list[dict[str, str]], is_refused: bool
 ) -> None:
-    """Nothing says which way is expected: an address may keep its next hop, also by another route,
+    """The config has no expected way: an address may keep its next hop, also by another route,
     and get no other.
     """
     host = gpu_node()

@@ -74,7 +74,7 @@ def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
-    """Files and routes of a later run stay, with a warning that says so."""
+    """Files and routes of a later run stay, with a warning about them."""
     host = node()
     later = config("172.16.24.0/24") if again else config()
 

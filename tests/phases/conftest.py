@@ -17,5 +17,5 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Time that passes when the test says so."""
+    """Time that passes when the test advances it."""
     return ManualClock()

@@ -24,7 +24,7 @@ def fifo(tmp_path: Path) -> Path:
 
 
 def _ready(fifo: Path) -> TextIOWrapper:
-    """Wait until the command says that it is ready."""
+    """Wait until the command prints that it is ready."""
     stream = fifo.open()
     assert stream.readline() == "ready\n"
     return stream
@@ -54,7 +54,7 @@ def test_a_failing_command() -> None:
 
 
 def test_a_killed_command() -> None:
-    """A command that a signal ended says which."""
+    """The error of a command that a signal ended names the signal."""
     with pytest.raises(
         CommandFailedError, match=r"^`sh -c 'kill -KILL \$\$'` was killed by SIGKILL$"
     ):
@@ -67,7 +67,7 @@ def test_status_can_be_the_answer() -> None:
 
 
 def test_command_not_found() -> None:
-    """A command that does not exist says so, checked or not."""
+    """A command that does not exist is an error, checked or not."""
     for check in True, False:
         with pytest.raises(CommandFailedError) as caught:
             run_command(Context(), ["no-such-command", "x"], check=check)

@@ -22,7 +22,7 @@ def test_combine_loses_nothing() -> None:
 
 
 def test_equal_failures_read_as_one() -> None:
-    """Attempts that fail alike are told once, and all reached."""
+    """Attempts that fail alike are printed once, and all reached."""
     error = TaskFailedError.combine([TaskFailedError(["a"], OSError("busy")) for _ in range(3)])
     assert str(error) == "a: busy"
     assert len(error.failures) == 3
@@ -95,7 +95,7 @@ def test_a_group_of_errors_counts_as_those_inside() -> None:
 
 
 def test_notes_are_kept() -> None:
-    """A program has said with them what it was about."""
+    """A program has noted in them what it was about."""
     cause = OSError("no carrier")
     cause.__notes__ = ["while eth1 was set up"]  # type: ignore[attr-defined]
     text = str(TaskFailedError(["routes"], cause))

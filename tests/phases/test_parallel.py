@@ -101,7 +101,7 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the system refuses a thread, no task begins at all, and the report says so."""
+    """If the system refuses a thread, no task begins at all, which the report shows."""
     start = threading.Thread.start
     began: list[str] = []
 

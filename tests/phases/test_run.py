@@ -145,7 +145,7 @@ def test_a_change_that_a_thread_records_during_the_undo_is_undone() -> None:
 
 
 def test_a_result_is_found_by_the_path_of_its_step() -> None:
-    """A task leaves a value, of which phases knows nothing; each run begins without one; a path
+    """A task leaves a value, of a type foreign to phases; each run begins without one; a path
     that leads nowhere is named beside those that exist.
     """
     answers = iter([1, 2])
@@ -214,7 +214,7 @@ def test_skip_leaves_tasks_out() -> None:
 
 
 def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
-    """A group asks before it starts; asking changes no report, and outside of a run no task is
+    """A group queries this before it starts; a query changes no report, and outside of a run no task is
     skipped.
     """
     seen: list[dict[str, bool]] = []

@@ -248,7 +248,7 @@ def test_a_task_may_declare_that_the_end_is_its_normal_end() -> None:
 
 
 def test_a_plan_that_swallows_the_end_has_failed() -> None:
-    """It would say that there is nothing to change."""
+    """It would claim that there is nothing to change."""
 
     def look(ctx: Context) -> list[Change]:
         with suppress(Exception):

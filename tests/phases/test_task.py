@@ -4,7 +4,7 @@ from phases import Change, Context, Plannable, Undoable, execute, task
 
 
 def test_function_becomes_a_task() -> None:
-    """@task makes a task of a function; it can plan and undo only if told how."""
+    """@task makes a task of a function; it can plan and undo only with functions for these."""
     journal: list[str] = []
 
     @task("plain")
@@ -26,7 +26,7 @@ def test_function_becomes_a_task() -> None:
 
 
 def test_task_decorator_needs_a_name() -> None:
-    """`@task` without its parentheses, and one with an empty name, say how to write it."""
+    """`@task` without its parentheses, and one with an empty name, fail with the right form."""
     with pytest.raises(
         TypeError, match=r'^a task needs a name, not <function .*>: write @task\("name"\)$'
     ):

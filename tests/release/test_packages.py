@@ -125,7 +125,7 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
 def test_a_missing_tool_is_named(
     here: str, option: str, lines: list[str], built: list[str], tmp_path: Path
 ) -> None:
-    """Before anything is built; the sentence says which package of Debian has it. What needs no
+    """Before anything is built; the sentence names the package of Debian that has it. What needs no
     such tool is built.
     """
     (programs := tmp_path / "bin").mkdir()

@@ -114,7 +114,7 @@ def test_an_old_python_is_named(pyz: Path) -> None:
         3,
         "hostrouting needs Python 3.10 or newer, and this is 3.9\n",
     )
-    # Python 3.5 is the first one that knows it in a tuple, and a syntax error comes before the
+    # Python 3.5 is the first one that allows it in a tuple, and a syntax error comes before the
     # first line.
     assert not any(isinstance(node, ast.Starred) for node in ast.walk(ast.parse(main)))
 
@@ -174,7 +174,7 @@ def test_the_library_names_the_backend_that_needs_pyroute2(pyz: Path) -> None:
 
 
 def test_every_kind_of_file_of_the_packages_is_in_it(pyz: Path) -> None:
-    """The build knows files by their suffixes; one of a new kind, such as an asset, would be
+    """The build finds files by their suffixes; one of a new kind, such as an asset, would be
     missing on nodes only.
     """
     junk = {"", ".orig", ".pyc", ".rej", ".swp"}

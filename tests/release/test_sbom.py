@@ -43,7 +43,7 @@ def test_the_bill_names_each_dependency_of_users() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_has_the_bill(tmp_path: Path) -> None:
-    """In its folder for such bills, as the specification of wheels says."""
+    """In its folder for such bills, as the specification of wheels requires."""
     words = [
         sys.executable,
         "-m",

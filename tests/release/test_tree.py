@@ -36,7 +36,7 @@ def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path)
 
 
 def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> None:
-    """The build knows files by their suffixes, to leave an editor's copies out; one of a new kind
+    """The build finds files by their suffixes, to leave an editor's copies out; one of a new kind
     would be missing. Those of the site alone are left out.
     """
     junk = {".orig", ".pyc", ".rej", ".swp"}

@@ -1,4 +1,4 @@
-"""The devices that may carry expected traffic: a value, whatever was asked of it before."""
+"""The devices that may carry expected traffic: a value, whatever was called on it before."""
 
 import pytest
 

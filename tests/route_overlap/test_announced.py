@@ -22,7 +22,7 @@ def test_nothing_is_missed(
     world: World, announced: Announced, has_debris: bool, tmp_path: Path
 ) -> None:
     """Each address that the kernel loses with the fabric was found before, whatever rules and
-    tables there are; and where the boot script says yes, none is.
+    tables there are; and where the boot script accepts a node, none is.
     """
     with KernelNode.made() as node, KernelNode.made() as pods:
         announced.prepare(node)

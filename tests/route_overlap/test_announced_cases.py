@@ -23,7 +23,7 @@ from phases import Context
 pytestmark = needs_kernel
 
 
-#: The addresses that the agent gives to e1, in 10.3.0.0/16, unless a case says otherwise.
+#: The addresses that the agent gives to e1, in 10.3.0.0/16, unless a case has another one.
 _PAIRS = (("e1", "10.3.0.4"),)
 _WHOLE = "announced 10.3.8.0-10.3.11.255"
 
@@ -272,7 +272,7 @@ def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path
     assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == [
         "announced 192.168.7.0-192.168.7.3"
     ]
-    # The node sends from the address itself, whether its route says so or not.
+    # The node sends from the address itself, with or without that in its route.
     node.ip("route add local 10.9.0.7 dev e0 table local")
     assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
 
@@ -390,7 +390,7 @@ def test_addresses_that_no_longer_route_takes(
 def test_routes_that_meet_announced_ones(
     *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str, tmp_path: Path
 ) -> None:
-    """The proof tells one table from two, and knows which routes a device brings that is down."""
+    """The proof distinguishes one table from two, and finds the routes that a down device brings."""
     _do(node, commands)
     fabric = Announced([(dev, "10.3.0.4")]).as_fabric(kernel_of(node))
     found = [line.partition("-1")[0] for line in _found(node, fabric, tmp_path, cidrs.split())]
@@ -437,7 +437,7 @@ def test_networks_of_any_length(
 
 @pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
 def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Path) -> None:
-    """Where only own addresses are found, no route is proposed, or said to be not in force; and
+    """Where only own addresses are found, no route is proposed, or called not in force; and
     never the fabric.
     """
     is_routed = cidr == "10.3.0.0/24"

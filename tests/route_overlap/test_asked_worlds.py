@@ -1,4 +1,4 @@
-"""Random nodes, of whose kernels every address is asked: by source, protocol and flow, and with
+"""Random nodes, in whose kernels every address is looked up: by source, protocol and flow, and with
 gateways in several states.
 """
 

@@ -1,4 +1,4 @@
-"""The IPv6 sources to which a program may bind: each is asked about."""
+"""The IPv6 sources to which a program may bind: each is looked up."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""Routes by a device without carrier, in the kernel: the proof and the boot script say the same.
+"""Routes by a device without carrier, in the kernel: the proof and the boot script agree.
 
-The flags of a route do not tell it: a route that was added later, or has an IPv6 gateway, may have
+The flags of a route do not show it: a route that was added later, or has an IPv6 gateway, may have
 none.
 """
 

@@ -1,4 +1,4 @@
-"""The announced fabric: when the agent would act and what it would add, as both readers say."""
+"""The announced fabric: when the agent would act and what it would add, by both readers."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class TestAnnounced:
         assert answer.addresses == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
     def test_a_pair_without_an_address_fails_alone(self, folder: Path) -> None:
-        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are said by
+        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are reported by
         their number.
         """
         bad = [b"10.0.0.256", b"10.0.01.1", b"0.0.0.0", b"9" * 99 + b".0.0.1"]

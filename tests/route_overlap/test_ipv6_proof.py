@@ -1,4 +1,4 @@
-"""The proof of IPv6, and of both families, agrees with an oracle that asks the kernel address by
+"""The proof of IPv6, and of both families, agrees with an oracle that looks up address by
 address.
 """
 
@@ -46,7 +46,7 @@ def disagreements(
         for place, ways in zip(places, oracle.all_ways(places), strict=True):
             wrong = {way for way in ways if not way.devs or not fine.issuperset(way.devs)}
             claimed = any(first <= place <= last for first, last in ranges)
-            # Of an address of the node on several links, the oracle knows one.
+            # Of an address of the node on several links, the oracle has one.
             is_own = any(way.kind in {"local", "anycast"} for way in ways)
             if claimed != bool(wrong) and not (claimed and is_own):
                 found.append((str(ipaddress.IPv6Address(place)), ways, claimed))

@@ -1,4 +1,4 @@
-"""What the proof says of IPv6 where a person can tell: the exits, equal routes, the advice and the
+"""What the proof reports of IPv6 where a person can judge: the exits, equal routes, the advice and the
 warnings.
 """
 
@@ -280,7 +280,7 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
     (tmp_path / path[1:]).write_text("2\n")
     assert not [*vanishing(files, learned)]
     (tmp_path / path[1:]).unlink()
-    assert not [*vanishing(files, learned)], "nobody knows"
+    assert not [*vanishing(files, learned)], "unknown"
 
 
 def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:

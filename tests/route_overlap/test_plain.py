@@ -314,7 +314,7 @@ def test_a_route_that_the_kernel_names_otherwise(node: WiredNode, tmp_path: Path
 
 
 def test_an_alias_that_looks_like_a_device(node: WiredNode, tmp_path: Path) -> None:
-    """It has a line of its own that says that a device without carrier has one."""
+    """Its own line states that a device without carrier has one."""
     for command in DEFAULTS:
         node.ip(command)
     unplug(node, "e0")
@@ -364,7 +364,7 @@ def test_a_dot_in_a_name_is_a_dot(node: WiredNode, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["isp", "main", "local", "254"])
 def test_tables_of_one_name(node: WiredNode, tmp_path: Path, name: str) -> None:
-    """A file names two tables alike: the script asks for each by its number."""
+    """A file names two tables alike: the script reads each by its number."""
     for command in (
         "route add default via 10.224.0.1 dev e0",
         "rule add pref 9 from 10.224.0.4 lookup 101",

@@ -1,4 +1,4 @@
-"""Which fabrics the boot script takes for plain, and for which networks it knows the device."""
+"""Which fabrics the boot script takes for plain, and of which networks it finds the device."""
 
 from __future__ import annotations
 

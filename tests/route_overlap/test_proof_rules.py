@@ -98,7 +98,7 @@ def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
 
 
 def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBackend) -> None:
-    """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes
+    """The lookup is of a packet without a mark, which such a rule selects (WireGuard makes
     one).
     """
     arrange(node, "blackhole 10.96.0.0/24 table 88")
@@ -180,7 +180,7 @@ def lost(number: str, table: str, option: str) -> NodeFinding:
 
 
 def test_the_source_that_the_kernel_chooses_is_looked_up(node: MemoryBackend) -> None:
-    """With a rule for packets from eth0's address the plain answer says eth0, and connections leave
+    """With a rule for packets from eth0's address the plain answer is eth0, and connections leave
     by ib0.
     """
     arrange(node, "10.96.0.0/16 dev ib0 table 88")

@@ -1,4 +1,4 @@
-"""Silent gateways: which are asked, and the kernel's answer, which a packet renews."""
+"""Silent gateways: which are probed, and the kernel's answer, which a packet renews."""
 
 import sys
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
 
 
 def test_a_question_that_is_refused_is_a_note() -> None:
-    """The link layer of this host cannot be asked, and check says that the gateway was not looked
+    """The link layer of this host cannot be probed, and check notes that the gateway was not looked
     at.
     """
     host = FakeHost()
@@ -111,7 +111,7 @@ def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
         router.ip("link set eth0 up")
         node.add_address("eth0", "10.224.0.4/16")
         node.ip("route append default via 10.224.0.1 dev eth0")
-        # One question, and the kernel says FAILED a second later.
+        # One question, and the kernel shows FAILED a second later.
         node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=1")
         yield node, router
 
@@ -136,7 +136,7 @@ def state(node: KernelNode) -> str:
 @pytest.mark.slow
 @needs_kernel
 def test_one_packet_resolves_it_again(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway that came back is still FAILED for the kernel; the check makes it ask, and is right
+    """A gateway that came back is still FAILED for the kernel; the check makes it resolve again, and is right
     at once.
     """
     node, router = pair
@@ -164,7 +164,7 @@ def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> N
 
 @needs_kernel
 def test_a_wire_that_is_cut_is_another_finding(pair: tuple[KernelNode, KernelNode]) -> None:
-    """Without carrier nothing is asked: the proof calls it a dead end."""
+    """Without carrier nothing is probed: the proof calls it a dead end."""
     node, router = pair
     router.set_up("eth0", up=False)
     assert router_findings(node) == []
@@ -193,7 +193,7 @@ def test_it_needs_no_privilege(pair: tuple[KernelNode, KernelNode]) -> None:
 
 @needs("kernel", "nft")
 def test_a_packet_filter_may_refuse(pair: tuple[KernelNode, KernelNode]) -> None:
-    """Then the kernel was not asked, and that is said."""
+    """Then the gateway was not probed, and that is noted."""
     node, _ = pair
     node.run(
         "nft",

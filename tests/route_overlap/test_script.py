@@ -67,7 +67,7 @@ class TestFiles:
             *(f"+allowed='{patterns}'", "+given=('eth0')", "+networks=(10.224.0.0/16)"),
             *("-fabric=@FABRIC@", "+fabric=auto", "-beyond=@BEYOND@", "+beyond="),
         ]
-        # The kernel treats multicast and broadcast addresses specially: they are asked about, too.
+        # The kernel treats multicast and broadcast addresses specially: they are looked up, too.
         points = "192.0.0.0/2 224.0.0.0/2 240.0.0.0/2 255.255.255.255/2"
         assert (
             f"points=([4]='{points}'" in render_script(with_fabric("off", "192.0.0.0/2")).decode()
@@ -155,7 +155,7 @@ class TestRunning:
 
     @pytest.mark.slow
     def test_what_grows_with_the_cidrs(self, node: KernelNode, tmp_path: Path) -> None:
-        """The script reads a row of each route in a CIDR, asks about each CIDR once, and starts no
+        """The script reads a row of each route in a CIDR, looks up each CIDR once, and starts no
         further process.
         """
         counts = []
@@ -366,7 +366,7 @@ class TestProgram:
     def test_its_answer(
         self, node: KernelNode, program: Path, mode: str, status: int, end: int
     ) -> None:
-        """The script prints what it says, leaves its files alone, and maps the mode."""
+        """The script prints its output, leaves its files alone, and maps the mode."""
         program.with_name("words").write_text("<3>a verdict\n<3>of two lines\n")
         ran = self.run(node, program, status, mode=mode)
         assert ran == (end, "<3>a verdict\n<3>of two lines\n", {})
@@ -414,7 +414,7 @@ class TestProgram:
         assert "line 1" not in ran.output
 
     def test_a_second_may_help(self, node: KernelNode, program: Path) -> None:
-        """The script waits while the program says so, and asks once more when the wait is over."""
+        """The script waits while the program answers "wait", and calls it once more after the wait."""
         program.with_name("words").write_text("a reason")
         ran = self.run(node, program, 14, waits=2)
         assert program.with_name("asked").read_text() == "check ip wait\n" * 3 + "check ip\n"
@@ -423,7 +423,7 @@ class TestProgram:
         assert ran.markers == {"waited": "2\n"}
 
     def test_right_meanwhile(self, node: KernelNode, program: Path) -> None:
-        """A route that comes while the program is asked is plain after the wait."""
+        """A route that comes while the program runs is plain after the wait."""
         route = f"{IP} route add default via 10.224.0.1 dev eth0"
         for status in 14, 1:
             program.with_name("words").write_text("a reason")

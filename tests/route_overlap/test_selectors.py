@@ -142,7 +142,7 @@ def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) 
 
 
 class _Judgement:
-    """What a report says about addresses, and about packets."""
+    """What a report has about addresses, and about packets."""
 
     def __init__(self, report: OverlapReport, allowed: Iterable[str]) -> None:
         self.fine = {
@@ -264,7 +264,7 @@ def _typical(rule: Rule) -> Packet:
 
 
 def _is_typical(rule: Rule, special: Sequence[Rule]) -> bool:
-    """Return True if the kernel can be asked about a packet that this rule selects, and no other
+    """Return True if the kernel can look up a packet that this rule selects, and no other
     special one.
     """
     packet = _typical(rule)

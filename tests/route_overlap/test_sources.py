@@ -1,4 +1,4 @@
-"""The source of packets for each next hop: the proof asks with it, and the kernel sends from it."""
+"""The source of packets for each next hop: the proof looks up with it, and the kernel sends from it."""
 
 from bisect import bisect_right
 from contextlib import suppress

@@ -129,7 +129,7 @@ def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
 
 
 def test_a_node_without_any_address_has_suggestions_too() -> None:
-    """There is no source to ask with: the selectors of such a rule are unknown, and change nothing."""
+    """There is no source for a lookup: the selectors of such a rule are unknown, and change nothing."""
     node = MemoryBackend()
     node.add_link("eth0")
     arrange(
@@ -202,7 +202,7 @@ def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
 def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
     node: MemoryBackend, reached: list[Route]
 ) -> None:
-    """Such a route would be refused: the default route is `onlink`, and nothing says that its
+    """Such a route would be refused: the default route is `onlink`, and nothing shows that its
     gateway is on eth0.
     """
     remove_default(node)

@@ -29,7 +29,7 @@ def _two_exits(node: MemoryBackend | KernelNode, *, metric: int = 0) -> None:
 
 
 def test_without_expected_devices_the_finding_names_both() -> None:
-    """Of two default routes in turns, neither says by which device packets should leave."""
+    """Of two default routes in turns, neither decides by which device packets should leave."""
     node = MemoryBackend()
     _two_exits(node)
     report = prove_egress(node, _CIDRS)

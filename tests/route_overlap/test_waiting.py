@@ -158,7 +158,7 @@ class TestOnceInABoot:
     def test_the_rest_is_waited_for(
         self, node: KernelNode, folder: Path, *, waited: str | None, left: int, after: int
     ) -> None:
-        """Whichever script has waited; a file that says nothing counts as none."""
+        """Whichever script has waited; a file without content counts as none."""
         if waited is not None:
             (folder / "waited").write_text(waited)
         ran = run_script(node, folder, [CIDR], waits=2, second=0.01)

@@ -112,7 +112,7 @@ def test_without_any_default_route(prover: AskedNode) -> None:
 
 
 def test_without_the_expected_device(prover: AskedNode) -> None:
-    """A name that no device has is said, instead of a lease by it that cannot come."""
+    """A name that no device has is reported, instead of a lease by it that cannot come."""
     prover.links("eth0", "eth1", dead="eth1")
     prover.default("eth0")
     advice = prover.ask(SERVICES, expectedDevs=["Eth0", "gone0"]).advice

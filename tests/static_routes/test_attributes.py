@@ -36,7 +36,7 @@ def test_a_text_has_every_number(route: StaticRoute) -> None:
 
 @given(static_routes())
 def test_an_installed_route_has_every_number(route: StaticRoute) -> None:
-    """An apply asks for it, and recognises the route that it made."""
+    """An apply sets it, and recognises the route that it made."""
     installed = resting(completed(route))
     assert [each.read(installed) for each in ATTRIBUTES] == [
         getattr(route, each.name) for each in ATTRIBUTES

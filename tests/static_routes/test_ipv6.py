@@ -98,7 +98,7 @@ def add(
 
 
 def refusal(host: Host, *routes: StaticRoute) -> str:
-    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check` say
+    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check` report
     the same.
     """
     before = host.routes.routes(IPV6)
@@ -243,7 +243,7 @@ def test_a_backend_of_ipv4_alone() -> None:
 
 
 def test_an_image_has_both(tmp_path: Path) -> None:
-    """A config with IPv6 is installed where there is no backend to ask which families it knows."""
+    """A config with IPv6 is installed where there is no backend that could list its families."""
     host = Host.offline(tmp_path)
     task(host, ROUTE).do(Context())
     assert PLACE.encode() in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")

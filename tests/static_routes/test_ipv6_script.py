@@ -89,7 +89,7 @@ def test_all_is_well(node: KernelNode) -> None:
 def test_several_default_routes_are_for_the_program(
     node: KernelNode, commands: str, completed: str
 ) -> None:
-    """Which of them completes a route, the script does not know."""
+    """Which of them completes a route, the script cannot decide."""
     for command in commands.split("; "):
         node.ip(f"-6 route {command}")
     config = config_of([StaticRoute(destination="fd00:1::/48")])

@@ -152,7 +152,7 @@ CONFIGS = st.lists(
 ).map(config_of)
 
 
-#: The script knows several default routes of IPv4.
+#: The script can read several default routes of IPv4.
 IPV4_ALONE = config_of([ROUTE])
 #: Routes of both families without a device.
 OPEN = config_of([ROUTE, StaticRoute(destination="fd00:8::/64")])
@@ -223,7 +223,7 @@ def test_a_boot_by_the_pinned_exit_needs_no_program() -> None:
 
 @needs_kernel
 def test_an_alias_that_looks_like_a_device() -> None:
-    """It has a line of its own that says that the pinned exit has a carrier: the program answers."""
+    """Its own line states that the pinned exit has a carrier: the program answers."""
     with KernelNode.made() as node:
         beside("no carrier").arrange(node)
         number = node.ip("link show dev e0").partition(":")[0]

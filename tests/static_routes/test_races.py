@@ -118,7 +118,7 @@ def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -
 
 
 def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host: FakeHost) -> None:
-    """The kernel puts a route first or last: from the middle it is the last one, and the error says
+    """The kernel puts a route first or last: from the middle it is the last one, and the error names
     so.
     """
     for route in foreign(73), OWN_ROUTE, foreign(74):
@@ -191,7 +191,7 @@ class TestUndo:
     def test_from_the_middle_it_goes_last(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A route between two foreign ones comes back after them, and a warning says so."""
+        """A route between two foreign ones comes back after them, with a warning."""
         for route in foreign(73), OWN_ROUTE, foreign(74):
             node.insert_route(route, verb="append")
         run(host, OWN_ROUTE).undo()

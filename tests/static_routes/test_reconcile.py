@@ -91,7 +91,7 @@ class TestOnePlace:
         ],
     )
     def test_any_other_is_hidden(self, node: MemoryBackend, change: dict[str, str | int]) -> None:
-        """Ours comes before a route of another owner, also where its protocol alone tells it from
+        """An own route comes before a foreign one, also where its protocol alone distinguishes the
         ours.
         """
         usual: dict[str, str | int] = {"gateway": "10.224.0.1", "dev": "eth0", "protocol": 3}
@@ -115,7 +115,7 @@ class TestOnePlace:
         "also", [[], [FOREIGN], [attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)]], ids=str
     )
     def test_the_kernels_own_is_never_hidden(self, node: MemoryBackend, also: list[Route]) -> None:
-        """A connected route's place is asked for by an addition, which the kernel refuses."""
+        """A connected route's place is requested by an addition, which the kernel refuses."""
         node.add_address("ib0", "172.16.1.4/24")
         for route in also:
             node.insert_route(route, verb="append")

@@ -181,7 +181,7 @@ class TestRunning:
     def test_a_route_that_may_heal_is_waited_for(
         self, node: KernelNode, tmp_path: Path, missing: str, reason: str, steps: str
     ) -> None:
-        """The route says gateway and device, and neither is there yet: refused by the kernel, it is
+        """The route has gateway and device, and neither is there yet: refused by the kernel, it is
         tried again.
         """
         node.ip(missing)
@@ -285,7 +285,7 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_an_expired_default_route(self, node: KernelNode, tmp_path: Path) -> None:
-        """It stays listed for a while; the script does not know whether it counts."""
+        """It stays listed for a while; the script cannot decide whether it counts."""
         node.ip("-6 address add fe80::1/64 dev eth0 nodad")
         node.ip("-6 route add default via fe80::a dev eth0 expires 100")
         route = StaticRoute(destination="fd00:1::/48")
@@ -320,7 +320,7 @@ class TestRunning:
         )
 
     def test_a_device_without_carrier(self) -> None:
-        """The kernel takes a route by it, and says so at each row."""
+        """The kernel takes a route by it, and shows it in each row."""
         with KernelNode.made() as node:
             node.add_link("eth0", carrier=False)
             node.add_address("eth0", "10.224.0.4/16")
@@ -562,7 +562,7 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
 
     def test_an_own_route_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
-        """A route that was completed stays once the default route is lost; the program knows it."""
+        """A route that was completed stays once the default route is lost; the program finds it."""
         node.ip("route append default via 10.224.0.1 dev eth0")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         assert boot(node, *config.static_routes.routes)[0] == 10

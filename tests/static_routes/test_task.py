@@ -93,7 +93,7 @@ class TestDo:
 
     @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
-        """Without a kernel to ask, script and unit can still be installed, planned and removed, for
+        """Without a kernel, script and unit can still be installed, planned and removed, for
         IPv6 too.
         """
         host = FakeHost(is_live=False)

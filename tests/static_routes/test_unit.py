@@ -73,7 +73,7 @@ def test_it_waits_and_works() -> None:
         for _ in range(7):
             box.run("systemctl", "start", UNIT)
         assert len(our_routes(box).splitlines()) == 2
-        # In the journal a state that stands still is told once; that the unit was started is not
+        # In the journal a state that stands still has one line; that the unit was started has
         # told at all.
         assert box.journal(f"--unit={UNIT}") == [
             f"waiting up to 30 s: {LACKING}",

@@ -232,7 +232,7 @@ def survive(
     """Kill an apply after a step: the node boots, its gate opens, and the next apply ends as if
     nothing had been.
 
-    A boot knows the disk alone: one that is in `booted` already is not booted again.
+    A boot sees the disk alone: one that is in `booted` already is not booted again.
     """
     named = {"the earlier": EARLIER, "the new": PROBES}
     before = "the earlier" if apply == "again" else "nothing"

@@ -2,7 +2,7 @@
 boot to its units.
 
 The installed scripts hold the units where the fabric's default route decides, and the printed
-advice, followed to the letter, starts them. Watch tells what routers take away. The kernel,
+advice, followed to the letter, starts them. Watch reports what routers remove. The kernel,
 networkd or NetworkManager listens to them.
 """
 
@@ -68,12 +68,12 @@ class Node(GatedMachine):
         return self.run(str(self._command), "check", check=False).stdout
 
     def said(self) -> str:
-        """Return what watch has said since then."""
+        """Return what watch has logged since then."""
         # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
         return "\n".join(self.journal(f"--after-cursor={self.since}"))
 
     def news(self) -> list[str]:
-        """Return the kind of each finding that watch has told, and `again` for the end of an alarm."""
+        """Return the kind of each finding that watch has logged, and `again` for the end of an alarm."""
         news = "^(?:fd00:8::/48: |the expected addresses leave as they should )([a-z-]+)"
         return re.findall(news, self.said(), re.MULTILINE)
 
@@ -148,7 +148,7 @@ def test_from_the_boot_to_the_start(
 
 @each_owner
 def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
-    """A loss is one alarm, however it comes, and what comes back is told; a renewal is nothing.
+    """A loss is one alarm, however it comes, and what comes back is logged; a renewal is nothing.
 
     Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an
     alarm if it decides.

@@ -39,7 +39,7 @@ def networkd() -> Iterator[Routers]:
 
 
 def renewed_in_silence(routers: Routers, wanted: list[Default], renewed: int) -> None:
-    """Let the routers say the same again, until the daemon has heard it; no route is announced."""
+    """Let the routers repeat it, until the daemon has received it; no route is announced."""
     with in_namespace(f"/proc/{routers.machine.pid}/ns/net", open_here) as listener:
         listener.bind((0, IPV6_ROUTE_EVENTS))
         routers.advertise_until(wanted, lifetime=renewed)
@@ -117,10 +117,11 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
             journal = machine.journal("--unit=systemd-networkd.service", f"--after-cursor={cursor}")
             return "rdma0: NDISC: Invoking callback for 'router' event." in journal
 
-        # Without IPv6AcceptRA= it hears none.
+        # Without IPv6AcceptRA= it receives none.
         if machine.version >= 250:
             wait_until(
-                is_heard, "an advertisement that networkd hears: it has just set the link up again"
+                is_heard,
+                "an advertisement that networkd receives: it has just set the link up again",
             )
         if machine.version < 257 or options:
             machine.until("[[ $(networkctl --no-legend list rdma0) == *configured* ]]")
@@ -131,7 +132,7 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
 
 @pytest.mark.soak
 class TestNetworkManager:
-    """1.42: each default route stands alone, without a time of expiry that the kernel would know."""
+    """1.42: each default route stands alone, without a time of expiry for the kernel."""
 
     @pytest.fixture
     def routers(self, with_network_manager: Path) -> Iterator[Routers]:

@@ -207,7 +207,7 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
 
 
 def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
-    """The route is back by the pinned exit, and `check` says how to name the one that is right."""
+    """The route is back by the pinned exit, and `check` shows how to name the one that is right."""
     machine = restored.machine()
     hops = "nexthop via 10.224.0.1 dev eth0 nexthop via 10.225.0.1 dev eth1"
     machine.shell(f"{OTHER_NETWORK}{LOST}ip route replace default metric 100 {hops}")
@@ -225,7 +225,7 @@ def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: R
 
 @pytest.mark.parametrize("name", DEBRIS)
 def test_an_apply_mends_what_is_left(restored: Restored, name: str) -> None:
-    """The error says that a config has to be applied again, and one apply makes the node right."""
+    """The error advises to apply a config again, and one apply makes the node right."""
     machine = restored.machine()
     debris = DEBRIS[name]
     machine.shell(debris.commands)

@@ -101,7 +101,7 @@ class CloudMachine(GatedMachine):
         super().__init__(folder, units=(), arrange=arrange, prepare=prepare)
 
     def let_the_agent_act(self, *, until: str = "all addresses are set") -> None:
-        """Ask the agent to begin, and wait until it has said this."""
+        """Let the agent begin, and wait until it has printed this."""
         self.until("[[ -p /run/waagent.ask ]]")
         self.run("bash", "-c", "echo > /run/waagent.ask")
         self.wait_for(until, unit=AGENT)
@@ -200,7 +200,7 @@ def test_it_starts(tmp_path: Path, files: Files, said_by_the_agent: str) -> None
 
 def test_the_wait_ends(tmp_path: Path) -> None:
     """On a node with InfiniBand the boot waits for the addresses, though its routes are good;
-    without them the machine starts then, and later ones at once; a warning says why.
+    without them the machine starts then, and later ones at once; a warning has the reason.
 
     The wait of 30 s is one second here.
     """
@@ -229,7 +229,7 @@ def test_files_of_others(tmp_path: Path) -> None:
 
 
 def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:
-    """The unit names a daemon that this machine does not have, and systemd has nothing to say about
+    """The unit names a daemon that this machine does not have, and systemd reports nothing about
     that.
     """
     require("systemd-analyze")

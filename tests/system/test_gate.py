@@ -90,7 +90,7 @@ def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
 
 
 def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
-    """While its file exists the gate does not ask, and logs that; afterwards it holds again."""
+    """While its file exists the gate does not check, and logs that; afterwards it holds again."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         machine.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         machine.wait_until_up()
@@ -162,7 +162,7 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
-    """What is asked follows from the list of the installed scripts; a link is only for the boot."""
+    """What is checked follows from the list of the installed scripts; a link is only for the boot."""
     machine.files.remove(f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}")
     machine.services.daemon_reload(machine.ctx)
     assert machine.systemctl("start", "systemd-nspawn@right.service") == 0
@@ -196,14 +196,14 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
 
 
 def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
-    """While systemd executes itself anew, nothing tells that a refused unit is a gate, and it stays
+    """While systemd executes itself anew, nothing shows that a refused unit is a gate, and it stays
     refused.
     """
     late = instance_of(NSPAWN, "late")
     silent = (
         '#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl "$@"\\n'
     )
-    folder = "/usr/local/sbin"  # the first that the ask searches
+    folder = "/usr/local/sbin"  # the first that the gate's script searches
     prepare = f"mount -t tmpfs none {folder}; printf '{silent}' > {folder}/systemctl; chmod +x {folder}/systemctl\n"
     with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
         assert machine.systemctl("start", late) == 1
@@ -243,7 +243,7 @@ def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
 
 
 def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
-    """No unit of hostrouting waits for links that never come up, or asks for network-online.target."""
+    """No unit of hostrouting waits for links that never come up, or wants network-online.target."""
     prepare = "for n in {0..5}; do ip link add ib$n type veth peer name peer$n; ip link set ib$n up; done\n"
     begin = time.monotonic()
     with GatedMachine(tmp_path, prepare=prepare) as machine:
@@ -371,7 +371,7 @@ def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
 
 
 def test_a_machine_that_starts_is_not_an_error_of_the_node(tmp_path: Path) -> None:
-    """A unit that asks for the first time is a note, a refused one an error, and one that has
+    """A unit that checks for the first time is a note, a refused one an error, and one that has
     passed is no finding.
     """
     slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; }\n")

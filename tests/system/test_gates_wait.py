@@ -39,7 +39,7 @@ for unit in systemd-nspawn@kube1.service kubelet.service; do
         > /etc/systemd/system/$unit.d/90-note.conf
 done
 """
-#: Both gates restart, and the script asks as the retry does, all the time.
+#: Both gates restart, and the script checks as the retry does, all the time.
 _RESTARTS = """
 while [[ ! -e /var/stop ]]; do
     /etc/aks-flex-node/hostrouting-ask.sh > /dev/null 2>&1

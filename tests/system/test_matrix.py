@@ -1,4 +1,4 @@
-"""After each trouble of an apply, the node is as promised, and as docs/apply-matrix.md says.
+"""After each trouble of an apply, the node is as promised, and as in docs/apply-matrix.md.
 
 `make test` runs one row, `make check` one for each trouble, `nox -s matrix` (HOSTROUTING_MATRIX=all)
 the whole; `nox -s matrix -- write` writes the table.

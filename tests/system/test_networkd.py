@@ -31,13 +31,13 @@ Broadcast=10.224.0.255
 """
 #: As on a machine with udev: a /sys that can be written to, and a database in which eth0 is
 #: complete. Without these, networkd takes itself for one in a container. Then it configures a
-#: device before it knows the routes of others, and removes none.
+#: device before it has read foreign routes, and removes none.
 WITH_UDEV = """
 mount -o remount,rw /sys
 mkdir -p /run/udev/data
 echo I:1 > /run/udev/data/n$(cat /sys/class/net/eth0/ifindex)
 """
-#: It tells when it has configured a device: 247 only so. And Ubuntu's knows a container by other
+#: It logs when it has configured a device: 247 only so. And Ubuntu's detects a container by other
 #: marks than its /sys: a file of PID 1, and the files of a control group that is not the root of
 #: all.
 SETTINGS = """\
@@ -143,7 +143,7 @@ class Machine(SystemdBox):
 
 
 def test_it_removes_our_routes() -> None:
-    """Without the drop-in: at a restart, and when it reconfigures the device. check says so before
+    """Without the drop-in: at a restart, and when it reconfigures the device. check warns before
     it happens.
     """
     with Machine() as machine:
@@ -194,7 +194,7 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
     ],
 )
 def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: bool) -> None:
-    """It removes the routes exactly if the reader says so."""
+    """It removes the routes exactly if the reader predicts it."""
     with Machine(prepare(conf=main)) as machine:
         machine.apply(ROUTE)
         machine.host.files.write(

@@ -57,7 +57,7 @@ _LEFT_OUT_ON_BULLSEYE = (
     "test_matrix",
     "test_watch_service",
     "test_watch_repairs",
-    # Its systemd tells each start and each end, whatever LogLevelMax= says.
+    # Its systemd logs each start and each end, whatever LogLevelMax= is.
     "test_a_start_that_passes_logs_nothing",
     "test_a_refusal_is_logged_once",
     "test_it_waits_and_works",

@@ -25,7 +25,7 @@ from phases import Context
 OPTIONAL = ProbeSNATConfig(enabled=True, dev="eth0", detect="always")
 CONFIG = HostRoutingConfig(probe_snat=attrs.evolve(OPTIONAL, required=True), gates=GATES)
 UNIT = "probe-snat.service"
-#: The unit tells when it has loaded the rules.
+#: The unit logs when it has loaded the rules.
 ECHO_LOADED = f"""
 mkdir -p /etc/systemd/system/{UNIT}.d
 printf '[Service]\\nExecStartPost=/bin/echo loaded\\n' > /etc/systemd/system/{UNIT}.d/tell.conf

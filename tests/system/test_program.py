@@ -32,7 +32,7 @@ ExecStart=/bin/bash -pc '{python} -I -S {program} check rule; [[ $$? == 10 ]]'
 
 @pytest.mark.slow
 def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
-    """It asks the kernel, writes the marker, and the journal has its verdict once."""
+    """It queries the kernel, writes the marker, and the journal has its verdict once."""
     section = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
     arrange = applied(routeOverlap=section)
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + FABRIC) as machine:
@@ -56,7 +56,7 @@ def test_the_sandbox_of_a_unit_lets_it_answer(tmp_path: Path) -> None:
 
 #: This boot has waited enough.
 _WAITED = "mkdir -p /run/aks-flex-node; echo 30 > /run/aks-flex-node/waited\n"
-#: What becomes of the interpreter, and what the scripts say then.
+#: What becomes of the interpreter, and what the scripts print then.
 _INTERPRETERS = {
     "absent": (
         "rm -f /usr/bin/python3*",

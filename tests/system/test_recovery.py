@@ -48,7 +48,7 @@ def unit_of(name: str) -> str:
 
 
 def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -> dict[str, float]:
-    """When each unit said that it is up, in seconds since a point on the kernel's clock."""
+    """When each unit logged that it is up, in seconds since a point on the kernel's clock."""
     for unit in units:
         machine.wait_until_up(unit)
     entries = machine.run(
@@ -66,7 +66,7 @@ def held(machine: GatedMachine) -> list[str]:
     return held_gates(machine.ctx, machine.services)
 
 
-#: Routes about which a gate asks until the test has read a line, and has written an exit status.
+#: Routes that a gate checks until the test has read a line, and has written an exit status.
 WAITING_CHECK = stand_in(
     STATIC,
     "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r status < /run/ask; exit $status; }\n",
@@ -74,13 +74,13 @@ WAITING_CHECK = stand_in(
 
 
 class TestTheGatesGo:
-    """A reset in the very moment in which a machine asks, which has no Restart=: its question finds
+    """A reset in the very moment in which a machine checks, without Restart=: its question finds
     no answer.
     """
 
     @pytest.mark.parametrize("again", [False, True])
     def test_a_machine_at_its_gate_goes_on(self, tmp_path: Path, again: bool) -> None:
-        """A gate that is removed while a unit asks lets the unit pass, because no recovery would
+        """A gate that is removed while a unit checks lets the unit pass, because no recovery would
         start it later. Where the gate is back before the answer, the unit, which the removal had
         forgotten, is held again, and started.
         """
@@ -156,7 +156,7 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
     ) as machine:
         machine.wait_for_failure(KUBE)
         machine.systemctl("stop", KUBELET)
-        # It reads the states before it asks.
+        # It reads the states before it checks.
         machine.systemctl("restart", RETRY)
         machine.run("mkfifo", "/run/ask", "/run/asks")
         machine.mend_routing()
@@ -169,7 +169,7 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_older_than_a_question(tmp_path: Path) -> None:
-    """A gate waits while another one asks, and asks again if it began later."""
+    """A gate waits while another one checks, and checks again if it began later."""
     ask_script = "/etc/aks-flex-node/hostrouting-ask.sh"
     script = f"""{ask_script} & cat /run/asks
         {ask_script} & until pgrep -x flock; do sleep 0.1; done
@@ -394,7 +394,7 @@ def test_recovery_is_stopped_or_ends_while_a_unit_is_held(tmp_path: Path) -> Non
 
 
 def test_a_missing_script_shuts_no_gate(tmp_path: Path) -> None:
-    """Without the script of recovery the gate still asks, and lets units pass."""
+    """Without the script of recovery the gate still checks, and lets units pass."""
     with GatedMachine(tmp_path) as machine:
         machine.files.remove("/etc/aks-flex-node/hostrouting-retry.sh")
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
@@ -433,7 +433,7 @@ def test_a_start_that_passes_logs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_logged_once(tmp_path: Path) -> None:
-    """Recovery says once why units are held, and each refusal has a line, as an error."""
+    """Recovery logs once why units are held, and each refusal has a line, as an error."""
     always = "[Service]\nRestart=always\nRestartSec=100ms"
     unit = unit_of("always")
     prepare = EARLY + more_machines(always=always) + SLOW_MARK
@@ -445,7 +445,7 @@ def test_a_refusal_is_logged_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_removed_wakes_no_retry(tmp_path: Path) -> None:
-    """A folder in place of the file by which an apply asks for a look leaves the pauses as they
+    """A folder in place of the file by which an apply requests a look leaves the pauses as they
     are: twelve looks by all take more than three seconds.
     """
     ran = "/run/aks-flex-node/check-route-overlap.ran"

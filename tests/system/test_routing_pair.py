@@ -57,7 +57,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
     """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is
     added.
 
-    A machine with a network of its own asks in that of the node.
+    A machine with its own network checks in that of the node.
     """
     arrange = applied(routeOverlap=overlap("STRICT"))
     prepare = LINKS + DEFAULT_ROUTE + more_machines(private="[Service]\nPrivateNetwork=yes")
@@ -143,7 +143,7 @@ def status(machine: GatedMachine, unit: str) -> list[str]:
 
 
 def test_apply_and_reset_log_what_is_held_and_what_starts(tmp_path: Path) -> None:
-    """An apply that mends nothing leaves the units held, a reset starts them, and the journal tells
+    """An apply that mends nothing leaves the units held, a reset starts them, and the journal has
     of both.
     """
     require_program()

@@ -1,4 +1,4 @@
-"""Facts about systemd that explain why a gate is a drop-in that asks, and not a dependency
+"""Facts about systemd that explain why a gate is a drop-in that checks, and not a dependency
 (docs/decisions/).
 """
 

@@ -75,7 +75,7 @@ class WatchedMachine(GatedMachine):
         return self.state(UNIT).main_pid
 
     def until_status(self, status: str) -> None:
-        """Wait until the service has told this state."""
+        """Wait until the service has sent this state."""
         self.until(f"[[ $(systemctl show --property=StatusText --value {UNIT}) == '{status}' ]]")
 
 
@@ -109,7 +109,7 @@ def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
 
 
 def test_systemctl_reload(machine: WatchedMachine) -> None:
-    """It takes the config that is installed now; one that cannot be read is told, and the one
+    """It takes the config that is installed now; one that cannot be read is logged, and the one
     before it is kept.
     """
     pid = machine.until_it_runs()
@@ -164,7 +164,7 @@ def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> No
 
 
 def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
-    """A config that asks for more rights restarts it; the other mode replaces it by the timer, and
+    """A config that needs more rights restarts it; the other mode replaces it by the timer, and
     back.
     """
     first = machine.until_it_runs()
@@ -181,7 +181,7 @@ def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
     assert machine.state(UNIT).result == "success"
 
 
-#: A program that hangs, whatever it is asked to do, and ends by no signal but SIGKILL.
+#: A program that hangs, whatever its arguments are, and ends by no signal but SIGKILL.
 STUBBORN = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 1000; done\n"
 
 

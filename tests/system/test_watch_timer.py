@@ -25,7 +25,7 @@ CHECK = "check-route-overlap"
 
 
 def news(machine: GatedMachine) -> list[str]:
-    """Return what the check has said, but for the line of a run that found the same."""
+    """Return what the check has logged, but for the line of a run that found the same."""
     return [
         line
         for line in machine.journal(f"--identifier={CHECK}")
@@ -70,5 +70,5 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         of_failures = {
             count for line, count in of_systemd.items() if re.search(r"process exited|Failed", line)
         }
-        # 247 tells each start and each success, too, whatever LogLevelMax= says.
+        # 247 logs each start and each success, too, whatever LogLevelMax= is.
         assert (len(of_systemd), len(of_failures)) == (6 if machine.version == 247 else 3, 1)

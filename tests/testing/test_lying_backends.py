@@ -401,7 +401,7 @@ def test_a_dead_next_hop_shown_alive_is_caught() -> None:
 
 
 def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import that fails says what to install."""
+    """An import that fails names what to install."""
     monkeypatch.setitem(sys.modules, "pytest", None)
     monkeypatch.delitem(sys.modules, (name := "hostrouting.testing.contracts"))
     with pytest.raises(ImportError, match=r"pytest.*: run pip install 'hostrouting\[testing\]'"):

@@ -72,7 +72,7 @@ def wired(*devs: str) -> Iterator[WiredNode]:
 
 @needs_kernel
 def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel deletes routes with their link, and says so: that is no contest, and they are back
+    """The kernel deletes routes with their link, with events: that is not a contest, and they are back
     with an address.
     """
     with wired("eth0") as node:

@@ -19,7 +19,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Player(Keeper):
-    """A keeper whose looks end as it is told: with the seconds to the next look, or with an error."""
+    """A keeper whose looks end as given: with the seconds to the next look, or with an error."""
 
     failure = "nothing can be kept"
 
@@ -36,7 +36,7 @@ class Player(Keeper):
 
 
 class Busy(Player):
-    """A keeper that hears of work in each event, and takes 0.5 s of the processor for a look."""
+    """A keeper that finds work in each event, and takes 0.5 s of the processor for a look."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Interrupted(Player):
 
 
 def test_what_comes_while_it_acts_is_not_forgotten() -> None:
-    """It acts again at once, not after the seconds that it returned, and forgets what events told."""
+    """It acts again at once, not after the seconds that it returned, and forgets the events."""
     keeper = Interrupted(60.0)
     clock = ManualClock()
     keeper.run(Context(clock=clock))
@@ -107,7 +107,7 @@ def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptu
     """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a
     whole one is.
 
-    The end is told, too.
+    The end is logged, too.
     """
     caplog.set_level(logging.INFO)
     ctx = Context(clock=ManualClock(auto=True))

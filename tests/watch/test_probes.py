@@ -67,7 +67,7 @@ def test_a_table_that_changed_is_loaded_again(
 
 
 def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
-    """One listing tells, and the run lock is not taken; so it is with a table of AgentBaker, which
+    """One listing suffices, and the run lock is not taken; so it is with a table of AgentBaker, which
     has the effect.
     """
     keeper = keeper_of(host)
@@ -81,7 +81,7 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
 
 
 def test_the_cloud_is_not_queried(host: FakeHost) -> None:
-    """An apply has asked the cloud; that it does not answer now does not matter."""
+    """An apply has queried the cloud; that it does not answer now does not matter."""
     host.metadata.fail_at(1)
     delete_table(host)
     keeper_of(host, config(detect="imds")).act(Context())

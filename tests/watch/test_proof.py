@@ -99,7 +99,7 @@ def test_the_number_of_readings(
 
 
 def test_the_alarm_ends_at_once(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The first good reading is told, and the marker follows."""
+    """The first good reading is logged, and the marker follows."""
     watched.overlaps()
     watched.run(2)
     caplog.clear()
@@ -112,7 +112,7 @@ def test_the_alarm_ends_at_once(watched: ProvenNode, caplog: pytest.LogCaptureFi
 
 
 def test_a_flap_is_not_an_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A finding that ends within the window is not told, however often it comes."""
+    """A finding that ends within the window is not logged, however often it comes."""
     for _ in range(20):
         watched.overlaps()
         watched.run(0.6)
@@ -124,7 +124,7 @@ def test_a_flap_is_not_an_alarm(watched: ProvenNode, caplog: pytest.LogCaptureFi
 def test_a_changed_finding_is_logged_once(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """During an alarm, other findings are told when they last, and the same ones are not told
+    """During an alarm, other findings are logged when they last, and the same ones are not logged
     again.
     """
     watched.overlaps()
@@ -265,7 +265,7 @@ def fail() -> None:
 def test_a_proof_that_fails_is_made_again(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel could not be asked after an event: the next proof does not wait for the interval."""
+    """The kernel could not be read after an event: the next proof does not wait for the interval."""
     watched.overlaps()
     watched.node.after_reading = fail
     with pytest.raises(BackendError, match="no memory"):
@@ -277,7 +277,7 @@ def test_a_proof_that_fails_is_made_again(
 
 
 def test_lost_events(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """After a loss the node is read, and the finding whose event was lost is told."""
+    """After a loss the node is read, and the finding whose event was lost is logged."""
     watched.host.events.most = 0
     watched.overlaps()
     watched.run(2)
@@ -348,10 +348,10 @@ def test_a_time_that_cannot_be_renewed(
 
 
 def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """Where its marker cannot be written, an alarm is told all the same, and no marker says that
+    """Where its marker cannot be written, an alarm is logged all the same, and no marker claims that
     all is well.
 
-    That is told once, however the findings change meanwhile, and its end when the marker is there.
+    That is logged once, however the findings change meanwhile, and its end when the marker is there.
     """
     watched.host.files.tree.read_only.add(MARKER_DETECTED)
     watched.overlaps()
@@ -377,7 +377,7 @@ def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptur
 def test_a_marker_that_waits_for_a_full_disk_while_findings_change(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is written soon after there is room, also while findings that changed are not told yet."""
+    """It is written soon after there is room, also while findings that changed are not logged yet."""
     for number in range(40):
         watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 512 * number))
     watched.host.files.tree.read_only.add(MARKER_DETECTED)

@@ -121,7 +121,7 @@ def test_a_setting(watched: Watched) -> None:
 
 @pytest.mark.slow
 def test_a_storm_of_two_programs(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """While two programs change the same places, nothing is told, and what is there after that is
+    """While two programs change the same places, nothing is logged, and what is there after that is
     proven.
     """
     with ThreadPoolExecutor() as pool:

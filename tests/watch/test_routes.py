@@ -140,7 +140,7 @@ class TestContest:
     def test_the_longest_pause_and_the_end(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """No pause is longer than ten minutes; after an hour of peace that is told, and the count
+        """No pause is longer than ten minutes; after an hour of peace that is logged, and the count
         begins anew.
         """
         clock = ManualClock()
@@ -251,7 +251,7 @@ def test_many_routes_that_wait_have_a_hundred_lines(
 
 
 class TestReadings:
-    """The kernel is asked after the events that concern the routes, and after no others."""
+    """The kernel is read after the events that concern the routes, and only then."""
 
     @pytest.fixture
     def kept(self, kept: Kept, node: CountedNode) -> Kept:
@@ -286,7 +286,7 @@ class TestReadings:
         assert kept.catch_up() == inf
 
     def test_a_deleted_route_takes_one_reading(self, kept: Kept, node: CountedNode) -> None:
-        """The event of its return asks for no other."""
+        """The event of its return causes no further look."""
         node.delete_route(OURS)
         kept.catch_up()
         kept.act()

@@ -21,7 +21,7 @@ SECONDS = 60
 
 @contextmanager
 def another_thread(lock: SharedLock, ctx: Context) -> Iterator[tuple[Event, Event]]:
-    """A thread that holds the lock until the second event; the first one says that it has it."""
+    """A thread that holds the lock until the second event; at the first one it has taken it."""
     has_it, release = Event(), Event()
 
     def run() -> None:
@@ -101,7 +101,7 @@ def test_a_thread_that_gives_up_leaves_the_wait_to_the_next() -> None:
     lock, impatient = SharedLock(inner), Context(timeout=0.05)
 
     def give_up() -> None:
-        # Its time may be over before it asks for the lock, too.
+        # Its time may be over before it takes the lock, too.
         with pytest.raises((LockHeldError, DeadlineExceededError)), lock.hold(impatient):
             pass
 

@@ -68,7 +68,7 @@ def host() -> FakeHost:
 
 
 def stand_in(folder: Path, text: str) -> tuple[str, ...]:
-    """Return a program that runs these commands of a shell, with `$hangs` to wait for ever; it says
+    """Return a program that runs these commands of a shell, with `$hangs` to wait for ever; it prints
     when it does.
     """
     program = folder / "program"

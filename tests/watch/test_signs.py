@@ -72,7 +72,7 @@ def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list
 
 
 def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
-    """Then it tells each change of state, and its end."""
+    """Then it sends each change of state, and its end."""
     watching = Watch(config("172.16.1.0/24", "172.16.2.0/24"), host=host)
     down, up = (
         (lambda: host.routes.set_up("eth0", up=False)),
@@ -123,7 +123,7 @@ def test_a_reload_during_a_reload_is_not_lost(host: FakeHost) -> None:
 def test_a_config_that_cannot_be_read(
     host: FakeHost, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """The one before it stays in force, and an error says so, whatever the function of the caller
+    """The one before it stays in force, with an error, whatever the function of the caller
     raises.
     """
 
@@ -204,7 +204,7 @@ class TestADamagedConfigAtTheStart:
     def test_until_it_is_written_again(
         self, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """One line has the file, the reasons and the next step; another one says that it is over."""
+        """One line has the file, the reasons and the next step; another one reports its end."""
         caplog.set_level(logging.INFO)
         wanted = config("172.16.1.0/24")
         new = Intent(config=wanted).file.content
@@ -299,7 +299,7 @@ class TestLivingClock:
         assert (during != writer, after) == (True, writer)
 
     def test_the_loop_of_a_program_gets_its_signals(self) -> None:
-        """A loop of asyncio is told of them by the wakeup descriptor that was there before."""
+        """A loop of asyncio gets them by the wakeup descriptor that was there before."""
 
         async def program() -> None:
             heard = asyncio.Event()

@@ -32,7 +32,7 @@ class Kept:
         return len([call for call in self.host.ebtables.operations.calls if call[0] == "read"])
 
     def acts(self, times: int = 1) -> float:
-        """Let it act, wait as long as it says, and so on; return the last wait, which is not waited
+        """Let it act, wait as long as it returns, and so on; return the last wait, which is not waited
         for.
         """
         seconds = self.keeper.act(self.ctx)
@@ -149,7 +149,7 @@ def test_without_stale_objects_nothing_is_locked() -> None:
 
 
 def test_a_silent_pod_that_answers(caplog: pytest.LogCaptureFixture) -> None:
-    """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no
+    """Its objects look stale until it is probed: they stay, unnamed, and later looks hold no
     lock for them.
     """
     host = made_host()

@@ -1,4 +1,4 @@
-"""The unit of watch: its files, and the tasks and commands that know it."""
+"""The unit of watch: its files, and the tasks and commands that use it."""
 
 import json
 import subprocess
@@ -242,7 +242,7 @@ def test_a_command_that_the_service_could_not_start_is_reported(
 def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """`plan` and `check` say so; an apply warns, and installs all else."""
+    """`plan` and `check` report it; an apply warns, and installs all else."""
     host = node()
     wanted = config(**ROUTES, **BY_SERVICE)
     reason = (
@@ -299,7 +299,7 @@ def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> No
 
 
 def test_a_stopped_unit_is_started_again() -> None:
-    """`plan` and `check` say that it does not run."""
+    """`plan` and `check` report that it does not run."""
     host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
     apply(host, **ROUTES, **BY_TIMER)
     host.services.stop(in_time(), TIMER)
@@ -343,9 +343,9 @@ def test_a_masked_unit_is_reported_with_the_way_out() -> None:
 def test_plan_and_apply_of_a_masked_optional_unit(
     unit: str, sections: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The unit is optional: both say that it is left out, and neither fails.
+    """The unit is optional: both report that it is left out, and neither fails.
 
-    A plan after the apply says so, too, and that nothing is to be changed: another apply would
+    A plan after the apply reports it, too, and that nothing is to be changed: another apply would
     do no more.
     """
     document = tmp_path / "config.json"
@@ -426,7 +426,7 @@ def test_a_config_without_it_removes_it(without: dict[str, Any]) -> None:
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """An image gets the unit and its link; the command must be in the image, and `check` says that
+    """An image gets the unit and its link; the command must be in the image, and `check` reports that
     it is not.
     """
     document = tmp_path / "config.json"

@@ -95,7 +95,7 @@ def test_it_returns_with_the_way_to_its_gateway(
     ids=["another route", "a blackhole", "a rule", "a next hop"],
 )
 def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel is asked again after each event that may lead to its gateway, and only then; the
+    """The kernel is read again after each event that may lead to its gateway, and only then; the
     log is quiet.
     """
     node = MemoryBackend()

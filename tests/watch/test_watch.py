@@ -75,7 +75,7 @@ def until_listening(watch: Running, host: FakeHost) -> None:
 
 
 def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """A route of the config that another program deletes comes back, and one line says so."""
+    """A route of the config that another program deletes comes back, which one line reports."""
     caplog.clear()
     watched.delete(OURS[0])
     watched.until_repaired()

@@ -207,7 +207,7 @@ class TestAssess:
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
-        """If IPv6 is off on the device, the error says so, and not that a route is missing or leads
+        """If IPv6 is off on the device, the error names that, and not that a route is missing or leads
         elsewhere.
         """
         host = node(*defaults)
@@ -226,7 +226,7 @@ class TestAssess:
     @pytest.mark.parametrize("detect", ["address", "always"])
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_that_is_down(self, detect: Any, defaults: list[str]) -> None:
-        """The error says so, and not that it lost its routes or addresses by that."""
+        """The error names that, and not that it lost its routes or addresses by that."""
         host = node(*defaults)
         host.link_layer.remove_device("eth0")
         host.link_layer.add_device("eth0", up=False)
@@ -267,7 +267,7 @@ class TestAssess:
 
 class TestToInstall:
     def test_a_device_that_is_looked_up(self) -> None:
-        """The node is asked, and nothing else of it than that."""
+        """The cloud is queried, and nothing else of it than that."""
         host = node("eth0")
         assert rules_to_install(CONFIG, host=host) == RULES
         assert host.link_layer.operations.calls == []
@@ -279,7 +279,7 @@ class TestToInstall:
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
     def test_there_is_no_cloud(self, host: FakeHost | None) -> None:
-        """Without a cloud to ask, the config must name the device."""
+        """Without a cloud, the config must name the device."""
         with pytest.raises(
             InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"
         ):

@@ -92,7 +92,7 @@ class TestWithout:
     """
 
     def test_no_connection_reaches_a_pod(self, plain: ProbeWorld) -> None:
-        """The node says that there is no way."""
+        """The node answers that there is no way."""
         server = plain.bound(plain.pod, SOCK_STREAM, POD)
         server.listen()
         client = plain.probe(SOCK_STREAM)
@@ -103,7 +103,7 @@ class TestWithout:
 class TestProbes:
     @pytest.mark.parametrize("data", [b"GET /healthz", FOUR_KILOBYTES])
     def test_tcp(self, world: ProbeWorld, data: bytes) -> None:
-        """The pod sees the global address, and the load balancer hears the pod, a few kilobytes
+        """The pod sees the global address, and the load balancer gets the pod's answer, a few kilobytes
         too.
         """
         assert exchange(world, world.bound(world.pod, SOCK_STREAM, POD), data=data) == ADDRESS
@@ -190,12 +190,12 @@ class TestNeighbourDiscovery:
     CARELESS = "\n".join(line for line in render(RULES).splitlines() if "icmpv6" not in line)
 
     def test_neighbours_find_each_other(self, world: ProbeWorld) -> None:
-        """From an empty table on both sides, whichever side asks."""
+        """From an empty table on both sides, whichever side begins."""
         for _ in range(2):
             for node in world.cloud, world.node:
                 node.ip("-6 neigh flush all")
             exchange(world, world.bound(world.pod, SOCK_STREAM, POD))
-        # Now the node asks.
+        # Now the node begins.
         world.node.ip("-6 neigh flush all")
         server = world.bound(world.cloud, SOCK_DGRAM, PROBE, dev="wire")
         client = world.bound(world.node, SOCK_DGRAM, NODE_LOCAL, dev="eth0")
@@ -218,11 +218,11 @@ class TestNeighbourDiscovery:
             assert all(lifetime - 3 <= route["expires"] <= lifetime for route in found)
 
     def test_multicast_groups(self, plain: ProbeWorld) -> None:
-        """A querier that asks from the probes' address gets its report; without the exemption it
+        """A querier that sends from the probes' address gets its report; without the exemption it
         would not.
         """
         tap = plain.tap(plain.cloud, "wire")
-        # Which asks for one group each, so that their reports differ.
+        # Which queries one group each, so that their reports differ.
         for ruleset, group in (self.CARELESS, "ff05::77"), (render(RULES), "ff05::88"):
             plain.nft.load(Context(), ruleset)
             member = struct.pack("=16sI", inet_pton(AF_INET6, group), index_of(plain.node, "eth0"))
@@ -236,7 +236,7 @@ class TestNeighbourDiscovery:
                 next_packet(tap, lambda got: got.protocol == 0 and got.payload[8] == 143)
             ).payload[8:]
             # A record of how things are (1 or 2) is an answer; when a group was joined, its change
-            # was told (3 to 6).
+            # was given (3 to 6).
             if report[8] in {1, 2}:
                 groups.append(socket.inet_ntop(AF_INET6, report[12:28]))
         assert "ff05::77" not in groups

@@ -62,7 +62,7 @@ class TestPlan:
         ],
     )
     def test_drifted(self, host: FakeHost, ctx: Context, ruleset: str, detail: str) -> None:
-        """The finding says how the table differs."""
+        """The finding shows how the table differs."""
         apply(host, ctx)
         assert planned(host, ctx) == []
         host.nftables.texts.clear()
@@ -70,7 +70,7 @@ class TestPlan:
         assert planned(host, ctx) == [f"~ {TABLE} ({detail})"]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
-        """Rules cannot be read, files can: the plan names the rules that it does not know. For a
+        """Rules cannot be read, files can: the plan names the rules that it cannot read. For a
         check that is an error, no finding.
         """
         apply(host, ctx)
@@ -131,7 +131,7 @@ class TestPlan:
         )
 
     def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
-        """The plan says so, with the next step."""
+        """The plan reports it, with the next step."""
         lead(host, "eth0", "eth1")
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
         assert str(first) == (
@@ -215,7 +215,7 @@ class TestCheck:
         assert ctx.clock.monotonic() == 0
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """The result of an earlier run counts; without one, a check of required rules cannot say if
+        """The result of an earlier run counts; without one, a check of required rules cannot show if
         any are missing.
         """
         host.metadata.error = BackendError("no answer")

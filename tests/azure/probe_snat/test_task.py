@@ -153,7 +153,7 @@ class TestDo:
     def test_an_undo_leaves_a_table_that_changed(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A run fails after another program has changed the table: that stays, and a warning says
+        """A run fails after another program has changed the table: that stays, and a warning has
         so.
         """
 
@@ -322,7 +322,7 @@ class TestDo:
 
     @pytest.mark.parametrize("is_required", [True, False])
     def test_gates_check_only_required_rules(self, ctx: Context, is_required: bool) -> None:
-        """The list of asked units names the unit only then, with the checksum of its rules, also where
+        """The list of gating units names the unit only then, with the checksum of its rules, also where
         it did not before, or did.
         """
         host = FakeHost(is_live=False)
@@ -383,7 +383,7 @@ class TestNoPart:
     def test_why(
         self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str
     ) -> None:
-        """The log says so; loudly, where two programs could get into each other's way."""
+        """The log has it; as a warning, where two programs could get into each other's way."""
         caplog.set_level(logging.INFO)
         apply(host, in_time(), takes_no_part(host, why))
         logged = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
@@ -439,7 +439,7 @@ class TestNoPart:
 
     @pytest.mark.parametrize("path", [RULESET_PATH, UNIT_PATH])
     def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """The table is ours as long as either file is there; the plan says so, too."""
+        """The table is hostrouting's as long as either file is there; in the plan, too."""
         before = state(host)
         apply(host, ctx)
         host.files.remove(path)

@@ -234,7 +234,7 @@ def test_other_configurations_are_none(name: str, content: str) -> None:
     "content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"]
 )
 def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
-    """Perhaps it is being written at this moment: the cautious answer is yes, and it says so."""
+    """Perhaps it is being written at this moment: the cautious answer is yes, with that reason."""
     path = "/etc/cni/net.d/10-azure.conflist"
     assert configured(written(path, content)) == [
         f"{path} is not valid JSON and contains 'azure-vnet'"
@@ -332,7 +332,7 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
     ],
 )
 def test_a_file_that_is_not_the_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
-    """The error says where the file is not as expected."""
+    """The error names the place where the file is not as expected."""
     with pytest.raises(ValueError, match=r".") as caught:
         parse_endpoints(content)
     assert reason in str(caught.value)

@@ -1,4 +1,4 @@
-"""Evidence: the node, the pods that live, and devices that could not be asked."""
+"""Evidence: the node, the pods that live, and devices that could not be probed."""
 
 from collections.abc import Sequence
 
@@ -212,7 +212,7 @@ def test_what_is_read_of_a_pod_decides(
         {"stations": (Station(MAC, "azv1", permanent=True),)},
         {"stations": (Station("aa:bb:cc:00:00:08", "azv1"),)},
         # A neighbour that the kernel learned may have gone out of date long ago, on a pod's device,
-        # too: a live pod answers when asked.
+        # too: a live pod answers a probe.
         *(
             {"neighbours": (neighbour(dev=dev, permanent=False),)}
             for dev in ("azv1", "lxc1", "azv7")
@@ -239,7 +239,7 @@ def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
 
 
 def test_a_hardware_address_of_several_pods_is_not_evidence() -> None:
-    """A learned hardware address says nothing about either address when both have it."""
+    """A learned hardware address proves nothing about either address when both have it."""
     rules = rules_of(dnat(POD, MAC), dnat("10.240.0.10", MAC))
     assert kinds(snapshot(*rules, stations=(Station(MAC, "azv1"),))) == ["stale", "stale"]
 
@@ -356,7 +356,7 @@ def test_two_records_of_one_pod_are_one() -> None:
     assert {kind for kind, _ in judged(what)} == {"live"}
 
 
-# --- devices that could not be asked
+# --- devices that could not be probed
 
 AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
 NODE = *DEVICES, AZV2
@@ -364,7 +364,7 @@ NODE = *DEVICES, AZV2
 
 @each_leftover
 def test_objects_on_a_device_that_could_not_be_probed_are_unknown(leftover: Restorable) -> None:
-    """Without the privilege to ask there, no pod is taken for gone."""
+    """Without the privilege to probe there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD
     reason = f"the pod on azv1 cannot be probed for {address} without CAP_NET_RAW"
     assert judged(snapshot(leftover, may_probe=False)) == [("unknown", reason)]
@@ -379,7 +379,7 @@ def test_objects_on_a_device_that_could_not_be_probed_are_unknown(leftover: Rest
     ],
 )
 def test_a_known_address_need_not_be_probed(evidence: dict[str, object]) -> None:
-    """A device that was not asked hides nothing about an address of which something is known."""
+    """A device that was not probed hides nothing about an address with other evidence."""
     what = snapshot(DNAT_RULE, **{"devices": NODE, "may_probe": False, **evidence})
     assert kinds(what) == ["live"]
 
@@ -390,7 +390,7 @@ def test_a_known_address_need_not_be_probed(evidence: dict[str, object]) -> None
 def test_the_pod_of_an_address_that_the_node_has_may_not_be_probed(
     leftover: Restorable, kind: str
 ) -> None:
-    """Both may have it: without the privilege to ask nothing is taken for stale."""
+    """Both may have it: without the privilege to probe nothing is taken for stale."""
     what = snapshot(leftover, devices=(*NODE, ROUTER), may_probe=False)
     assert [found for found, _ in judged(what)] == [kind]
 
@@ -403,7 +403,7 @@ def test_several_devices_that_could_not_be_probed_are_counted() -> None:
 
 
 def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
-    """The device that the state gives to one address has no other; but for the other family it says
+    """The device that the state gives to one address has only that; but of the second family it proves
     nothing.
     """
     state = (Endpoint(("10.240.0.77",), "azv1"),)
@@ -416,13 +416,13 @@ def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
     "leftover", [route(dev="azv2"), neighbour(dev="azv2"), route6(dev="azv2")], ids=str
 )
 def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> None:
-    """A route or neighbour on a pod's own device is about that device: the state knows its pod."""
+    """A route or neighbour on a pod's own device is about that device: the state has its pod."""
     state = (Endpoint(("10.240.0.77", "fd00:10:240::77"), "azv2"),)
     what = snapshot(leftover, devices=NODE, may_probe=False, endpoints=state)
     assert kinds(what) == ["stale"]
 
 
 def test_objects_on_a_removed_device_are_unknown() -> None:
-    """The device vanished after routes were read and before devices were, so it could not be asked."""
+    """The device vanished after routes were read and before devices were, so it could not be probed."""
     reason = "azv7 was removed or renamed while all this was read"
     assert judged(snapshot(route(dev="azv7"))) == [("unknown", reason)]

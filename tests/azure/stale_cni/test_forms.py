@@ -89,7 +89,7 @@ def test_rules_of_ipv6_pods_are_known() -> None:
     ],
 )
 def test_anything_else_is_not_a_rule_of_a_pod(line: str) -> None:
-    """One option more, less or negated, a network, no uplink, no unicast: then we do not know whose
+    """One option more, less or negated, a network, no uplink, no unicast: then it is unknown whose
     rule it is.
     """
     assert read_pod_rule(rule(line)) is None

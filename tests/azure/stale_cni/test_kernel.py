@@ -100,7 +100,7 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
 def test_without_ebtables_the_rest_is_cleaned(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without ebtables a message says that rules may remain, and neighbours are removed
+    """Without ebtables a message warns that rules may remain, and neighbours are removed
     nevertheless.
     """
     empty = world.root / "empty"

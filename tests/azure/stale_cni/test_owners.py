@@ -1,7 +1,7 @@
 """Addresses with a history: pods come and go, other pods get their addresses, and only dead objects
 are stale.
 
-The oracle knows the history and not the code: an object is dead if the pod that it was made for is.
+The oracle has the history and not the code: an object is dead if the pod that it was made for is.
 """
 
 from typing import NamedTuple

@@ -33,7 +33,7 @@ FOREIGN = (
 
 
 class Pod(NamedTuple):
-    """A pod of azure-vnet; `alive` is how one knows that it lives, if it does.
+    """A pod of azure-vnet; `alive` is the evidence that it lives, if it does.
 
     The device of one that is `down` is there, and stays down: no sign of life.
     """

@@ -76,7 +76,7 @@ def test_a_last_look_that_fails_is_an_error() -> None:
 def test_a_run_cancelled_after_the_sweep_has_swept(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The objects are removed and recorded; a message says that no later reading looked for them."""
+    """The objects are removed and recorded; a message warns that no later reading looked for them."""
     host = made_host()
     # Two readings, the deletion, and then the last look.
     host.ebtables.fail_at(4, error)

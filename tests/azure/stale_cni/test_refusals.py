@@ -1,4 +1,4 @@
-"""CleanStaleCNI on a fake machine: every reason to refuse a sweep, told by plan and check
+"""CleanStaleCNI on a fake machine: every reason to refuse a sweep, reported by plan and check
 beforehand.
 """
 
@@ -150,7 +150,7 @@ def test_locks_of_cns_are_not_a_sign_of_azure_vnet() -> None:
 def test_each_switch_of_force_overlooks_one_thing(
     force: dict[str, bool], reason: str | None
 ) -> None:
-    """A conflist that no runtime reads any more says nothing about a program that runs at this
+    """A conflist that no runtime reads any more proves nothing about a program that runs at this
     moment.
     """
     host = made_host()
@@ -198,7 +198,7 @@ def assert_announced(host: FakeHost, config: HostRoutingConfig, why: str) -> Non
 
 
 def test_a_bridge_of_another_name_is_refused() -> None:
-    """Pods on another bridge than the config's would all look dead: plan and check say so, nothing
+    """Pods on another bridge than the config's would all look dead: plan and check report it, nothing
     is changed.
     """
     host = made_host()
@@ -211,7 +211,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
 
 
 def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> None:
-    """The sweep would write nothing down there, and so take nothing away: plan and check say so,
+    """The sweep would write nothing down there, and so remove nothing: plan and check report it,
     and not 'apply'.
     """
     host = made_host()
@@ -228,7 +228,7 @@ def test_a_folder_of_records_that_others_can_write_is_reported_beforehand() -> N
 
 
 def test_objects_that_cannot_be_recorded_stay() -> None:
-    """A full disk is an error before anything is removed; it says so, and where to look."""
+    """A full disk is an error before anything is removed; it has the reason, and where to look."""
     host = made_host()
     before = whole_state(host)
     task = sweep(host)

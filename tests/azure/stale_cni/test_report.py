@@ -140,7 +140,7 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
-    """A dry run takes one reading, and says if a sweep would be refused."""
+    """A dry run takes one reading, and shows if a sweep would be refused."""
     host = made_host()
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
@@ -271,7 +271,7 @@ def written(folder: Path, **section: object) -> str:
 
 @needs("kernel", "ebtables-nft")
 def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_path: Path) -> None:
-    """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
+    """A forecast is exit 0, or 4 with that option; the sweep is exit 0, and afterwards there is nothing."""
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
     assert (forecast.returncode, forecast.stdout) == (
@@ -298,7 +298,7 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
 
 @needs("kernel", "ebtables-nft")
 def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
-    """A config that asks for no sweep is exit 2; without privilege, or during another run, it could
+    """A config without a sweep is exit 2; without privilege, or during another run, it could
     not: exit 3.
     """
     refused = command(node, "--json", written(tmp_path, enabled=False))

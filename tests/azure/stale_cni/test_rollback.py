@@ -92,7 +92,7 @@ def test_a_rollback_that_cannot_be_read_back_is_reported() -> None:
 def test_a_run_cancelled_midway_restores_everything(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run ends as cancelled, and a message says that nothing has changed."""
+    """The run ends as cancelled, and a message reports that nothing has changed."""
     host = made_host()
     before = whole_state(host)
     calls = len(host.link_layer.operations.calls)
@@ -216,7 +216,7 @@ def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
 def test_a_sweep_that_another_run_has_restored_is_not_restored_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The record is gone, so the state is the other run's: the undo leaves it and says so."""
+    """The record is gone, so the state is the other run's: the undo leaves it and reports it."""
     host = made_host()
     states: list[tuple[object, ...]] = []
 

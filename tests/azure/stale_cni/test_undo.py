@@ -30,7 +30,7 @@ RESTORED = [*STALE[6:], *STALE[4:6], *STALE[:4]]
 
 
 def test_undo_restores_everything_in_place_and_order() -> None:
-    """Rules, neighbours, routes and files are as before the sweep, whatever the config says by
+    """Rules, neighbours, routes and files are as before the sweep, whatever the config has by
     then, and though the state cannot be parsed: no live pod is looked for.
     """
     host = made_host()

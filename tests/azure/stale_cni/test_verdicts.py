@@ -33,7 +33,7 @@ from hostrouting.host import Device, Station
 
 @pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
-    """An object made for one pod is stale when nothing says that the pod lives."""
+    """An object made for one pod is stale when nothing shows that the pod lives."""
     address = POD6 if leftover in OF_POD6 else POD
     assert judged(snapshot(leftover)) == [
         ("stale", f"no live endpoint of azure-vnet has {address}")
@@ -50,7 +50,7 @@ def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
     ids=str,
 )
 def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
-    """The operator has not said that these addresses were pods'."""
+    """The operator has not declared these addresses as pods'."""
     assert judged(snapshot(leftover)) == [("unknown", "10.241.0.9 is outside podCidrs")]
 
 
@@ -79,7 +79,7 @@ def questions(what: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("leftover", OF_PODS, ids=str)
 def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
-    """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod
+    """Before anything is taken for stale the pods' devices are probed; an answer comes from a pod
     that was silent.
     """
     address = POD6 if leftover in OF_POD6 else POD
@@ -120,12 +120,12 @@ def test_every_device_of_a_pod_is_probed(leftover: Restorable, evidence: dict[st
     ids=["none", "down", "uplink"],
 )
 def test_only_devices_of_pods_are_probed(devices: tuple[Device, ...]) -> None:
-    """The uplink is not asked, since the fabric answers for all, nor is a device that is down."""
+    """The uplink is not probed, since the fabric answers for all, nor is a device that is down."""
     assert questions(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
 
 
 def test_a_device_without_carrier_is_not_probed() -> None:
-    """A device without carrier is up but hears nothing; the others are asked."""
+    """A device without carrier is up but receives nothing; only devices with one are probed."""
     deaf = AZV2._replace(name="azv3", carrier=False)
     assert ("azv3", POD) not in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
     assert ("azv2", POD) in questions(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
@@ -171,7 +171,7 @@ def test_objects_are_stale_only_if_all_readings_agree() -> None:
 
 
 def test_a_rule_that_moved_is_the_same_rule() -> None:
-    """Where a rule stands changes with those before it; the last reading says where it is now."""
+    """Where a rule stands changes with those before it; the last reading has its present place."""
     before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
     after = before._replace(position=1)
     agreed, changed = agree([stale(before), stale(after)])

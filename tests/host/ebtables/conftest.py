@@ -24,7 +24,7 @@ def ctx() -> Context:
 
 @pytest.fixture
 def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the adapter ask the legacy tool on any kernel; for tests that replace the tool with a
+    """Make the adapter run the legacy tool on any kernel; for tests that replace the tool with a
     stand-in.
     """
     monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: True)

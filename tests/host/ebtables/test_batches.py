@@ -67,7 +67,7 @@ class TestBatches:
         ]
 
     def test_a_batch_that_fails_ends_a_deletion(self, table: Table) -> None:
-        """The error says how many rules are gone, and an insertion restores them in their places."""
+        """The error has the number of removed rules, and an insertion restores them in their places."""
         table.load(SNAT, *(arp_rule(number) for number in range(2500)))
         before, rules = table.saved(), table.rules()
         calls: list[int] = []
@@ -78,7 +78,7 @@ class TestBatches:
                 deletion = arp_rule(2400).replace("-A", "-D", 1)
                 table.run("ebtables-nft", "-t", "nat", *deletion.split())
 
-        # Where the kernel refuses, 1.8.7 does not say which it was.
+        # Where the kernel refuses, 1.8.7 does not name the rule.
         which = (
             r"one of these: .*\(and 500 more\)"
             if LACKS_CARE
@@ -109,7 +109,7 @@ class TestBatches:
         assert table.saved() == before
 
     def test_a_rule_that_another_program_restores_at_once_is_reported(self, table: Table) -> None:
-        """If the reading after the deletion finds the rule again, the error says why."""
+        """If the reading after the deletion finds the rule again, the error has the reason."""
         table.load(ONE, TWO, THREE)
 
         def progress(_done: int) -> None:
