@@ -99,7 +99,7 @@ def ctx() -> Context:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that are for another run, and those that need a kernel in one without.
 
-    Hundreds of skips take seconds. None of the others is skipped, since CI counts a skip as a
+    Hundreds of skips take seconds. No further test is skipped, since CI counts a skip as a
     failure.
     """
     named = {Path(word.partition("::")[0]).resolve() for word in config.args}

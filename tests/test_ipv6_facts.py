@@ -160,7 +160,7 @@ def test_the_preference_decides_among_equal_metrics(node: WiredNode) -> None:
 
 def test_of_several_next_hops_each_has_a_gateway(node: WiredNode) -> None:
     """The kernel refuses a multipath route with a next hop that is a device alone; and it lists all
-    of the others.
+    of all of them.
     """
     refusal_text = refusal(node, f"route add {PLACE} nexthop via {ROUTER} dev e0 nexthop dev e1")
     assert "Device only routes can not be added" in refusal_text
@@ -183,7 +183,7 @@ def test_the_lowest_metric_decides(node: WiredNode) -> None:
 
 
 def test_a_replacement_takes_the_route_of_its_metric(node: WiredNode) -> None:
-    """`replace` of the owner at its own metric leaves ours; at metric 1 it takes ours, whatever its
+    """`replace` of the owner at its own metric leaves the own route; at metric 1 it takes that, whatever its
     protocol.
     """
     do(
@@ -232,7 +232,7 @@ def test_the_longest_source_decides_before_the_metric(node: WiredNode) -> None:
     )
     assert decided(node, ADDRESS, "from", "fd00:1:2::1") == ["e0"]
     assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
-    # At the shorter prefix, too, the route by source hides the other: there is none for this
+    # At the shorter prefix, too, the route by source hides that one: there is none for this
     # source, and for no source.
     assert decided(node, ADDRESS, "from", "2001:db8:1::1") == decided(node) == []
 
@@ -565,8 +565,8 @@ def test_the_switch_for_defaults_leaves_the_old_one(node: WiredNode) -> None:
 
 
 def test_more_specific_routes_have_another_switch(node: WiredNode) -> None:
-    """accept_ra_rt_info_max_plen, 0 at first, lets them in up to this length; accept_ra_defrtr has
-    no say.
+    """accept_ra_rt_info_max_plen, 0 at first, lets them in up to this length; accept_ra_defrtr
+    does not matter.
     """
     node.switch(e0__accept_ra_defrtr=0)
     with node.router("e0") as router:

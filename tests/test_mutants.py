@@ -41,7 +41,7 @@ def test_a_killer_is_green_without_the_mutant(
     tree: Path, tests: str, first: str, killer: str, doubtful: list[str]
 ) -> None:
     """A test that fails by chance, or on the unchanged tree, too, kills no mutant, though it did
-    the last time: the others decide.
+    the last time: all others decide.
     """
     header = "from pathlib import Path\nfrom code_of_net import twice\n"
     (tree / "tests/net/test_twice.py").write_text(header + tests)

@@ -38,7 +38,7 @@ _FEW_SIZES = (30,)
 _FEW_SECONDS = 2.0
 _LONGEST = 90.0
 _TICK = 0.01
-#: Of all routes of the other program.
+#: Of all foreign routes.
 _PROTOCOL = "99"
 _WAY = f"via {world.GATEWAY} dev {world.DEVICE} proto {_PROTOCOL}"
 _LOST = f"10.244.9.0/24 via 203.0.113.2 dev bench2 proto {_PROTOCOL}"

@@ -38,7 +38,7 @@ _MOUNT_NAME = ("table", "main", "proto", "142")
 
 _SELF = Path("/proc/self/ns/net")
 _MOUNTS = Path("/proc/self/mounts")
-#: By this name the mount on /run is known to be ours.
+#: By this name the mount on /run is recognised.
 _RUN_NAME = "hostrouting-bench"
 #: What is written to /run and /etc is gone with the benchmark.
 _OWN_FILES = f"""

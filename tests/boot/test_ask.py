@@ -13,7 +13,7 @@ from hostrouting.testing import KernelNode
 pytestmark = [needs("root"), pytest.mark.usefixtures("needs_kernel")]
 
 WRONG = "if [[ -e /run/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 11; fi\n"
-#: Prints the exit status of the ask.
+#: Prints the exit status of the gate's script.
 PRINT_STATUS = f"status=0; {AS_A_GATE} {ASK} > /dev/null || status=$?; echo $status\n"
 
 
@@ -54,8 +54,8 @@ def test_an_error_of_arithmetic_is_not_a_pass(node: KernelNode, image: Path) -> 
     touch /run/overlap
     for arguments in '' 'a.service WARN' 'a.service STRICT'; do
         status=0
-        {AS_A_GATE} {ASK} $arguments > /dev/null 2> /run/said || status=$?
-        echo $status $(grep --only-matching 'value too great' /run/said)
+        {AS_A_GATE} {ASK} $arguments > /dev/null 2> /run/output || status=$?
+        echo $status $(grep --only-matching 'value too great' /run/output)
     done
     """
     assert run_on(node, image, program) == ["1 value too great"] * 3
@@ -113,15 +113,15 @@ def test_a_lock_that_is_held_during_the_pause(node: KernelNode, image: Path) -> 
     program = f"""
     touch /run/overlap
     pause() {{ read -rt .1 <> <(:) || :; }}
-    {{ status=0; {AS_A_GATE} {ASK} a.service WARN > /run/said 2> /dev/null || status=$?
-       echo $status >> /run/said; }} &
+    {{ status=0; {AS_A_GATE} {ASK} a.service WARN > /run/output 2> /dev/null || status=$?
+       echo $status >> /run/output; }} &
     gate=$!
-    until grep --silent refused /run/said; do pause; done
+    until grep --silent refused /run/output; do pause; done
     flock --no-fork {ANSWER} sleep infinity &
     holder=$!
     wait "$gate"
     kill "$holder"
-    cat /run/said
+    cat /run/output
     """
     assert run_on(node, image, program) == [
         "<3>hostrouting: a.service is refused: check-route-overlap: stand-in: an overlap",

@@ -118,7 +118,7 @@ B: dict[str, str] = {STATIC: "echo b\n", CHECK: "echo b\n"}
 @pytest.mark.parametrize("second", [(STATIC, CHECK), (STATIC,), (CHECK,)])
 def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[str, ...]) -> None:
     """Wherever a change of config is cut off, a boot runs all that one of the two wants, and
-    nothing of the other.
+    nothing of another one.
 
     The earlier config may be upstream's, whose scripts are plain files. A second run may be cut
     off, too.
@@ -148,7 +148,7 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
 @pytest.mark.parametrize("before", ["upstream's", "a version without a list"])
 def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...]) -> None:
     """Upstream's links require its check until our drop-in stands, and that finds a script to run,
-    and all it asks.
+    and all that it needs.
 
     So does the script of a version without a list of gating units: it is replaced after the
     list is in force.
@@ -185,7 +185,7 @@ def test_a_failed_run_leaves_a_gate() -> None:
     """Whenever systemd falls silent in an apply over upstream's files, its links stay, or our
     drop-in stands.
 
-    The siblings go on after the boot files have failed, and theirs are departures.
+    The siblings go on after the boot files have failed, with their departures.
     """
     sections = {
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
@@ -255,7 +255,7 @@ def cut(host: FakeHost, ctx: Context, number: int, names: tuple[str, ...]) -> bo
 
 
 def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[str, ...]) -> None:
-    """Install all wanted units at once, and remove the others, as Configure does."""
+    """Install all wanted units at once, and remove all else, as Configure does."""
     gone = [departure_of(name) for name in (STATIC, CHECK)]
     Boot(host, gates=[NSPAWN]).install(
         ctx,

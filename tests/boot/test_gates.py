@@ -20,7 +20,7 @@ KUBELET = "kubelet.service"
 
 
 def configured(host: FakeHost, unit: str, text: str) -> None:
-    """Give a unit a drop-in that sorts after ours, as `systemctl edit` does."""
+    """Give a unit a drop-in that sorts after the gate's, as `systemctl edit` does."""
     host.files.write(f"{UNITS}/{unit}.d/override.conf", f"{text}\n".encode(), mode=0o644)
 
 
@@ -40,7 +40,7 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
-    """An empty ExecStartPre= after ours takes it out: reported, on a machine and in an image, with a
+    """An empty ExecStartPre= after the gate's disables it: reported, on a machine and in an image, with a
     notice, and not refused.
     """
     where = FakeHost(is_live=is_live)

@@ -148,8 +148,8 @@ def test_a_damaged_list_forgets_no_unit(host: FakeHost, damage: bytes) -> None:
 
 
 def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> None:
-    """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate
-    could ask.
+    """An operator may bind a unit to hostrouting-ready.service; it lacks a script that a gate
+    could run.
     """
     host.files.link(
         f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service"
@@ -159,7 +159,7 @@ def test_a_link_to_a_foreign_unit_makes_it_no_gating_unit(host: FakeHost) -> Non
 
 
 def test_no_lost_script_becomes_one_that_succeeds(host: FakeHost, tmp_path: Path) -> None:
-    """If one task runs alone after all scripts were lost, the other script refuses until its
+    """If one task runs alone after all scripts were lost, the second script refuses until its
     task runs.
     """
     install(host, STATIC)
@@ -215,7 +215,7 @@ def test_the_drop_in_of_a_gate_that_left_goes(host: FakeHost, ctx: Context) -> N
 
 def test_an_image_gets_the_same(host: FakeHost, ctx: Context) -> None:
     """Files and links are those of a live machine; there is no note under /run, and systemd is
-    not asked.
+    not queried.
     """
     image = FakeHost(is_live=False)
     image.files.write(

@@ -80,7 +80,7 @@ def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> N
     wanted = {read_intent(host.files): scripts(host) for host in (before, after)}
     for host in killed(prepare, story):
         found = read_intent(host.files)
-        # A first apply enables one unit after the other.
+        # A first apply enables the units in turn.
         assert found is None or scripts(host).items() <= wanted[found].items()
         assert found is None or prepare is nothing or scripts(host) == wanted[found]
         story(host)

@@ -61,8 +61,8 @@ def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> 
 
 @pytest.mark.parametrize("gate", [NSPAWN, "kubelet.service"])
 def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
-    """A usual gate's folder that a killed run left empty is removed, also if the next run does not
-    know the gate.
+    """A usual gate's folder that a killed run left empty is removed, also if the next run lacks
+    the gate.
     """
     host = FakeHost()
     host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/true\n", mode=0o644)

@@ -413,7 +413,7 @@ cli.main(["watch", sys.argv[1]])
 
 
 def late_imports(name: str) -> set[str]:
-    """Return the modules of ours that functions of a module import, and the adapters that a host
+    """Return the project's modules that functions of a module import, and the adapters that a host
     makes late.
     """
     text = Path(sys.modules[name].__file__ or "").read_text()
@@ -453,7 +453,7 @@ def test_a_watch_has_loaded_all_that_it_may_want(config: Path) -> None:
     loaded = set(result.stdout.split())
     # These import for other commands.
     others = {"hostrouting.cli.shared"}
-    # And these for tasks that no watch runs; what it wants of theirs is loaded with its keepers.
+    # And these for tasks that no watch runs; what it wants of them is loaded with its keepers.
     others |= {name for name in loaded if name.endswith(".capability")}
     late = {
         name: late_imports(import_module(name).__name__) - loaded

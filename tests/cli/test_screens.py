@@ -66,7 +66,7 @@ def terminal(columns: int) -> Iterator[list[str]]:
     chunks: list[bytes] = []
 
     def read() -> None:
-        # Linux reports an error once the other end is closed.
+        # Linux reports an error once the program's end is closed.
         try:
             while chunk := os.read(terminal_end, 65536):
                 chunks.append(chunk)

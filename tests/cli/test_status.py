@@ -1,5 +1,5 @@
 """One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them
-says.
+prints.
 """
 
 import json
@@ -477,7 +477,7 @@ def test_a_status_without_an_answer_of_systemd(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The routes are proven all the same; what only systemd could answer is called unknown, and the
-    sentence says why.
+    sentence has the reason.
     """
     on_mended("apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
@@ -492,7 +492,7 @@ def test_a_status_without_an_answer_of_systemd(
 @needs_kernel
 def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_path: Path) -> None:
     """Neither a machine that systemd does not run nor one without systemctl on its PATH is refused;
-    a note says so.
+    a note reports it.
     """
     empty = tmp_path / "bin"
     empty.mkdir()
@@ -630,7 +630,7 @@ def test_a_plan_shows_the_files_that_differ() -> None:
 
 
 def test_a_plan_lists_the_file_that_it_cannot_write(host: FakeHost) -> None:
-    """The notices about files stand before the proof; the others are a number."""
+    """The notices about files stand before the proof; the rest is a number."""
     host.files.link("/etc/systemd/system/static-routes.service", "/dev/null")
     refused, route, *_, files = on_mended("plan").stdout.splitlines()
     assert refused.startswith("~ /etc/systemd/system/static-routes.service (will be refused: ")

@@ -26,7 +26,7 @@ KEYS = ["version", "time", "severity", "kind", "subject", "text"]
 
 @pytest.fixture(autouse=True)
 def _log() -> Iterator[None]:
-    """Give the log of the other tests back."""
+    """Restore the log for later tests."""
     root = logging.getLogger()
     before = root.level, root.handlers.copy()
     yield

@@ -125,7 +125,7 @@ def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> 
 
 
 def test_repeated_keys_elsewhere_are_ignored() -> None:
-    """In a whole agent config, the keys of other programs are theirs to judge."""
+    """In a whole agent config, the keys of other programs are not judged."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
 
 

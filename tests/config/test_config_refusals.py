@@ -51,7 +51,7 @@ def test_each_wrong_member_of_a_list_is_named() -> None:
     [(1, "the number 1"), (None, "null"), (b"staticRoutes", "a Python bytes"), (("a",), "a list")],
 )
 def test_keys_that_are_not_strings(key: object, found: str) -> None:
-    """A Python mapping may have any key; ours are strings."""
+    """A Python mapping may have any key; hostRouting's are strings."""
     assert errors({key: {}, "gates": []}) == [
         ("hostRouting", f"expected strings as keys, found {found}")
     ]

@@ -53,7 +53,7 @@ def test_a_removed_route_must_be_held() -> None:
 
 
 def test_a_deletion_takes_the_first_route_that_it_fits() -> None:
-    """As in the kernel: a deletion without a gateway fits any, and the others stay in order."""
+    """As in the kernel: a deletion without a gateway fits any, and all that stay keep their order."""
     first, second, third = (
         ObservedRoute.parse("9.0.0.0/8", "eth0", gateway)
         for gateway in ("10.1.0.1", "10.1.0.2", "10.1.0.3")

@@ -72,7 +72,7 @@ def test_the_group_of_a_device_that_came_meanwhile() -> None:
 
 
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:
-    """If a known selector does not fit, the others do not matter."""
+    """If a known selector does not fit, unknown ones do not matter."""
     decision = fib(BLOCKING._replace(tun_id=7)).decide(Packet(EIGHT))
     assert (decision.route, decision.unknown) == (DEFAULT, "")
 
@@ -86,7 +86,7 @@ def test_an_earlier_rule_decides_in_spite_of_a_later_unknown_one() -> None:
 
 def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
     """A known selector that does not fit is enough: the rule applies, whatever the unknown one
-    says.
+    is.
     """
     node = fib(BLOCKING._replace(inverted=True, tun_id=7))
     assert node.decide(Packet(EIGHT)).errno

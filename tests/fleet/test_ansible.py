@@ -65,7 +65,7 @@ class Control:
 
 def test_an_image(tmp_path: Path) -> None:
     """Check mode lists the changes and makes none, with the files as a diff; then one; a fault is
-    told.
+    reported.
     """
     control = Control(tmp_path, ansible_connection="local")
     (image := tmp_path / "image").mkdir()

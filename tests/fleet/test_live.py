@@ -80,7 +80,7 @@ def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
 
 def test_ipv6(tmp_path: Path) -> None:
     """Of IPv6, too, and of both; where the model cannot derive the kernel's choice of a source, it
-    says so.
+    leaves it undecided.
     """
     decided: Counter[bool] = Counter()
 

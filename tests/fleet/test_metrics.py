@@ -1,5 +1,5 @@
 """`check --format prometheus`: its lines about a node, and how promtool and the real node_exporter
-say of that.
+on these lines.
 """
 
 import json
@@ -130,7 +130,7 @@ def test_the_command_writes_a_file_or_stdout(
     host: FakeHost, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The status is that of check; the file is readable by all, and stays as it is if nothing could
-    be asked.
+    be read.
     """
     words = "check", config, "--format", "prometheus"
     shown = run_here(*words)

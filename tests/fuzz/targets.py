@@ -138,7 +138,7 @@ def _networkd(files: MemoryFiles) -> None:
     foreign_routes(networkd_texts(files))
 
 
-# --- files of other programs, and ours after a change by them
+# --- files of other programs, and own ones after a change by them
 
 
 def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes], object]:

@@ -1,5 +1,5 @@
 """A fault at every step of a batch, and at every step of its rollback, by each errno: the routes are
-what the error says.
+what the error has.
 """
 
 import errno

@@ -348,7 +348,7 @@ class TestKilledWriters:
         assert entries(tmp_path) == ["a"]
 
     def test_those_of_living_writers_and_of_others_stay(self, tmp_path: Path) -> None:
-        """A live writer holds a lock on its file; a name that only resembles ours belongs to
+        """A live writer holds a lock on its file; a name that only resembles an own one belongs to
         another program.
         """
         files = RootedFiles(str(tmp_path))

@@ -123,7 +123,7 @@ class TestOnTheKernel:
         self, node: KernelLinks, backend: NetlinkBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """If another program takes the place of a removed route, that does not come back, and the
-        error says so.
+        error names it.
         """
         backend.apply([RouteChange.add(route("fd00:7::/64 via fd00:1::7 dev eth0 metric 1"))])
         alone = find(backend, "fd00:7::/64 via fd00:1::7 dev eth0 metric 1")

@@ -1,4 +1,4 @@
-"""Random histories of IPv6 routes: ours beside those of a program that adds, appends, replaces and
+"""Random histories of IPv6 routes: own ones beside those of a program that adds, appends, replaces and
 deletes.
 """
 
@@ -38,7 +38,7 @@ def node() -> Iterator[KernelNode]:
 
 
 def meddle(node: KernelNode, random: Random) -> None:
-    """Let the other program do something; the kernel may refuse it."""
+    """Let another program act; the kernel may refuse it."""
     verb = random.choice(["add", "append", "prepend", "replace", "delete"])
     destination = f"fd00:9:{random.randrange(2)}::/48"
     words = [destination, *random.choice(WAYS).split(), "metric", random.choice(["1", "2"])]

@@ -25,7 +25,7 @@ def layer() -> MemoryLinkLayer:
 
 @pytest.mark.parametrize("change", [1, 2, 3])
 def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) -> None:
-    """The other removals are made, and none is taken back."""
+    """All further removals are made, and none is undone."""
     layer.refuse_at(change)
     with pytest.raises(NeighbourRejectedError) as caught:
         layer.remove_neighbours(PODS)

@@ -63,7 +63,7 @@ class TestNftCommand(NftablesContract):
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not
-        ask for root.
+        advise root.
         """
         with owned_table(node, "ours"):
             listed = ours(nftables)

@@ -64,7 +64,7 @@ def test_a_run_that_differs_in_its_networks_only_is_read_whole(
 
 
 def test_the_echo_of_a_route_equals_its_message() -> None:
-    """A dump strikes the echo of each route that it shows, and leaves the others."""
+    """A dump strikes the echo of each route that it shows, and leaves all else."""
     routes = [
         Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0")
         for number in range(1, 5)

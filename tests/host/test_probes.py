@@ -222,8 +222,8 @@ class TestOnTheKernel:
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
 
     def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
-        """A device that vanishes or goes down before its question is skipped, and the others are
-        asked.
+        """A device that vanishes or goes down before its question is skipped, and all that are
+        left are probed.
         """
         node.kernel.set_up("azv1", up=False)
         questions = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]

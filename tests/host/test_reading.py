@@ -28,7 +28,7 @@ def test_it_is_of_the_moment_of_its_first_question(host: FakeHost) -> None:
 def test_each_family_is_read_when_it_is_needed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most nodes have many routes of one family; the own ones of the other are few."""
+    """Most nodes have many routes of one family; own ones of a second family are few."""
     node = at_one_moment(host).routes
     routes = host.routes.routes
     families: list[int] = []

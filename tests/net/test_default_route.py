@@ -147,7 +147,7 @@ def test_all_use_the_default_route_that_the_kernel_uses(
 def test_all_ignore_routes_that_are_not_default_routes(
     node: KernelNode, tmp_path: Path, commands: str
 ) -> None:
-    """A route that is ours, is for few packets, or sends nothing anywhere is no default route."""
+    """An own route, one for few packets, or one that sends nothing anywhere is not a default route."""
     arrange(node, commands)
     assert proof(node).expected_devs == ()
     ran = run_script(node, tmp_path, [CIDR])

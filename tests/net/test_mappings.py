@@ -58,7 +58,7 @@ HOPS = st.fixed_dictionaries(
 )
 def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
     """The reader refuses whatever no lookup can contain, with an error that the journal
-    knows.
+    expects.
     """
     form = FORMS[ObservedRoute]
     try:

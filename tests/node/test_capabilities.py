@@ -31,7 +31,7 @@ NAMED_IN = {
     "config/siblings.py": "the sections",
     "node/capabilities.py": "the list",
     "node/configure.py": "an example",
-    "node/watch.py": "the loop of the watch, which has the keepers of the others",
+    "node/watch.py": "the loop of the watch, which has the keepers of the siblings",
     "testing/strategies.py": "configs at random",
 }
 

@@ -243,7 +243,7 @@ def test_boot_files_that_an_apply_would_change_are_errors(
 
 
 def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
-    """One finding, which names it: ours is of this config, and stands after it; an apply puts ours
+    """One finding, which names it: the own route is of this config, and stands after it; an apply puts it
     first again.
     """
     config = applied(host, **ROUTES)
@@ -258,7 +258,7 @@ def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
 
 
 def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
-    """A device got an address in the place of ours later: a warning names both routes, and ours
+    """A device got an address in the own route's place later: a warning names both routes, and the own
     stays.
     """
     config = applied(host, **ROUTES)
@@ -293,7 +293,7 @@ def test_a_plan_after_a_run_that_was_killed(
     tmp_path: Path,
 ) -> None:
     """Files that systemd has yet to read are read with the rest: the plan and the apply that
-    follows say the same.
+    follows report the same.
     """
     applied(host, **ROUTES)
     execute(Reset(HostRoutingConfig(), host=host), in_time())
@@ -445,7 +445,7 @@ def test_a_route_that_the_node_cannot_have_is_replaced(
 def test_our_hidden_route_needs_an_apply_and_no_other_route(
     host: FakeHost, hiding: dict[str, Any]
 ) -> None:
-    """Also where a blackhole stands before ours, and where a narrower one of ours has the same
+    """Also where a blackhole stands before the own route, and a narrower own one has the same
     first address.
     """
     routes = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.8.0/24"}]
@@ -655,7 +655,7 @@ def no_link(host: FakeHost) -> None:
 @pytest.mark.parametrize("trouble", [no_table, lose_nft, no_link])
 def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
     """A table that is gone, cannot be read, or is gone after the next boot: a warning, or an error
-    where the section says `required`.
+    where the section has `required`.
     """
     config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
     assert findings_of(check(host, config)) == []

@@ -244,7 +244,7 @@ def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> 
 
 
 def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
-    """`force` goes on, and is degraded; the others remove everything, as they are meant to."""
+    """`force` goes on, and is degraded; all other ways remove everything, as they are meant to."""
     forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), in_time())
     assert (forced.ok, forced.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})

@@ -268,7 +268,7 @@ def test_a_first_apply_that_ends_between_files_and_routes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of the gates cannot be held: the config is installed, the routes are as before,
-    and one line says so.
+    which one line reports.
     """
     host = gpu_node()
     monkeypatch.setattr(host.lock, "hold_file", Mock(side_effect=HostFileError("cannot lock")))

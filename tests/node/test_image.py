@@ -244,7 +244,7 @@ def test_a_gate_that_the_network_waits_for_is_refused(
 @pytest.mark.slow
 def test_a_check_of_an_image(image: Path, config: Path) -> None:
     """Nothing installed is one error; then all is there; then whatever is taken away is named.
-    Routes are not asked.
+    Routes are not read.
     """
     empty = run("check", "--root", image, config)
     assert empty.returncode == 1

@@ -308,7 +308,7 @@ def test_routes_are_lost_while_a_gate_checks(
 
 
 def route_is_lost(host: FakeHost) -> None:
-    """Another program deletes a route of the config; its addresses leave by the other metric."""
+    """Another program deletes a route of the config; its addresses leave by another metric."""
     host.routes.delete_route(host.routes.routes_of(OUR_PROTOCOL)[1])
 
 

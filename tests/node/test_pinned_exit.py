@@ -328,7 +328,7 @@ def test_a_later_default_route_moves_no_route(host: FakeHost, *, explicit: bool)
 
 
 def test_without_the_later_route_all_is_as_before(host: FakeHost) -> None:
-    """The other command that is offered."""
+    """The second command that is offered."""
     config = config_of(ROUTES, CHECKED)
     assert applied(host, config).ok
     bring_the_later_route(host)

@@ -314,7 +314,7 @@ def test_an_apply_that_is_interrupted_is_undone(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After the routes have changed: routes and files are those of the earlier config, one line
-    says so, and `undo_on_failure` has no records to undo a second time.
+    reports it, and `undo_on_failure` has no records to undo a second time.
     """
     before = state(host)
     ctx = in_time()

@@ -180,7 +180,7 @@ class Armed(FailingTask):
 
 
 def test_an_interrupt_while_routes_change() -> None:
-    """It arrives after ours is added, while that is verified: undo removes it."""
+    """It arrives after the own route is added, while that is verified: undo removes it."""
     host = node()
     before = state(host)
     plain = host.routes.routes

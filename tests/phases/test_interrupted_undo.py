@@ -36,13 +36,13 @@ def report_of(work: Task) -> Report:
     """Return the report of a run that raises KeyboardInterrupt."""
     with pytest.raises(KeyboardInterrupt) as caught:
         run(work, undo_on_failure=True)
-    report = caught.value.report  # type: ignore[attr-defined]  # an interrupt is of no type of ours
+    report = caught.value.report  # type: ignore[attr-defined]  # an interrupt has no report in its type
     assert isinstance(report, Report)
     return report
 
 
 def test_an_interrupt_loses_no_inverse() -> None:
-    """It ends one inverse; the others are called, and then it is raised, with the report."""
+    """It ends one inverse; all further ones are called, and then it is raised, with the report."""
     undone: list[str] = []
 
     def inverse(ctx: Context) -> None:

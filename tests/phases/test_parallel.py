@@ -191,7 +191,7 @@ def test_all_begin_though_one_has_failed_and_another_runs() -> None:
 
 
 def test_a_skipped_task_is_not_waited_for() -> None:
-    """A failure cancels the others also if one of the group never begins, as it is left out."""
+    """A failure cancels all siblings also if one of the group never begins, as it is left out."""
     group = Parallel(
         FailingTask("a", OSError("x")),
         task("b")(lambda ctx: ctx.sleep(3600)),

@@ -105,7 +105,7 @@ def test_an_inverse_takes_the_place_of_the_method() -> None:
 
 
 def test_an_inverse_that_fails_is_reported() -> None:
-    """The report, the log and the error of the run name it; the other inverses are called."""
+    """The report, the log and the error of the run name it; all further inverses are called."""
     undone: list[str] = []
 
     @task("stuck")

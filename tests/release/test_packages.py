@@ -146,7 +146,7 @@ def test_a_missing_tool_is_named(
 def test_a_build_that_fails_leaves_no_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a package, or one without the other, could be published by mistake."""
+    """Half of a package, or one of two, could be published by mistake."""
     (programs := tmp_path / "bin").mkdir()
     (failing := programs / "rpmbuild").write_text("#!/bin/sh\nexit 1\n")
     failing.chmod(0o755)

@@ -102,7 +102,7 @@ def test_a_python_without_compiled_modules_reads_the_sources(tmp_path: Path) -> 
 
 
 def test_an_old_python_is_named(pyz: Path) -> None:
-    """Its first lines have no syntax that an old Python lacks, and come before all imports of ours.
+    """Its first lines have no syntax that an old Python lacks, and come before all own imports.
 
     The exit status is that of a command that could not be done, so a check is not taken for one
     that found an overlap.

@@ -255,7 +255,7 @@ def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path
 
 
 def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
-    """Of two networks one inside the other, the longer one takes what a route between them holds."""
+    """Of two nested networks, the longer one takes what a route between them holds."""
     node.ip("route add 10.3.8.0/23 dev e0")
     listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
     found = _found(node, listed, tmp_path, ["10.3.8.0/22"])

@@ -218,7 +218,7 @@ def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
 
 
 def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
-    """Each is named by itself, though the kernel may answer with the other one; and no gateway is
+    """Each is named by itself, though the kernel may answer with another one; and no gateway is
     called silent.
     """
     node.ip(f"-6 neigh add {ROUTER} dev e1 lladdr 02:00:00:00:00:01 nud permanent")

@@ -85,8 +85,8 @@ def test_an_address_of_two_presets_is_expected_once() -> None:
 
 @pytest.mark.parametrize("cloud", [name for name in PRESETS if name != "aws-ipv6"])
 def test_a_preset_alone_installs_the_check(cloud: str) -> None:
-    """Unit, gate and marker, as any expected CIDR does; and a node to which it was not applied is
-    told so.
+    """Unit, gate and marker, as any expected CIDR does; and a node to which it was not applied gets
+    a finding.
     """
     host = FakeHost()
     connect(host.routes, eth0="10.224.0.4/16")

@@ -41,7 +41,7 @@ def test_a_rule_can_block_too(node: MemoryBackend) -> None:
 
 
 def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
-    """Of two that refuse, the more specific one is for few packets: the other one is named."""
+    """Of two that refuse, the more specific one is for few packets: the less specific one is named."""
     node.insert_route(Route.parse("10.96.0.0/24", kind="blackhole", tos=8, protocol=3))
     arrange(node, "prohibit 10.96.0.0/16")
     [finding] = prove(node, "10.96.0.0/24").findings

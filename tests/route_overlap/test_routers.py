@@ -105,7 +105,7 @@ def test_a_question_that_is_refused_is_a_note() -> None:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
-    """A node, and a router at the other end of its eth0, which has no address yet."""
+    """A node, and a router at the far end of its eth0, which has no address yet."""
     with KernelNode.made() as node, KernelNode.made() as router:
         node.ip(f"link add eth0 up type veth peer name eth0 netns {router.name}")
         router.ip("link set eth0 up")
@@ -152,7 +152,7 @@ def test_one_packet_resolves_it_again(pair: tuple[KernelNode, KernelNode]) -> No
 @needs_kernel
 def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> None:
     """A gateway comes back between the last try of an earlier question and its end: the kernel is
-    made to ask anew.
+    made to resolve it anew.
     """
     node, router = pair
     node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=3")

@@ -220,7 +220,7 @@ def test_the_kernel_leads_astray_what_is_reported_and_nothing_else(
     world: World, packets: list[Packet]
 ) -> None:
     """A packet that leaves by a wrong device belongs to a finding or a note; a note's own packets
-    leave as it says.
+    leave as described.
     """
     cidrs = [*map(parse_cidr, world.cidrs)]
     places = [

@@ -58,7 +58,7 @@ def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
 
 
 def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
-    """With or without a metric, a single address, too: ours is added before it."""
+    """With or without a metric, a single address, too: the own route is added before it."""
     arrange(node, "10.96.0.10/31 dev ib0", "10.96.0.20 dev ib0 metric 100", "10.96.0.30 dev ib0")
     destinations = ["10.96.0.10/31", "10.96.0.20/32", "10.96.0.30/32"]
     assert [

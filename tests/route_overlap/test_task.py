@@ -85,7 +85,7 @@ def test_warn_logs_every_finding_and_leaves_the_marker(
 def test_very_many_findings_are_a_hundred_lines_in_the_log(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the number of the others, which the marker file has: a daemon can fill an expected CIDR
+    """And the number of further ones, which the marker file has: a daemon can fill an expected CIDR
     with routes.
     """
     for number in range(150):

@@ -48,7 +48,7 @@ def test_without_expected_devices_the_finding_names_both() -> None:
 
 
 def test_check_reports_once_that_several_exits_decide() -> None:
-    """With its kind, and before the other findings."""
+    """With its kind, and before all further findings."""
     host = FakeHost()
     _two_exits(host.routes)
     config = HostRoutingConfig(route_overlap=RouteOverlapConfig(expected_cidrs=tuple(_CIDRS)))

@@ -1,5 +1,5 @@
 """Expected devices, dead ends and carriers: in memory, and in the kernel, where the boot script
-says the same.
+has the same.
 """
 
 from collections.abc import Iterator
@@ -182,7 +182,7 @@ def test_its_own_address_is_carried_by_another(prover: AskedNode) -> None:
     [
         # The kernel goes on to send some of the flows by it.
         ("eth1", "dead-end", "dead end, eth1 has no carrier, one of eth0, eth1 ("),
-        # The carrier comes back by itself, the other device stays wrong.
+        # The carrier comes back by itself, the second device stays wrong.
         ("eth0", "overlap", '"allowedDevs": ["eth1"]'),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_bridge_without_ports_may_be_left_over() -> None:
 
 
 def test_the_device_of_a_local_address_may_be_allowed(prover: AskedNode) -> None:
-    """Beside the other steps: the device of an address that the node itself holds may be a CNI's of
+    """Beside further steps: the device of an address that the node itself holds may be a CNI's of
     any name.
     """
     prover.links("eth0")
@@ -247,7 +247,7 @@ def test_the_device_of_a_local_address_may_be_allowed(prover: AskedNode) -> None
 
 
 def test_all_that_carry_are_named(prover: AskedNode) -> None:
-    """The expected ones first, in their order, then the others by name; none that carries nothing.
+    """The expected ones first, in their order, then the rest by name; none that carries nothing.
 
     A connection leaves by the device of the second answer, where a rule selects by source.
     """

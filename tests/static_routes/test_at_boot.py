@@ -78,7 +78,7 @@ def test_a_repair_after_the_boot_is_logged(host: FakeHost) -> None:
     ],
 )
 def test_a_route_that_is_refused(route: str, reason: str, *, may_heal: bool) -> None:
-    """It is named as the config has it, and the others are in force. What may be late is a reason
+    """It is named as the config has it, and all else is in force. What may be late is a reason
     to wait; then nothing is logged.
     """
     node = MemoryBackend()

@@ -154,7 +154,7 @@ def test_metric_1_of_another_program(node: Node, host: Host) -> None:
 
 
 def test_a_route_for_one_source(node: Node, host: Host) -> None:
-    """It hides ours at any metric, also ours that stands, so the refusal names it."""
+    """It hides the own route at any metric, also one that stands, so the refusal names it."""
     apply(host, ROUTE)
     source = route(f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1024")
     node.insert_route(attrs.evolve(source, from_prefix=Prefix.parse("fd00:1::/64")))
@@ -171,8 +171,8 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
 def test_a_merge_by_another_program(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture, gateway: str
 ) -> None:
-    """A next hop that it appended to ours is found and named, by each end; nobody's next hop is
-    removed. A reset fails, and the command that it names, also in the verdict, removes ours alone.
+    """A next hop that it appended to the own route is found and named, by each end; nobody's next hop is
+    removed. A reset fails, and the command that it names, also in the verdict, removes the own one alone.
     """
     apply(host, ROUTE)
     add(node, gateway, verb="append")
@@ -207,7 +207,7 @@ def test_a_merge_by_another_program(
 
 
 def test_another_gateway_and_back(host: Host) -> None:
-    """A changed route replaces ours, which leaves first; the undo of the run brings it back."""
+    """A changed route replaces the own one, which leaves first; the undo of the run brings it back."""
     apply(host, ROUTE)
     account = Account()
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
@@ -256,7 +256,7 @@ PLACES = "fd00:9::/48", "fd00:8::/64"
 
 
 def meddle(node: Node, random: Random) -> None:
-    """Let the other program do something in the same places; the kernel may refuse it."""
+    """Let another program act in the same places; the kernel may refuse it."""
     gateway = random.choice(WAYS)
     route = Route.parse(
         random.choice(PLACES),
@@ -325,7 +325,7 @@ def check_history(node: Node, host: Host, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_beside_a_program_in_memory(seed: int) -> None:
-    """No change of ours makes a multipath route, and nothing of the program's is lost, in the
+    """No own change makes a multipath route, and nothing of the program's is lost, in the
     model.
     """
     node = MemoryBackend()

@@ -1,4 +1,4 @@
-"""Decisions about IPv6 routes that no namespace shows often: a mutation of each survived the other
+"""Decisions about IPv6 routes that no namespace shows often: a mutation of each survived all other
 tests.
 """
 
@@ -30,7 +30,7 @@ def wanted(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "f
 
 
 def test_a_foreign_route_before_an_own_one_is_in_the_way() -> None:
-    """Of routes in one place the first decides: ours behind a foreign one is not in force."""
+    """Of routes in one place the first decides: an own one after a foreign one is not in force."""
     foreign = held(gateway=None, dev="ib0", protocol=4)
     made = reconcile([wanted()], [foreign, held()])
     assert [*made.in_the_way.values()] == [foreign]
@@ -38,7 +38,7 @@ def test_a_foreign_route_before_an_own_one_is_in_the_way() -> None:
 
 
 def test_a_route_by_a_nexthop_object_is_not_merged() -> None:
-    """A route of ours that another program gave a nexthop object is removed: the kernel merges
+    """An own route that another program gave a nexthop object is removed: the kernel merges
     nothing with it.
     """
     hops = tuple(NextHop(held(gateway=f"fd00:1::{at}").gateway, "eth0") for at in (7, 8))

@@ -187,7 +187,7 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
 
 def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None:
     """An open device is that by which IPv6 must leave: that of the IPv4 default route. The program
-    knows it.
+    finds it.
     """
     node.ip("-4 address add 10.224.0.4/16 dev e0")
     node.ip("-4 route add default via 10.224.0.1 dev e0")

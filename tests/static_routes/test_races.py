@@ -1,4 +1,4 @@
-"""Other programs change routes between two of our steps: none of theirs is overwritten, moved or
+"""Other programs change routes between two of our steps: no foreign route is overwritten, moved or
 lost.
 """
 
@@ -202,8 +202,8 @@ class TestUndo:
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Another program has replaced ours since: the place stays as it is, and both a warning and
-        the result say so.
+        """Another program has replaced the own route since: the place stays as it is, and both a warning and
+        the result report it.
         """
         account = run(host, OWN_ROUTE)
         node.insert_route(foreign(73), verb="replace")
@@ -247,7 +247,7 @@ def test_foreign_routes_are_as_without_us(
     """What other programs do by full description, at any moment, leads to the same routes with us
     and without.
 
-    An exclusive addition is refused while ours is there, so it counts only if both nodes accept it.
+    An exclusive addition is refused while the own route is there, so it counts only if both nodes accept it.
     """
     node, shadow = BusyNode(), BusyNode()
     host = FakeHost(node)

@@ -71,7 +71,7 @@ class TestOnePlace:
     def test_routes_that_a_deletion_does_not_distinguish(
         self, node: MemoryBackend, standing: list[Route]
     ) -> None:
-        """A deletion names no `onlink`, so it may take the wrong one of two: one of ours is left,
+        """A deletion names no `onlink`, so it may take the wrong one of two: an own one is left,
         the first.
         """
         for route in standing:
@@ -103,7 +103,7 @@ class TestOnePlace:
         assert node.routes() == before
 
     def test_an_own_route_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
-        """A foreign route came before ours: ours is removed and added again, as the last step."""
+        """A foreign route came before the own one: that is removed and added again, as the last step."""
         node.insert_route(WANTED)
         node.insert_route(FOREIGN, verb="prepend")
         outcome = reconcile([WANTED], node.routes())
@@ -131,7 +131,7 @@ class TestOnePlace:
     def test_the_kernels_own_that_came_later_stays_hidden(
         self, node: MemoryBackend, verb: str
     ) -> None:
-        """After a flap of its device the connected route follows ours: ours stays, and is made the
+        """After a flap of its device the connected route follows the own one, which stays, and is made the
         first again.
         """
         node.insert_route(WANTED)
@@ -147,7 +147,7 @@ class TestOnePlace:
         assert reconcile([], node.routes(), undecided={place(WANTED)}).changes == []
 
     def test_next_hops_count(self) -> None:
-        """A route with several next hops, ours or not, is compared by all of them."""
+        """A route with several next hops, own or foreign, is compared by all of them."""
         first = NextHop(None, "eth0")
         held = ObservedRoute(
             WANTED.network, 24, protocol=16, nexthops=(first, NextHop(None, "ib0"))
@@ -186,7 +186,7 @@ class TestAnyWorld:
     def test_the_plan_leads_there_and_back(
         self, world: World, several: list[HostRoutingConfig]
     ) -> None:
-        """From config to config: ours are exactly those, and the first of their places; others stay
+        """From config to config: own routes are exactly those, and the first of their places; others stay
         in their order.
         """
         node = MemoryBackend()

@@ -1,4 +1,4 @@
-"""What other programs notice of ours, each by its letter in docs/limits.md; the others notice
+"""What other programs notice of own routes, each by its letter in docs/limits.md; the rest notice
 nothing.
 
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
@@ -63,7 +63,7 @@ def test_a_an_operation_acts_on_the_own_route(hiding: Beside, verb: str) -> None
 
 
 def test_a_a_change_acts_on_the_own_route_alone(beside: Beside) -> None:
-    """Without ours the program would have nothing to change."""
+    """Without the own route the program would have nothing to change."""
     beside.apply(CONFIG)
     assert beside.act(f"route change {NEWER}") == (
         "",
@@ -84,7 +84,7 @@ def test_b_an_exclusive_add_is_refused(beside: Beside) -> None:
 
 @pytest.mark.parametrize("verb", ["replace", "change"])
 def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -> None:
-    """Ours stays in force, and the hidden route decides again after the reset."""
+    """The own route stays in force, and the hidden route decides again after the reset."""
     assert hiding.act(f"route {verb} {OLDER}") == (EXISTS, "")
     assert hiding.routes == [OWN_ROUTE, HIDDEN]
     hiding.reset()
@@ -93,7 +93,7 @@ def test_b_a_refresh_of_the_hidden_route_is_refused(hiding: Beside, verb: str) -
 
 @pytest.mark.parametrize("words", ["", " dev eth0", " metric 0"])
 def test_c_a_deletion_by_destination_deletes_the_own_route(hiding: Beside, words: str) -> None:
-    """Its own stays, and decides after the reset; ours returns with the next apply."""
+    """Its own stays, and decides after the reset; the own route returns with the next apply."""
     assert hiding.act(f"route del {PLACE}{words}") == ("", "")
     assert (hiding.routes, hiding.shadow) == ([HIDDEN], [])
     hiding.apply(CONFIG)
@@ -103,7 +103,7 @@ def test_c_a_deletion_by_destination_deletes_the_own_route(hiding: Beside, words
 
 
 def test_e_save_and_restore_reverse_a_place(hiding: Beside, tmp_path: Path) -> None:
-    """The next apply puts ours first again."""
+    """The next apply puts the own route first again."""
     steps = (
         f"ip route save exact {PLACE} > $1 && ip route flush exact {PLACE} && ip route restore < $1"
     )

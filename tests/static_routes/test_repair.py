@@ -116,7 +116,7 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
 
 
 def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
-    """A place that is to be left stays as it is, with a route of ours or without."""
+    """A place that is to be left stays as it is, with an own route or without."""
     node.insert_route(FOREIGN)
     repaired(host, FIRST, SECOND, leave=(FIRST,))
     assert own_routes(node) == ["172.16.2.0/24 dev eth1"]

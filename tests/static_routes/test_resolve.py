@@ -67,13 +67,13 @@ OWN_ROUTE = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=
             "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink",
         ),
         (BOTH, (ETH0._replace(flags=4),), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"),
-        # All destinations of `default dev ppp0` are on the link, and so is ours.
+        # All destinations of `default dev ppp0` are on the link, and so is the own route.
         (
             BOTH,
             (ObservedRoute(0, 0, dev="ppp0", scope=253),),
             "172.16.1.0/24 dev ppp0 proto 142 scope link",
         ),
-        # A gateway of the other family.
+        # A gateway of another family.
         (
             BOTH,
             (ETH0._replace(gateway=Address.parse("fe80::1")),),
@@ -159,7 +159,7 @@ class TestMissing:
         ]
 
     def test_the_others_are_complete(self) -> None:
-        """Routes that can be completed are, and each reason for the others is given once."""
+        """Routes that can be completed are, and each reason for the rest is given once."""
         routes = [
             static_route("172.16.1.0/24 dev ib0"),
             static_route("172.16.2.0/24 dev ib0"),

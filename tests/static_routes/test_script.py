@@ -336,7 +336,8 @@ class TestRunning:
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up
-        counts. The program knows it.
+                counts. The program
+        finds it.
         """
         node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
         node.ip("link set ib0 down")
@@ -654,7 +655,7 @@ class TestRunning:
     @pytest.mark.parametrize("name", ["dev", "via", "metric", "onlink", "@", "a+b", "eth-ü"])
     def test_odd_device_names(self, node: KernelNode, name: str) -> None:
         """A device may be called as a word of ip's, or have a name that bash could take for more:
-        the program knows it, if the script does not.
+        the program reads it, if the script does not.
         """
         node.ip(f"link add name {name} up type ifb")
         node.ip(f"address add 192.168.1.1/24 dev {name}")

@@ -23,7 +23,7 @@ pytestmark = needs("kernel")
 
 LOGGER = logging.getLogger(__name__)
 PREFIXES = "172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", "10.3.0.0/24"
-#: Of the routes that the other program makes.
+#: Of the foreign routes.
 PROTOCOLS = "static", "dhcp", "bird"
 HOPS = (
     "via 10.1.0.1 dev eth0",
@@ -64,7 +64,7 @@ EVENTS = (
 #: Makes the node able to take all routes again.
 WHOLE = "link set eth1 up; address add 10.2.0.2/24 dev eth1; address del 10.3.0.2/24 dev eth1"
 REFUSED = "RTNETLINK answers: File exists"
-#: Of a route of the other program: its place, and its protocol.
+#: Of a foreign route: its place, and its protocol.
 WAYS = (
     *(f"{{}} proto {{}} {hop}" for hop in HOPS),
     *(f"{kind} {{}} proto {{}}" for kind in ("blackhole", "unreachable", "prohibit", "throw")),
@@ -116,7 +116,7 @@ class Life:
     # --- hostrouting
 
     def apply(self) -> None:
-        """Apply a config: ours are the first of their places, or nothing has changed."""
+        """Apply a config: own routes are the first of their places, or nothing has changed."""
         before, config = self.beside.routes, self.config()
         wanted = [_as_shown(route) for route in config.static_routes.routes]
         reasons = [route for route in wanted if _may_be_refused(route, before)]
@@ -124,7 +124,7 @@ class Life:
             self.beside.apply(config)
         except TaskFailedError:
             assert reasons
-            # Ours come first in the last step: if a new route is refused before, nothing has moved.
+            # Own routes come first in the last step: if a new route is refused before, nothing has moved.
             assert self.beside.routes == before or any(route in before for route in reasons)
             _is_as_before(before, self.beside.routes)
             return
@@ -172,7 +172,7 @@ class Life:
         LOGGER.warning("config %s", routes)
         return config_of([static_route(route) for route in routes])
 
-    # --- the other program
+    # --- the foreign program
 
     def operation(self) -> None:
         """Let it add, change or delete a route, perhaps one that it has made before."""
@@ -189,7 +189,7 @@ class Life:
             self.act(pick(VERBS), pick(WAYS).format(spot, pick(PROTOCOLS)))
 
     def intrusion(self) -> None:
-        """Let it put a route before one of ours."""
+        """Let it put a route before an own one."""
         if self.applied:
             route, hop = self.random.choice(self.applied), self.random.choice(HOPS)
             self.act("prepend", f"{route.destination} metric {route.metric} proto static {hop}")
@@ -238,11 +238,11 @@ def _is_on_the_list(
     [lost] = [route for route in ours(before) if route not in after]
     assert (refused, ours(after)) == ("", [route for route in ours(before) if route != lost])
     if verb == "del":
-        # (c): its own stays; without ours it had been deleted, if it exists.
+        # (c): the foreign route stays; without the own one it had been deleted, if it exists.
         assert foreign(after) == hidden
         assert len(shadow) == len(hidden) - (not in_shadow)
         return
-    # (a): its own takes the place of ours; in the shadow that of the first, or there is none.
+    # (a): the foreign route takes the own one's place; in the shadow that of the first, or there is none.
     [new] = [route for route in after if route not in before]
     assert verb in {"replace", "change"}
     assert (first_is(before, lost), first_is(after, new)) == (True, True)
@@ -256,10 +256,10 @@ def _is_on_the_list(
 
 
 def _is_as_before(before: Sequence[str], after: Sequence[str]) -> None:
-    """Assert that the routes are as before; one of ours that stood in the middle of its place may
+    """Assert that the routes are as before; an own one that stood in the middle of its place may
     stand last.
 
-    One of ours whose gateway is no longer reachable the kernel does not take back.
+    An own one whose gateway is no longer reachable the kernel does not take back.
     """
     assert foreign(after) == foreign(before)
     for spot in {place(route) for route in (*ours(before), *ours(after))}:
@@ -287,7 +287,7 @@ def _may_be_refused(route: str, routes: Sequence[str]) -> bool:
 
 
 def _is_reachable(route: str, routes: Sequence[str]) -> bool:
-    """Return whether the gateway of a route of ours is on a connected network of its device."""
+    """Return whether the gateway of an own route is on a connected network of its device."""
     words = route.split()
     network = f"{words[3].rpartition('.')[0]}.0/24"
     connected = f"unicast {network} dev {words[5]} proto kernel "
@@ -299,7 +299,7 @@ def _is_reachable(route: str, routes: Sequence[str]) -> bool:
     [(1, 25), *(pytest.param(seed, 500, marks=pytest.mark.soak) for seed in range(2, 9))],
 )
 def test_lives(seed: int, cycles: int) -> None:
-    """In 25 cycles, and 3,500 of the soak run, no route of the other program is lost, too many or
+    """In 25 cycles, and 3,500 of the soak run, no foreign route is lost, too many or
     at another place, and no reset fails.
     """
     with Beside.made() as beside:

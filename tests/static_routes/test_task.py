@@ -21,7 +21,7 @@ SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 
 class TestDo:
     def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context) -> None:
-        """Ours are exactly the config's, and script and unit are there; again changes nothing."""
+        """Own routes are exactly the config's, and script and unit are there; again changes nothing."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert ours(host) == WANTED
         [(script, unit)] = [part.files for part in units_in([boot_part(CONFIG)])]
@@ -39,7 +39,7 @@ class TestDo:
     def test_a_foreign_route_is_hidden_with_a_warning(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A foreign route stays after ours, even if it differs from ours by its protocol alone."""
+        """A foreign route stays after the own one, even if it differs by its protocol alone."""
         before = others(host)
         with caplog.at_level(logging.WARNING):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)

@@ -74,7 +74,7 @@ def test_it_waits_and_works() -> None:
             box.run("systemctl", "start", UNIT)
         assert len(our_routes(box).splitlines()) == 2
         # In the journal a state that stands still has one line; that the unit was started has
-        # told at all.
+        # none.
         assert box.journal(f"--unit={UNIT}") == [
             f"waiting up to 30 s: {LACKING}",
             "routes in force: 2",

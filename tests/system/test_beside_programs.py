@@ -32,7 +32,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
-    """Ours are in force again after whatever happens to it, and after the reset it has the route
+    """Own routes are in force again after whatever happens to it, and after the reset it has the route
     that it wants.
 
     At a metric of its own it notices nothing. In our place an older route of its own may stay
@@ -52,10 +52,10 @@ def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
-    """(b), (c): a renewal with another gateway deletes ours, not the older route, after which the
+    """(b), (c): a renewal with another gateway deletes the own route, not the older route, after which the
     newer one is refused.
 
-    Ours return, and after the reset it has the older route until it adds the newer one.
+    Own routes return, and after the reset it has the older route until it adds the newer one.
     """
     program = DHCPCD_IN_OUR_PLACE
     with Beside(program, tree, tmp_path) as machine:
@@ -69,7 +69,7 @@ def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
 
 
 def test_zebra(tree: Path, tmp_path: Path) -> None:
-    """(d): it withdraws its static route while ours is there, also of another metric, and installs
+    """(d): it withdraws its static route while the own one is there, also of another metric, and installs
     it again.
     """
     with Beside(ZEBRA, tree, tmp_path) as machine:

@@ -304,12 +304,12 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
         # A unit's own lines and systemd's reach the journal by different ways.
         machine.wait_for(notice, unit=AGENTBAKERS_RULES, after=cursor)
         assert notice in machine.journal(f"--unit={AGENTBAKERS_RULES}", "--priority=5")
-        # Restart it together with ours, as their agent does.
+        # Restart it together with probe-snat, as AgentBaker does.
         cursor = machine.cursor()
         assert machine.systemctl("restart", AGENTBAKERS_RULES) == 0
         machine.wait_for(their_end(machine), unit=AGENTBAKERS_RULES, after=cursor)
         assert are_in_force(machine)
-        # After a reset the table is theirs alone, and unchanged.
+        # After a reset the table is AgentBaker's alone, and unchanged.
         ConfigureProbeSNAT(CONFIG, host=node(machine)).undo(machine.ctx)
         assert (
             machine.run(

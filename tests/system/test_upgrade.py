@@ -1,4 +1,4 @@
-"""A node moves from upstream's installation to ours while its machines run."""
+"""A node moves from upstream's installation to hostrouting's while its machines run."""
 
 from collections.abc import Generator
 from contextlib import suppress
@@ -55,7 +55,7 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
 
 
 def test_a_unit_that_left_the_config_is_removed(machine: GatedMachine) -> None:
-    """Upstream's units are removed as ours would be, and no machine stops."""
+    """Upstream's units are removed as own ones would be, and no machine stops."""
     pids = machine.pids()
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, departure_of(unit))

@@ -164,7 +164,7 @@ def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> No
 
 
 def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
-    """A config that needs more rights restarts it; the other mode replaces it by the timer, and
+    """A config that needs more rights restarts it; another mode replaces it by the timer, and
     back.
     """
     first = machine.until_it_runs()

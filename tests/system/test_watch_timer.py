@@ -37,7 +37,7 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
     """A deleted route is back after one interval, and a late overlap sets the marker.
 
     Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The
-    log has a line for each change; each run that fails adds a line of ours and three of systemd.
+    log has a line for each change; each run that fails adds an own line and three of systemd.
     """
     with GatedMachine(tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS) as machine:
         before = machine.pids()

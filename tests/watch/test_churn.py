@@ -85,7 +85,7 @@ def apply(config: HostRoutingConfig, host: Host, listener: Listener, watch: Watc
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(500, marks=pytest.mark.soak)])
 def test_watch_beside_runs(node: KernelNode, rounds: int) -> None:
-    """After each apply a watch beside it changes no route of ours; after a reset it ends, and all
+    """After each apply a watch beside it changes no own route; after a reset it ends, and all
     of them are gone.
     """
     host = kernel_host(node)

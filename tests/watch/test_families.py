@@ -90,7 +90,7 @@ def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
 
 @needs_kernel
 def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) -> None:
-    """Its route stays and is named; ours returns when the place is empty. A merge by `append` is
+    """Its route stays and is named; the own route returns when the place is empty. A merge by `append` is
     found, too.
     """
     with wired("eth0") as node:

@@ -140,7 +140,7 @@ def test_the_drop_in_switches_it_off() -> None:
 def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(
     protocol: int, is_foreign: bool
 ) -> None:
-    """The kernel's rules stay, and networkd's own; the drop-in keeps the others, too."""
+    """The kernel's rules stay, and networkd's own; the drop-in keeps all else, too."""
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
     host.routes.add_rule(Rule(70, table=88, source=(0x0AE00004, 32), protocol=protocol))

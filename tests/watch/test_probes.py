@@ -52,8 +52,8 @@ def table(host: FakeHost) -> object:
 def test_a_table_that_changed_is_loaded_again(
     host: FakeHost, change: str, sign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The table is deleted, or gets another program's rules: it is as an apply left it, and one
-    line says so.
+    """The table is deleted, or gets another program's rules: it is as an apply left it, which one
+    line reports.
     """
     before = table(host)
     host.nftables.load(Context(), change)
@@ -113,7 +113,7 @@ def test_a_program_that_does_the_job_is_left(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     """ipv6-hp-bpf deletes the table when it takes over: the rules are not loaded again, which is
-    said once.
+    logged once.
     """
     delete_table(host)
     host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}

@@ -156,7 +156,7 @@ def test_findings_that_change_all_the_time(
     watched: ProvenNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A routing daemon that changes fifty overlaps every second fills no log, and its last findings
-    are told.
+    are logged.
     """
     overlaps = change_every_second(watched, seconds=300)
     assert 100 <= caplog.text.count(": overlap") <= 350

@@ -76,7 +76,7 @@ class TestContest:
 
     @staticmethod
     def taken(kept: Kept, node: MemoryBackend, clock: ManualClock, change: Change) -> float:
-        """Take the place, and let the keeper act until ours is the first again; return the seconds
+        """Take the place, and let the keeper act until the own route is the first again; return the seconds
         that it took.
         """
         change(node)
@@ -115,12 +115,12 @@ class TestContest:
                 attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace"
             ),
         ],
-        ids=["deleted", "replaced", "replaced by one of ours"],
+        ids=["deleted", "replaced", "replaced by an own one"],
     )
     def test_pauses(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
     ) -> None:
-        """Three times within an hour ours comes back at once, then after pauses that double, with
+        """Three times within an hour the own route comes back at once, then after pauses that double, with
         one error.
         """
         clock = ManualClock()
@@ -178,7 +178,7 @@ class TestContest:
     def test_no_contest(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
     ) -> None:
-        """A foreign route that comes before ours, and a flush of the device, never make it pause."""
+        """A foreign route that comes before the own one, and a flush of the device, never make it pause."""
         clock = ManualClock()
         kept.act(clock)
         for _ in range(6):

@@ -83,7 +83,7 @@ def test_a_program_hangs_while_routes_are_deleted(
     host: FakeHost, tmp_path: Path, moment: str
 ) -> None:
     """While a program of a sibling hangs, even under the run lock, deleted routes are restored one
-    after the other.
+    after one another.
     """
     absent = "case $* in *list*) echo 'Error: No such file or directory' >&2; exit 1;; esac"
     command = stand_in(tmp_path, f"{absent if moment == 'nft loads' else ''}\n$hangs")

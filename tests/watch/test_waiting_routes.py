@@ -77,7 +77,7 @@ def test_it_returns_with_the_way_to_its_gateway(
     if watched.ours() == OURS:
         node.ip("route delete 172.16.1.0/24")
     if "address" in hide:
-        # With it, the kernel removed the route in the other table.
+        # With it, the kernel removed the route in that table.
         node.ip("route replace 10.224.0.1 dev eth0 table 51")
     watched.until(lambda: any("waits: " in message for message in caplog.messages))
     node.ip(*show.split())

@@ -188,7 +188,7 @@ class TestCheck:
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
     ) -> None:
         """By tcx or tc, it takes probes first: the rules are loaded nevertheless; plan, apply and
-        check say so.
+        check report it.
         """
         host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"

@@ -114,7 +114,7 @@ class TestListings:
     def test_a_name_that_is_a_pattern(self) -> None:
         """Is not taken for that of a device, whichever program wrote it."""
         text = repr(expected_listing(RULES)).replace("'eth0'", "'eth*'")
-        assert rules_in(eval(text)) is None  # noqa: S307 - it is ours
+        assert rules_in(eval(text)) is None  # noqa: S307 - the test's own text
 
 
 #: Changes that give the rules another effect.
@@ -171,7 +171,7 @@ class TestKernel:
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
 
     def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
-        """AgentBaker's table, over ours and alone, has the same effect on eth0, and differs to the
+        """AgentBaker's table, over hostrouting's and alone, has the same effect on eth0, and differs to the
         letter.
         """
         for before in delete_script(), render(RULES):
@@ -206,7 +206,7 @@ class TestKernel:
         ],
     )
     def test_whatever_the_table_was(self, nft: NftCommand, drifted: str) -> None:
-        """Other chains, hooks, priorities, rules, sets: one load, and it is ours; others' tables
+        """Other chains, hooks, priorities, rules, sets: one load, and it is hostrouting's; foreign tables
         are as they were.
         """
         nft.load(CTX, delete_script())

@@ -76,7 +76,7 @@ class TestDo:
     def test_live_and_for_every_boot(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The table is exactly ours, ruleset and unit are there, others' tables as they were; again
+        """The table is exactly hostrouting's, ruleset and unit are there, foreign tables as before; again
         changes nothing.
         """
         caplog.set_level(logging.INFO)

@@ -131,7 +131,7 @@ def hop(gateway: str, dev: str) -> NextHop:
     ],
 )
 def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
-    """One of several next hops counts, and so does one of the other family."""
+    """One of several next hops counts, and so does one of another family."""
     assert judged(snapshot(neighbour(), default)) == [("node", f"{POD} is a gateway of the node")]
 
 
@@ -230,7 +230,7 @@ def test_what_proves_no_pod(evidence: dict[str, object]) -> None:
 
 
 def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
-    """In tunnel mode only one of a pod's rules has its own hardware address; that saves the other,
+    """In tunnel mode only one of a pod's rules has its own hardware address; that saves the rest,
     and the route.
     """
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))

@@ -128,7 +128,7 @@ def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
     ids=str,
 )
 def test_a_route_elsewhere_is_not_in_the_place(other: Restorable) -> None:
-    """In another table, of another prefix, or of the other family."""
+    """In another table, of another prefix, or of another family."""
     assert kinds(snapshot(route(), other)) == ["stale"]
 
 

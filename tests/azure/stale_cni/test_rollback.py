@@ -185,7 +185,7 @@ def test_of_a_rollback_only_the_remaining_changes_are_recorded() -> None:
 
 
 def test_an_undo_that_fails_records_the_objects_that_it_restored() -> None:
-    """The routes and one neighbour are there when the other neighbour is refused."""
+    """The routes and one neighbour are there when a second neighbour is refused."""
     host = made_host()
     sweep_now(host)
     host.link_layer.refuse_at(1)
@@ -216,7 +216,7 @@ def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
 def test_a_sweep_that_another_run_has_restored_is_not_restored_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The record is gone, so the state is the other run's: the undo leaves it and reports it."""
+    """The record is gone, so the state is that of a later run: the undo leaves it and reports it."""
     host = made_host()
     states: list[tuple[object, ...]] = []
 

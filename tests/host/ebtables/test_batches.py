@@ -120,7 +120,7 @@ class TestBatches:
             table.delete(table.rules()[:2])
 
     def test_foreign_rules_chains_and_policies_stay(self, table: Table) -> None:
-        """Other chains, their policies, other tables and the rules between ours keep every byte."""
+        """Other chains, their policies, other tables and the rules between own ones keep every byte."""
         foreign = "-A PREROUTING -p LLDP -j MINE", "-A MINE -d BGA -j RETURN"
         table.load(":MINE DROP", ":OUTPUT DROP", ONE, foreign[0], TWO, foreign[1], DNAT, SNAT)
         table.run(*["ebtables-nft", "-t", "filter", "-A", "FORWARD", "-p", "ARP", "-j", "ACCEPT"])

@@ -182,7 +182,7 @@ class TestWhatCannotBeSeen:
     def test_a_rule_that_only_nft_can_show_is_a_note(
         self, table: Table, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """A base chain that is not ebtables' own is named; the other rules are read."""
+        """A base chain that is not ebtables' own is named; all other rules are read."""
         table.load(ONE)
         table.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
         if LACKS_CARE:
