@@ -15,7 +15,7 @@ from support.boot_units import NSPAWN
 from support.documents import ROOT, blocks
 from support.gated_machine import KUBE, GatedMachine, require_nspawn
 from support.needs import require
-from support.program import install_command, require_program
+from support.systemd_box import install_command, require_program
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.cli.commands import all_commands

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
-from support.boots import pids_of_machines
-from support.disk_views import seen
+from support.boots import pids_of_machines, seen
 
 from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
-from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, install, planned, reloads
-from support.disk_views import seen
+from support.boots import (
+    DROP_IN,
+    KUBELET_DROP_IN,
+    READY,
+    UNITS,
+    boot,
+    install,
+    planned,
+    reloads,
+    seen,
+)
 from support.filled import asset
 
 from hostrouting.boot import INTENT_PATH

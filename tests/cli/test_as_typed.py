@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.config_errors import is_beyond_a_schema
-from support.config_schema import is_valid
+from support.config_errors import is_beyond_a_schema, is_valid
 from support.in_process import run_here
 
 from hostrouting.host import Host

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.config_errors import problems
 from support.config_json import JSON_VALUES, KEYS, SCALARS, places
-from support.config_schema import problems
 
 from hostrouting import InvalidConfigError
 from hostrouting.config import OWN_UNITS, HostRoutingConfig, rules

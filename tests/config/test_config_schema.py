@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from support.config_errors import problems
 from support.config_json import FULL
-from support.config_schema import problems
 from support.documents import blocks
 
 from hostrouting.config import HostRoutingConfig

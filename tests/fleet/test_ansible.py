@@ -12,7 +12,7 @@ from support.command_line import COMMAND, MENDED
 from support.documents import ROOT
 from support.gated_machine import GATES, KUBELET, GatedMachine, require_nspawn
 from support.needs import needs
-from support.program import PYTHON, install_command, require_program
+from support.systemd_box import PYTHON, install_command, require_program
 
 pytestmark = [needs("ansible-playbook"), pytest.mark.slow]
 EXAMPLE = ROOT / "examples/fleet/ansible"

@@ -17,7 +17,7 @@ import pytest
 from support.documents import ROOT
 from support.gated_machine import GatedMachine, require_nspawn
 from support.needs import needs
-from support.program import PYTHON, install_command, require_program
+from support.systemd_box import PYTHON, install_command, require_program
 
 from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK

@@ -12,9 +12,9 @@ from support.announced_worlds import Announced, announced_worlds, announcements,
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
+from support.overlap_proofs import told_alike
 from support.overlap_worlds import World
 from support.patience import in_time
-from support.told_alike import told_alike
 
 from hostrouting import Host, HostRoutingConfig
 from hostrouting.boot import Intent

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import bpf
 from support.kernel import needs_kernel, powerless
-from support.kernel_links import KernelLinks
-from support.needs import needs
+from support.kernel_links import KernelLinks, attach_by_tcx, needs_bpf, why_no_tcx
 
 from hostrouting import BackendError, RouteRejectedError
 from hostrouting.host import (
@@ -212,17 +210,17 @@ class TestOnTheKernel:
                 event.route.destination for event in gone if isinstance(event, RouteEvent)
             }
 
-    @needs("bpf")
+    @needs_bpf()
     def test_programs_of_tcx_are_named(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """Programs of tcx, which rtnetlink does not show, are named by the name of their load, in
         both directions.
         """
-        if bpf.why_no_tcx() is not None:
+        if why_no_tcx() is not None:
             # Kernels before 6.6 have no tcx, and that is no error.
             assert layer.classifiers("eth0") == ()
             return
-        bpf.attach_by_tcx(node.name, "eth0", "in", "cil_from_netdev")
-        bpf.attach_by_tcx(node.name, "eth0", "out", "ipv6_hp_egress")
+        attach_by_tcx(node.name, "eth0", "in", "cil_from_netdev")
+        attach_by_tcx(node.name, "eth0", "out", "ipv6_hp_egress")
         node.attach("eth0", "in", "by_tc")
         assert layer.classifiers("eth0") == ("by_tc", "cil_from_netdev", "ipv6_hp_egress")
         assert layer.classifiers("ib0") == ()

@@ -9,11 +9,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support.contracts.link_changes import LinkLayerContract
-from support.contracts.link_layer import LinkNode
+from support.contracts.link_layer import LinkLayerContract, LinkNode
 from support.kernel import needs_kernel, powerless
-from support.kernel_links import KernelLinks
-from support.needs import needs
+from support.kernel_links import KernelLinks, needs_bpf
 
 from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer, Neighbour, RouteBackend, Station
@@ -59,7 +57,7 @@ class TestNetlinkLinkLayer(LinkLayerContract):
     def backend(self, node: KernelLinks) -> RouteBackend:
         return NetlinkBackend(netns=node.name)
 
-    @needs("bpf")
+    @needs_bpf()
     def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
         """See the contract."""
         super().test_programs_of_both_directions_are_named(eth0, layer)

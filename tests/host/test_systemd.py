@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 from support.needs import needs, require
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import SystemdBox
 
 from hostrouting import UnitError
 from hostrouting.host import FileStore, ServiceManager
@@ -18,7 +18,7 @@ UNITS = "/etc/systemd/system"
 @pytest.fixture(scope="module")
 def box() -> Generator[SystemdBox]:
     """One machine for all tests here: each test has its units."""
-    require_systemd_box()
+    require("box")
     with SystemdBox() as box:
         yield box
 

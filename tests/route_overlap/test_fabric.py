@@ -3,8 +3,19 @@
 from pathlib import Path
 
 import pytest
-from support.fabric_answers import HOST, NO_KEY, NOTHING, OFF, Answer, of_data, of_pool
-from support.fabric_files import DATA, SWITCHED_ON, Files, record
+from support.fabric_files import (
+    DATA,
+    HOST,
+    NO_KEY,
+    NOTHING,
+    OFF,
+    SWITCHED_ON,
+    Answer,
+    Files,
+    of_data,
+    of_pool,
+    record,
+)
 
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles

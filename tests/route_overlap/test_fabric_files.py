@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.fabric_answers import HOST, NOTHING, Answer, of_pool
-from support.fabric_files import DATA, SWITCHED_ON, Files, record
+from support.fabric_files import DATA, HOST, NOTHING, SWITCHED_ON, Answer, Files, of_pool, record
 
 from hostrouting import HostFileError
 from hostrouting.route_overlap import fabric

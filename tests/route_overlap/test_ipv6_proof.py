@@ -13,8 +13,8 @@ from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle, Way
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
+from support.overlap_proofs import told_alike
 from support.routers import WiredNode
-from support.told_alike import told_alike
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from support.needs import require
 from support.static_route_worlds import config_of, static_route
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import SystemdBox
 
 from hostrouting import ConfigureStaticRoutes, Host, StaticRoute
 from phases import Context
@@ -35,7 +36,7 @@ def machine(prepare: str) -> Iterator[SystemdBox]:
     """A machine on which the unit is installed when it has booted: for two routes, of which one is
     to be looked up.
     """
-    require_systemd_box()
+    require("box")
     config = config_of(
         [
             StaticRoute(destination="172.16.1.0/24"),

@@ -1,9 +1,11 @@
-"""Shortcuts of the tests of `Boot`."""
+"""Shortcuts of the tests of `Boot`, and the files of a fake machine under their well-known names."""
 
 from support.boot_units import NSPAWN, stand_in
 
 from hostrouting.boot import Boot, Part
+from hostrouting.boot.generation import GENERATION_LINK, LINKED_PATHS, generation_folders
 from hostrouting.testing import FakeHost, MemoryServices
+from hostrouting.testing.memory_files import MemoryTree
 from phases import Context
 
 UNITS = "/etc/systemd/system"
@@ -38,3 +40,17 @@ def reloads(services: MemoryServices) -> int:
 def pids_of_machines(host: FakeHost) -> list[int]:
     """Return the main processes of the machines that run."""
     return [state.main_pid for state in host.services.loaded(Context(), NSPAWN) if state.is_running]
+
+
+def seen(tree: MemoryTree) -> dict[str, str]:
+    """The text of each file, and the target of each link but those to scripts, by path."""
+    folders = tuple(f"{folder}/" for folder in generation_folders(tree))
+    shown = {
+        path: text
+        for path, text in tree.snapshot().items()
+        if path != GENERATION_LINK and not path.startswith(folders or "\0")
+    }
+    return {
+        path: (tree.read(path) or b"").decode(errors="replace") if path in LINKED_PATHS else text
+        for path, text in shown.items()
+    }

@@ -1,13 +1,35 @@
-"""The errors of a refused config, as paths and messages."""
+"""The errors of a refused config, as paths and messages, and those of its JSON Schema, which a
+validator reads without the rules.
+"""
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
-from support.config_schema import is_valid
+from jsonschema import Draft202012Validator
 
 from hostrouting import HostRoutingConfig, InvalidConfigError
+from hostrouting.config.schema import config_schema
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    schema = config_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def is_valid(document: Any) -> bool:
+    """Return True if the schema allows a config file with this content."""
+    return _validator().is_valid(document)
+
+
+def problems(document: Any) -> list[str]:
+    """Return the reasons why the schema refuses a document."""
+    return [error.message for error in _validator().iter_errors(document)]
+
 
 GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"

@@ -8,6 +8,7 @@ import pytest
 
 from hostrouting.host import Address, Host, Route, RouteBackend, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.testing import FakeHost, KernelNode, Node
 
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
@@ -69,6 +70,11 @@ def host_of(routes: RouteBackend, fake: FakeHost | None = None, **ports: Any) ->
     """Return a host with these routes; the rest of it is in memory."""
     fake = fake or FakeHost()
     return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, **ports)
+
+
+def kernel_host(node: KernelNode) -> Host:
+    """Return a host with the routes and events of a namespace, and a disk in memory."""
+    return host_of(kernel_of(node), events=NetlinkEvents(netns=node.name))
 
 
 def connect(node: Node, **addresses: str) -> None:

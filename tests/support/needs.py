@@ -15,7 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from support import bpf
 
 #: Debian's package for each program or file that a minimal system lacks.
 PACKAGES = {
@@ -84,6 +83,13 @@ def _systemd() -> str | None:
     return missing("/lib/systemd/systemd", "kernel")
 
 
+def _box() -> str | None:
+    """Return why there can be no `SystemdBox`. A tree of another distribution was made for the
+    purpose, and is complete.
+    """
+    return missing("kernel" if os.environ.get("HOSTROUTING_BOX_ROOT", "/") != "/" else "systemd")
+
+
 def _device(kind: str) -> str | None:
     """Return why there can be no device of a type that not every kernel has."""
     trial = f"ip link add trial type {kind} {'table 9' if kind == 'vrf' else ''}"
@@ -97,7 +103,7 @@ def _nspawn() -> str | None:
 #: Needs that are more than a program or a file: each function returns why it cannot be met, or
 #: None.
 _THINGS: dict[str, Callable[[], str | None]] = {
-    "bpf": bpf.why_not,
+    "box": _box,
     "dummy": partial(_device, "dummy"),
     "kernel": _kernel,
     "nspawn": _nspawn,

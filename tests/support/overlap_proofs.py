@@ -1,8 +1,13 @@
-"""A proof of one CIDR, and its findings in short."""
+"""Proofs in short: the findings of one CIDR, and reports of one routing from two sources."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
-from hostrouting.route_overlap import CidrReport, prove_egress
+import attrs
+
+from hostrouting.host import Address
+from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap.report import CidrReport, Finding
 from hostrouting.testing import MemoryBackend
 
 
@@ -13,3 +18,34 @@ def prove(node: MemoryBackend, cidr: str, allowed: Sequence[str] = ()) -> CidrRe
 
 def shapes(report: CidrReport) -> list[tuple[str, str, str, str | None]]:
     return [(finding.kind, finding.first, finding.last, finding.dev) for finding in report.findings]
+
+
+def told_alike(reports: Iterable[CidrReport]) -> list[CidrReport]:
+    """Return reports without the protocols of routes by several next hops.
+
+    Of those that several programs have added, the kernel shows another one for each packet, and
+    parts of the address range differ by nothing else.
+    """
+    return [
+        attrs.evolve(one, findings=tuple(_joined(map(_without_protocol, one.findings))))
+        for one in reports
+    ]
+
+
+def _without_protocol(finding: Finding) -> Finding:
+    route = finding.route
+    if route and " nexthop " in route:
+        route = re.sub(r" proto \w+", "", route)
+    return attrs.evolve(finding, route=route)
+
+
+def _joined(findings: Iterable[Finding]) -> list[Finding]:
+    found: list[Finding] = []
+    for one in findings:
+        family, first = Address.parse(one.first)
+        is_next = found and Address(family, first - 1) == Address.parse(found[-1].last)
+        if is_next and attrs.evolve(found[-1], first=one.first, last=one.last) == one:
+            found[-1] = attrs.evolve(found[-1], last=one.last)
+        else:
+            found.append(one)
+    return found

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import IO, Final
 
+from support.kernel import kernel_host
 from support.patience import in_time
-from support.watched_nodes import kernel_host
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.testing import KernelNode

@@ -5,10 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.documents import ROOT
-
 from hostrouting import __version__
 
+_ROOT = Path(__file__).parents[2]
 #: The package for Debian and Ubuntu.
 DEB = f"hostrouting_{__version__}-1_all.deb"
 _PYTHON = ("{}.{}".format(*sys.version_info), sys.executable)
@@ -16,11 +15,11 @@ _PYTHON = ("{}.{}".format(*sys.version_info), sys.executable)
 
 def make_tree(suite: str, folder: Path, *packages: str) -> Path:
     """Make a minimal tree of a release with these packages."""
-    _run(ROOT / ".ci/tree", suite, folder, ",".join(packages))
+    _run(_ROOT / ".ci/tree", suite, folder, ",".join(packages))
     return folder
 
 
-def build_packages(folder: Path, *, source: Path = ROOT, umask: int = -1) -> Path:
+def build_packages(folder: Path, *, source: Path = _ROOT, umask: int = -1) -> Path:
     """Build the packages whose programs are here from the sources below a folder."""
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     builder = source / "release/packages.py"

@@ -5,12 +5,11 @@ from contextlib import contextmanager
 from threading import Thread
 
 import attrs
-from support.kernel import connect, host_of, kernel_of
+from support.kernel import connect
 
 from hostrouting import Host, HostRoutingConfig, Watch
 from hostrouting.host import OUR_PROTOCOL
-from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.testing import KernelNode, Node
+from hostrouting.testing import Node
 from phases import Context
 
 CONFIG = HostRoutingConfig.from_mapping(
@@ -120,8 +119,3 @@ def watching(host: Host, node: Node, config: HostRoutingConfig = CONFIG) -> Iter
 
 def arrange(node: Node) -> None:
     connect(node, eth0="10.224.0.4/16", eth1="10.225.0.4/16")
-
-
-def kernel_host(node: KernelNode) -> Host:
-    """Return a host with the routes and events of a namespace, and a disk in memory."""
-    return host_of(kernel_of(node), events=NetlinkEvents(netns=node.name))

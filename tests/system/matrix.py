@@ -18,7 +18,7 @@ from typing import Any
 from support.boot_units import NSPAWN
 from support.gated_machine import GATES, KUBE, GatedMachine
 from support.hurried import SCRIPT, hurried
-from support.program import PROGRAM, PYTHON, copy_program
+from support.systemd_box import PROGRAM, PYTHON, copy_program
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting import Configure, HostRoutingConfig, render_files

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from support.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine
-from support.program import PYTHON, install_command, require_program
-from support.systemd_box import BOX_ROOT
+from support.systemd_box import BOX_ROOT, PYTHON, install_command, require_program
 
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from support.boot_units import install_upstream
-from support.program import require_program
-from support.routed_machine import (
+from support.gated_machine import (
     ADDRESSES,
     CIDR,
     CONFIG,
@@ -19,6 +18,7 @@ from support.routed_machine import (
     RoutedMachine,
     assert_right,
 )
+from support.systemd_box import require_program
 
 from hostrouting.boot import INTENT_PATH
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import GATES, KUBE, KUBELET, STRICT, GatedMachine
-from support.program import require_program
+from support.systemd_box import require_program
 from system.matrix import Node
 from system.troubles import RUN_FULL, config
 

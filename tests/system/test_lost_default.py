@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.program import install_command, require_program
-from support.routed_machine import shell_with, status_of
+from support.gated_machine import shell_with, status_of
+from support.systemd_box import install_command, require_program
 from system.test_networkd import Machine, prepare
 from system.test_networkd_dhcp import NETWORK, WIRE
 

@@ -7,7 +7,7 @@ import pytest
 from support.documents import ROOT
 from support.gated_machine import GatedMachine, applied
 from support.markers import proven_at
-from support.program import install_command, require_program
+from support.systemd_box import install_command, require_program
 
 from hostrouting import Host
 from hostrouting.route_overlap.script import MARKER_OK

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.program import require_program
+from support.systemd_box import require_program
 from system.matrix import APPLIES, MODES, Disk, count_steps, interrupt, measure, survive
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
 from system.troubles import TROUBLES

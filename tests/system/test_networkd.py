@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from support.program import install_command, require_program
-from support.systemd_box import SystemdBox
+from support.systemd_box import SystemdBox, install_command, require_program
 
 from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.watch.networkd import DROP_IN_PATH

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.gated_machine import KUBE, KUBELET
-from support.program import require_program
-from support.routed_machine import CIDR, DEFAULT_ROUTE, RoutedMachine, assert_right
+from support.gated_machine import CIDR, DEFAULT_ROUTE, KUBE, KUBELET, RoutedMachine, assert_right
+from support.systemd_box import require_program
 from system.troubles import RUN_FULL
 
 from hostrouting.boot import INTENT_PATH

@@ -21,7 +21,7 @@ from support.gated_machine import (
 )
 from support.hurried import hurried
 from support.markers import verdict_of
-from support.program import PROGRAM, PYTHON, copy_program, require_program
+from support.systemd_box import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.base.commands import SHOW_HISTORY

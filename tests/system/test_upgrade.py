@@ -8,7 +8,7 @@ import pytest
 from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
 from support.gated_machine import KUBE, STAND_INS, GatedMachine
 from support.hurried import hurried
-from support.program import require_program
+from support.systemd_box import require_program
 from system.matrix import parsed
 from system.troubles import EARLIER, LINKS
 

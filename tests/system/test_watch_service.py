@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied
-from support.program import install_command, require_program
+from support.systemd_box import install_command, require_program
 
 from hostrouting import Host, HostRoutingConfig, Reset
 from hostrouting.watch.unit import ConfigureWatch

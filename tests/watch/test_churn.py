@@ -13,18 +13,8 @@ from random import Random
 
 import attrs
 import pytest
-from support.kernel import needs_kernel
-from support.watched_nodes import (
-    CONFIG,
-    OURS,
-    SECONDS,
-    Watched,
-    arrange,
-    kernel_host,
-    ours,
-    running,
-    watching,
-)
+from support.kernel import kernel_host, needs_kernel
+from support.watched_nodes import CONFIG, OURS, SECONDS, Watched, arrange, ours, running, watching
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset, Watch
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_host, needs_kernel
 from support.routers import Prefix, WiredNode
-from support.watched_nodes import Running, kernel_host, running
+from support.watched_nodes import Running, running
 
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.host import IPV6, OUR_PROTOCOL, ObservedRoute

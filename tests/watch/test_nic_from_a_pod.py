@@ -6,8 +6,9 @@ import pytest
 from support.kept_routes import OURS as ROUTE
 from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
+from support.kernel import kernel_host
 from support.needs import needs
-from support.watched_nodes import OURS, arrange, kernel_host, watching
+from support.watched_nodes import OURS, arrange, watching
 
 from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context

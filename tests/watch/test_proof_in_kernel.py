@@ -10,9 +10,9 @@ from random import Random
 
 import attrs
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import kernel_host, needs_kernel
 from support.kernel_links import KernelLinks
-from support.watched_nodes import kernel_host, running
+from support.watched_nodes import running
 
 from hostrouting import Host, HostRoutingConfig, Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK

@@ -9,8 +9,9 @@ import attrs
 import pytest
 from support.kept_routes import ROUTE as WANTED
 from support.kept_routes import Kept, standing
+from support.kernel import kernel_host
 from support.needs import needs
-from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, watching
+from support.watched_nodes import CONFIG, OURS, Watched, arrange, watching
 
 from hostrouting.host import (
     Device,

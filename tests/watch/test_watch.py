@@ -9,18 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
+from support.kernel import kernel_host
 from support.needs import require
-from support.watched_nodes import (
-    CONFIG,
-    OURS,
-    Running,
-    Watched,
-    arrange,
-    kernel_host,
-    ours,
-    running,
-    watching,
-)
+from support.watched_nodes import CONFIG, OURS, Running, Watched, arrange, ours, running, watching
 
 from hostrouting import (
     BackendError,
