@@ -32,7 +32,8 @@ from phases import CancelledError, Context
 
 #: Seconds after which an event of a slow machine counts as missed.
 PATIENCE = 30
-NINE = "9.0.0.0/8 dev ib0 scope link"
+#: By the device of the fabric.
+BY_FABRIC = "9.0.0.0/8 dev ib0 scope link"
 _TO_A_FIRST_ADDRESS = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
 
 
@@ -87,8 +88,8 @@ class ListeningContract:
         """A listener has the changes since it listens, and each only once."""
         with events.listen(ctx) as listener:
             assert shown(listener.take()) == []
-            arrange(eth0, NINE)
-            assert shown(listener.take()) == [f"add {NINE}"]
+            arrange(eth0, BY_FABRIC)
+            assert shown(listener.take()) == [f"add {BY_FABRIC}"]
             assert shown(listener.take()) == []
 
     def test_every_listener_is_told(
@@ -96,8 +97,8 @@ class ListeningContract:
     ) -> None:
         """One that takes takes nothing from another."""
         with events.listen(ctx) as second:
-            arrange(eth0, NINE)
-            assert shown(second.take()) == shown(listener.take()) == [f"add {NINE}"]
+            arrange(eth0, BY_FABRIC)
+            assert shown(second.take()) == shown(listener.take()) == [f"add {BY_FABRIC}"]
 
     def test_one_family(
         self, eth0: Node, events: NetworkEvents, listener: Listener, ctx: Context
@@ -110,14 +111,14 @@ class ListeningContract:
             eth0.add_rule(Rule(100, table=88, family=IPV6))
             eth0.add_address("ib0", "fd00:8::4/64")
             assert not second.has_news
-            arrange(eth0, NINE)
-            assert shown(second.take()) == [f"add {NINE}"]
+            arrange(eth0, BY_FABRIC)
+            assert shown(second.take()) == [f"add {BY_FABRIC}"]
             assert len(shown(listener.take())) > 3
 
     def test_another_node_is_not_heard(self, eth0: Node, other: Node, listener: Listener) -> None:
         """The events of other network namespaces are not told."""
         other.add_link("ib0")
-        arrange(other, NINE)
+        arrange(other, BY_FABRIC)
         other.add_rule(Rule(100, table=88))
         assert listener.take() == []
 
@@ -130,10 +131,10 @@ class ListeningContract:
             target=lambda: awake.append(ctx.wait(lambda: listener.has_news, until=until))
         )
         waiting.start()
-        arrange(eth0, NINE)
+        arrange(eth0, BY_FABRIC)
         waiting.join()
         assert awake == [True]
-        assert shown(listener.take()) == [f"add {NINE}"]
+        assert shown(listener.take()) == [f"add {BY_FABRIC}"]
         assert not listener.has_news
 
     def test_it_ends_with_its_block(self, eth0: Node, events: NetworkEvents, ctx: Context) -> None:
@@ -168,8 +169,8 @@ class ListeningContract:
         arrange(eth0, "8.0.0.0/8 dev ib0")
         with pytest.raises(EventsLostError, match="read everything anew"):
             listener.take()
-        arrange(eth0, NINE)
-        assert shown(listener.take()) == [f"add {NINE}"]
+        arrange(eth0, BY_FABRIC)
+        assert shown(listener.take()) == [f"add {BY_FABRIC}"]
         assert listener.take() == []
 
 
