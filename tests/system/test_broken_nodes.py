@@ -207,7 +207,7 @@ def test_the_offered_commands_mend_it(restored: Restored, name: str) -> None:
 
 
 def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: Restored) -> None:
-    """The route is back by the pinned exit, and `check` shows how to name the one that is right."""
+    """The route is back by the pinned exit, and a warning shows how to name the one that is right."""
     machine = restored.machine()
     hops = "nexthop via 10.224.0.1 dev eth0 nexthop via 10.225.0.1 dev eth1"
     machine.shell(f"{OTHER_NETWORK}{LOST}ip route replace default metric 100 {hops}")
@@ -215,8 +215,8 @@ def test_an_apply_mends_a_node_whose_default_route_has_two_next_hops(restored: R
     machine.shell(APPLY)
     assert (machine.way(), machine.answer()) == ("via 10.224.0.1 dev eth0", "Connection refused")
     status = machine.status()
-    assert (status["ok"], status["next"]) == (True, "hostrouting check"), status
-    [found] = [each for each in machine.check()["findings"] if each["severity"] == "warning"]
+    assert (status["state"], status["next"]) == ("right", None), status
+    [found] = [each for each in status["findings"] if each["severity"] == "warning"]
     assert (found["kind"], found["reason"]) == (
         "several-exits",
         "decide alike, so packets may leave by each: name the right ones in expectedDevs",
@@ -248,11 +248,11 @@ def test_a_reset_removes_what_another_one_could_not(restored: Restored) -> None:
 
 
 def test_an_agent_that_no_gate_covers_has_the_line_of_the_config(restored: Restored) -> None:
-    """On a node of k3s `status` leads to `check`, whose line covers the agent, once applied."""
+    """On a node of k3s `status` has a line that covers the agent, once applied."""
     machine = restored.machine()
     machine.shell(_K3S)
-    assert machine.status()["next"] == "hostrouting check"
-    [found] = [each for each in machine.check()["findings"] if each["severity"] == "warning"]
+    findings = machine.status()["findings"]
+    [found] = [each for each in findings if each["severity"] == "warning"]
     assert (found["kind"], found["subject"]) == ("ungated-agent", "k3s-agent.service")
     output, _, line = found["reason"].partition("; write in hostRouting: ")
     assert output == "starts whatever the routes are, because it is none of hostRouting.gates"

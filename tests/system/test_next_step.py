@@ -14,6 +14,15 @@ APPLY = f"hostrouting apply {INTENT_PATH}"
 RUN = "/run/aks-flex-node"
 LOST = f"ip route del {CIDR}\n"
 READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc\n"
+#: One start in an hour.
+LIMIT = f"""
+mkdir /run/systemd/system/{KUBELET}.d
+cat > /run/systemd/system/{KUBELET}.d/limit.conf <<'END'
+[Unit]
+StartLimitBurst=1
+StartLimitIntervalSec=1h
+END
+"""
 REMOUNT = 'mount -o remount,rw "$(findmnt -n -o TARGET -T /etc/aks-flex-node)"'
 #: Bash that makes the trouble, by its name, and the steps that `status` offers; the one after a `#`
 #: is the operator's.
@@ -37,10 +46,7 @@ TROUBLES: Mapping[str, tuple[str, list[str]]] = {
     ),
     "a gate is down": (f"systemctl stop {KUBELET}", [f"systemctl start {KUBELET}"]),
     "a gate has failed too often": (
-        f"mkdir /run/systemd/system/{KUBELET}.d\n"
-        "printf '[Unit]\\nStartLimitBurst=1\\nStartLimitIntervalSec=1h\\n' > "
-        f"/run/systemd/system/{KUBELET}.d/limit.conf\n"
-        f"systemctl daemon-reload; systemctl restart {KUBELET}; systemctl restart {KUBELET}",
+        f"{LIMIT}systemctl daemon-reload; systemctl restart {KUBELET}; systemctl restart {KUBELET}",
         [f"systemctl reset-failed {KUBELET}", f"systemctl start {KUBELET}"],
     ),
     "the device is down": (
