@@ -85,8 +85,8 @@ def test_an_answer_of_another_owner_does_not_count(
     until grep -q "FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
     {{ {PRINT_STATUS} }} &
     until grep -q -- "-> FLOCK .*:$(stat --format=%i {ANSWER}) " /proc/locks; do pause; done
-    read -r asked _ < /proc/uptime
-    until read -r now _ < /proc/uptime; [[ $now != "$asked" ]]; do pause; done
+    read -r began _ < /proc/uptime
+    until read -r now _ < /proc/uptime; [[ $now != "$began" ]]; do pause; done
     printf '%s 10 \\n07:00\\na fact\\n' "$now" > {ANSWER}
     chown {owner} {ANSWER}
     chown {folder} {ANSWER.rpartition("/")[0]}

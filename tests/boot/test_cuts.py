@@ -57,9 +57,9 @@ def ends(
     script={FOLDER}/{script}.sh
     run() {{
         rm -rf /run/aks-flex-node
-        status=0 said=$("$BASH" -p "$1" {" ".join(words)} 2>&1) || status=$?
+        status=0 output=$("$BASH" -p "$1" {" ".join(words)} 2>&1) || status=$?
         [[ ! -e /run/aks-flex-node/route-overlap.ok ]] || status+=" and the marker of a right node"
-        echo "$status: ${{said//$'\n'/ }}"
+        echo "$status: ${{output//$'\n'/ }}"
     }}
     run $script
     mapfile -t lines < $script

@@ -16,21 +16,21 @@ from support.needs import needs
 #: Lays a small file system over a folder that holds the same, makes it read-only or fills it, and
 #: runs a command; then there is room again, and the next command runs.
 SCRIPT = """
-folder=$1 trouble=$2 said=$3; shift 3
-cp -a "$folder" "$said.copy"
+folder=$1 trouble=$2 output=$3; shift 3
+cp -a "$folder" "$output.copy"
 mount -t tmpfs -o size=6m,mode=755 none "$folder"
-cp -a "$said.copy/." "$folder/"
+cp -a "$output.copy/." "$folder/"
 before=$(cd "$folder" && find . ! -type d | sort)
 case $trouble in
 read-only) mount -o remount,ro "$folder";;
 full) cat /dev/zero > "$folder/.filling" 2> /dev/null || :; before+=$'\\n./.filling';;
 esac
 status=0
-"$@" "${command[@]}" 2> "$said" || status=$?
+"$@" "${command[@]}" 2> "$output" || status=$?
 after=$(cd "$folder" && find . ! -type d | sort)
 mount -o remount,rw "$folder"
 rm -f "$folder/.filling"
-if [[ $trouble == read-only && $before != "$after" ]]; then echo "changed: $before -> $after" >> "$said"; fi
+if [[ $trouble == read-only && $before != "$after" ]]; then echo "changed: $before -> $after" >> "$output"; fi
 "$@" "${command[@]}" || exit 90
 "$@" "${check[@]}" || exit 91
 exit "$status"
@@ -61,7 +61,7 @@ def test_a_path_that_cannot_be_written_is_named(
     new = str(tmp_path / "new.json")
     apply, plan = f"apply --root {image} {new}", f"plan --exit-code --root {image} {new}"
     command, check = (f"reset --root {image}",) * 2 if story == "reset" else (apply, plan)
-    output = tmp_path / "said"
+    output = tmp_path / "output"
     script = f"command=({command}) check=({check})\n{SCRIPT}"
     words = [
         "unshare",

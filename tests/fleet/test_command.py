@@ -176,8 +176,8 @@ stream._SECONDS = 0.1
 config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
 rules = tuple(Rule(priority, "goto", goto=priority + 1) for priority in range(4000))
 for number in (4000, 4):
-    told = stream.verdict_on(("-:1", NodeRecord(config=config, rules=rules[:number]).to_line()))
-    print(told.is_record, told.undecided)
+    verdict = stream.verdict_on(("-:1", NodeRecord(config=config, rules=rules[:number]).to_line()))
+    print(verdict.is_record, verdict.undecided)
 """
 
 

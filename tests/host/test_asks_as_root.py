@@ -25,7 +25,7 @@ import hostrouting.route_overlap.suggest
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.route_overlap import prove_egress
-asked, sources = [0x0A600001, 0x0A610001], [0x0AE00004, None]
+destinations, sources = [0x0A600001, 0x0A610001], [0x0AE00004, None]
 with IPRoute() as ipr:
     backends = NetlinkBackend(), Pyroute2Backend(ipr)
     prove_egress(backends[1], sys.argv[2:])
@@ -34,8 +34,8 @@ with IPRoute() as ipr:
     print(json.dumps([
         [
             prove_egress(backend, sys.argv[2:]).to_mapping(),
-            [str(answer) for answer in backend.lookup(asked, sources=sources)],
-            [str(answer) for answer in backend.lookup(asked, resolve=True)],
+            [str(answer) for answer in backend.lookup(destinations, sources=sources)],
+            [str(answer) for answer in backend.lookup(destinations, resolve=True)],
         ]
         for backend in backends
     ]))

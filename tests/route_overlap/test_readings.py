@@ -58,13 +58,13 @@ def test_a_library_that_has_gone_changes_nothing(
     "message",
     [
         "Dump was interrupted and may be inconsistent.",
-        "Error: Something that no ip says today.",
+        "Error: Something that no ip prints today.",
         "Dump terminated",
     ],
 )
 def test_any_other_message_is_not_plain(node: WiredNode, tmp_path: Path, message: str) -> None:
     """It is among the rows: a table may have changed meanwhile."""
-    edit = f"""awk '{{ print }} /^Command failed -:/ && !told++ {{ print "{message}" }}'"""
+    edit = f"""awk '{{ print }} /^Command failed -:/ && !shown++ {{ print "{message}" }}'"""
     environment = another_ip(tmp_path / "tools", f'{IP} "$@" 2>&1 | {edit}')
     ran = run_script(node, tmp_path / "run", CIDRS[:2], environment=environment)
     assert not ran.is_plain

@@ -337,7 +337,7 @@ class TestProgram:
         """A program that writes its arguments, prints `words`, and ends with the status in `status`."""
         path = tmp_path / "program"
         path.write_text(
-            f"#!{shutil.which('bash')}\ncd {tmp_path}\necho $* >> asked\ncat words\nexit $(<status)\n"
+            f"#!{shutil.which('bash')}\ncd {tmp_path}\necho $* >> arguments\ncat words\nexit $(<status)\n"
         )
         path.chmod(0o755)
         (tmp_path / "words").write_text("")
@@ -347,7 +347,7 @@ class TestProgram:
     def run(node: KernelNode, program: Path, status: int, **options: object) -> ScriptRun:
         """Run the script, where the program ends with a status."""
         program.with_name("status").write_text(str(status))
-        program.with_name("asked").unlink(missing_ok=True)
+        program.with_name("arguments").unlink(missing_ok=True)
         folder = program.with_name("run")
         folder.mkdir(exist_ok=True)
         return run_script(
@@ -370,7 +370,7 @@ class TestProgram:
         program.with_name("words").write_text("<3>a verdict\n<3>of two lines\n")
         ran = self.run(node, program, status, mode=mode)
         assert ran == (end, "<3>a verdict\n<3>of two lines\n", {})
-        assert program.with_name("asked").read_text() == "check ip\n"
+        assert program.with_name("arguments").read_text() == "check ip\n"
 
     @pytest.mark.parametrize("status", [0, 1, 2, 12, 13, 14, 127, 139, 255])
     @pytest.mark.parametrize(("mode", "end"), [("WARN", 10), ("STRICT", 12)])
@@ -417,7 +417,7 @@ class TestProgram:
         """The script waits while the program answers "wait", and calls it once more after the wait."""
         program.with_name("words").write_text("a reason")
         ran = self.run(node, program, 14, waits=2)
-        assert program.with_name("asked").read_text() == "check ip wait\n" * 3 + "check ip\n"
+        assert program.with_name("arguments").read_text() == "check ip wait\n" * 3 + "check ip\n"
         assert ran.status == 12
         assert ran.output.startswith("waiting up to 2 s: a reason\ncannot be proven here: ip (")
         assert ran.markers == {"waited": "2\n"}

@@ -381,7 +381,7 @@ def test_a_machine_that_starts_is_not_an_error_of_the_node(tmp_path: Path) -> No
         machine.run("cat", "/run/asks")
         assert findings(machine) == [("note", "held", KUBE)]
         machine.break_routing()
-        machine.run("sh", "-c", "mv /run/ask /run/asked; echo > /run/asked")
+        machine.run("sh", "-c", "mv /run/ask /run/resumed; echo > /run/resumed")
         machine.wait_for_failure(KUBE)
         assert findings(machine) == [("error", "held", KUBE), ("error", "failed-unit", CHECK_UNIT)]
         cursor = machine.cursor()

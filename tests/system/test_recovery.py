@@ -94,7 +94,7 @@ class TestTheGatesGo:
             if again:
                 machine.boot.install(machine.ctx, WAITING_CHECK)
             # The answer, and its wait of 3 s; a unit that systemd restarts by itself waits longer.
-            machine.until("mv /run/ask /run/asked && echo 11 > /run/asked; pgrep -xf 'sleep 3'")
+            machine.until("mv /run/ask /run/resumed && echo 11 > /run/resumed; pgrep -xf 'sleep 3'")
             machine.wait_until_up(KUBE, after=cursor)
             machine.wait_for_retry()
             assert machine.state(KUBE).is_running
@@ -162,7 +162,7 @@ def test_a_unit_that_is_stopped_while_recovery_checks(tmp_path: Path) -> None:
         machine.mend_routing()
         machine.run("cat", "/run/asks")
         machine.systemctl("stop", KUBE)
-        machine.run("sh", "-c", "mv /run/ask /run/asked; echo 10 > /run/asked")
+        machine.run("sh", "-c", "mv /run/ask /run/resumed; echo 10 > /run/resumed")
         machine.wait_for_retry()
         machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
         assert machine.payloads() == []
