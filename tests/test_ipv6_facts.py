@@ -183,8 +183,8 @@ def test_the_lowest_metric_decides(node: WiredNode) -> None:
 
 
 def test_a_replacement_takes_the_route_of_its_metric(node: WiredNode) -> None:
-    """`replace` of the owner at its own metric leaves the own route; at metric 1 it takes that, whatever its
-    protocol.
+    """`replace` of the owner at its own metric leaves the own route; at metric 1 it takes that,
+    whatever its protocol.
     """
     do(
         node,
@@ -261,8 +261,8 @@ def test_a_default_route_is_never_hidden(node: WiredNode) -> None:
 
 
 def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
-    """A socket without an address looks up without a source; if that finds no route, with the source
-    that it would have.
+    """A socket without an address looks up without a source; if that finds no route, with the
+    source that it would have.
 
     So a route by source serves each such socket where nothing else leads there.
     """

@@ -60,7 +60,9 @@ def test_every_case_is_measured_at_every_size(findings: dict[str, Any]) -> None:
 
 @needs_kernel
 def test_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
-    """A target that this small run cannot judge is marked so; how long a user waits is there by size."""
+    """A target that this small run cannot judge is marked so; how long a user waits is there by
+    size.
+    """
     assert findings["machine"]["kernel"]
     targets = {target["promise"]: target for target in findings["targets"]}
     assert list(targets) == [row.promise for row in (*PROMISES, *FURTHER)]

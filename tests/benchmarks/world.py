@@ -101,7 +101,8 @@ def build() -> int:
     ]
     for device, (address, gateway) in _PLACES.items():
         lines += [f"address add {address}/24 dev {device}", f"link set {device} up"]
-        # A node has its gateway's address; `check` would wait for the answer of one that is unresolved.
+        # A node has its gateway's address; `check` would wait for the answer of one that is
+        # unresolved.
         lines += [f"neigh add {gateway} lladdr 02:00:00:00:00:01 nud permanent dev {device}"]
     ip_batch(lines)
     # The kernel may take a second to see a carrier, and until then shows routes as 'linkdown'.

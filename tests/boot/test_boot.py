@@ -225,8 +225,8 @@ def test_a_gate_that_matches_nothing(host: FakeHost, ctx: Context) -> None:
 
 
 def test_one_of_the_default_gates_is_enough(host: FakeHost, ctx: Context) -> None:
-    """A node whose kubelet is in a machine lacks a kubelet.service: that is not reported; one that has
-    neither gets a note.
+    """A node whose kubelet is in a machine lacks a kubelet.service: that is not reported; one that
+    has neither gets a note.
     """
     assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
     host.files.remove(f"/lib/systemd/system/{NSPAWN}")

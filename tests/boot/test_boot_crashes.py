@@ -303,7 +303,9 @@ def gates_of(host: FakeHost) -> set[str]:
 
 
 def assert_nothing_is_lost(host: FakeHost) -> None:
-    """Either systemd has read the files on the disk, or a note on the machine warns that it may not."""
+    """Either systemd has read the files on the disk, or a note on the machine warns that it may
+    not.
+    """
     known = {
         path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts
     }

@@ -40,8 +40,8 @@ def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
-    """An empty ExecStartPre= after the gate's disables it: reported, on a machine and in an image, with a
-    notice, and not refused.
+    """An empty ExecStartPre= after the gate's disables it: reported, on a machine and in an image,
+    with a notice, and not refused.
     """
     where = FakeHost(is_live=is_live)
     where.files.write(

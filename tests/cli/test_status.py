@@ -214,8 +214,8 @@ def test_a_node_in_trouble(
 
 
 def test_a_socket_that_failed_with_its_gate(host: FakeHost) -> None:
-    """It is named on a node that is right, where nothing else shows that its unit will not start; it
-    is no gate itself.
+    """It is named on a node that is right, where nothing else shows that its unit will not start;
+    it is no gate itself.
     """
     on_mended("apply")
     drop_in = f"/etc/systemd/system/{NSPAWN}.d/50-socket.conf"
@@ -450,8 +450,8 @@ def test_every_answer_has_a_version() -> None:
 
 
 def test_an_apply_prints_little() -> None:
-    """One that changes nothing is one line; with -v the log of tasks comes, and no change is printed
-    twice.
+    """One that changes nothing is one line; with -v the log of tasks comes, and no change is
+    printed twice.
     """
     first = on_mended("apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr

@@ -80,8 +80,8 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
 
 
 def test_a_watch_that_cannot_begin() -> None:
-    """The last line has the reason, as in the answers of other commands; the one before it is that of the
-    log.
+    """The last line has the reason, as in the answers of other commands; the one before it is that
+    of the log.
     """
     refused = run("watch", "--json", "/nowhere.json")
     assert refused.returncode == 3

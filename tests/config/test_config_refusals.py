@@ -125,7 +125,9 @@ def test_every_error_is_reported_at_once() -> None:
     "mapping", [{}, {"nodeName": "gpu-1"}, {"nodeName": "gpu-1", "hostRouting": None}]
 )
 def test_a_config_without_hostrouting_is_void_with_a_reason(mapping: dict[str, object]) -> None:
-    """It configures nothing, and does not allow the removal of everything; an explicit empty one does."""
+    """It configures nothing, and does not allow the removal of everything; an explicit empty one
+    does.
+    """
     config = HostRoutingConfig.from_mapping(mapping)
     assert config.given is None
     assert config.void == [

@@ -120,8 +120,8 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
 @needs_kernel
 @pytest.mark.parametrize("was_changed", [False, True])
 def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
-    """Once a rule was changed, the kernel searches local before main for good, and no reading shows if
-    one was.
+    """Once a rule was changed, the kernel searches local before main for good, and no reading shows
+    if one was.
     """
     with KernelNode.made() as node:
         connect(node, eth0="192.168.7.1/24")

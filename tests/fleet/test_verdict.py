@@ -77,8 +77,8 @@ def test_networks_of_the_config_count_as_announced() -> None:
 
 
 def test_a_node_without_a_config() -> None:
-    """It is an error of its own, and a damaged file is distinguished; with a config to be tried it is
-    proven.
+    """It is an error of its own, and a damaged file is distinguished; with a config to be tried it
+    is proven.
     """
     bare = attrs.evolve(RIGHT, config=None, checksum="")
     assert kinds(prove_record(bare)) == [("", "not-applied")]

@@ -9,7 +9,9 @@ from functools import cache
 
 
 class LoopbackService:
-    """A service that runs until the process ends, as a fuzzer queries it thousands of times a second."""
+    """A service that runs until the process ends, as a fuzzer queries it thousands of times a
+    second.
+    """
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))

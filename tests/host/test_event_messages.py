@@ -125,8 +125,8 @@ def test_things_are_read_as_in_a_dump() -> None:
     ],
 )
 def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) -> None:
-    """Read as less than it is, it would spoil the caller's picture; the events after it are delivered
-    again.
+    """Read as less than it is, it would spoil the caller's picture; the events after it are
+    delivered again.
     """
     with played({}):
         kernel = PlayedKernel({}, announced=[announced(ROUTE), datagram])

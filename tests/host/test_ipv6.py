@@ -182,7 +182,9 @@ class TestOnTheKernel:
         assert 490 < again.expires <= ending.expires
 
     def test_events_of_ipv6_are_reported(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """Routes, addresses and rules; a next hop that is added to a route is reported with all of them."""
+        """Routes, addresses and rules; a next hop that is added to a route is reported with all of
+        them.
+        """
         with NetlinkEvents(netns=node.name).listen(Context()) as listener:
             ip_route(node, "add fd00:7::/64 via fd00:1::7 dev eth0 metric 1")
             ip_route(node, "append fd00:7::/64 via fd00:a::7 dev ib0 metric 1")

@@ -1,5 +1,5 @@
-"""Random histories of IPv6 routes: own ones beside those of a program that adds, appends, replaces and
-deletes.
+"""Random histories of IPv6 routes: own ones beside those of a program that adds, appends, replaces
+and deletes.
 """
 
 from collections.abc import Iterator, Sequence

@@ -252,7 +252,9 @@ class TestNames:
         assert proof(node).ok
 
     def test_such_a_device_is_not_offered_to_be_allowed(self, node: KernelNode, odd: str) -> None:
-        """A config names such devices by a pattern, whose author has checked which further devices it matches."""
+        """A config names such devices by a pattern, whose author has checked which further devices
+        it matches.
+        """
         node.ip("route replace default via", VIA["eth1"], "dev eth1")
         node.ip(f"route add {CIDR} dev {odd}")
         report = proof(node)

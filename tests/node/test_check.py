@@ -243,8 +243,8 @@ def test_boot_files_that_an_apply_would_change_are_errors(
 
 
 def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
-    """One finding, which names it: the own route is of this config, and stands after it; an apply puts it
-    first again.
+    """One finding, which names it: the own route is of this config, and stands after it; an apply
+    puts it first again.
     """
     config = applied(host, **ROUTES)
     host.routes.insert_route(
@@ -258,8 +258,8 @@ def test_a_foreign_route_before_an_own_one(host: FakeHost) -> None:
 
 
 def test_a_connected_route_after_an_own_one(host: FakeHost) -> None:
-    """A device got an address in the own route's place later: a warning names both routes, and the own
-    stays.
+    """A device got an address in the own route's place later: a warning names both routes, and the
+    own stays.
     """
     config = applied(host, **ROUTES)
     connect(host.routes, ib7="172.16.8.4/22")
@@ -334,7 +334,8 @@ def test_probes_alone_on_a_node_without_ipv6(
 def test_probes_alone_where_the_cloud_is_silent(
     host: FakeHost, missing: list[tuple[str, ...]]
 ) -> None:
-    """Check cannot decide if rules are needed; the finding advises an apply, which gives the reason.
+    """Check cannot decide if rules are needed; the finding advises an apply, which gives the
+    reason.
 
     Without the answer that required probes need, nothing is installed all the same.
     """
@@ -395,8 +396,8 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
 def test_a_route_that_the_config_chooses_is_not_replaced(
     host: FakeHost, chosen: dict[str, str]
 ) -> None:
-    """Its device is up and its gateway on the link, so only its author can decide what is right: it is
-    named, with both ways out.
+    """Its device is up and its gateway on the link, so only its author can decide what is right: it
+    is named, with both ways out.
     """
     arrange(host.routes, "default via 172.16.0.9 dev ib0 metric 900")
     routes = {"enabled": True, "routes": [{"destination": "172.16.8.0/22", **chosen}]}

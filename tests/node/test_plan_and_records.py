@@ -25,8 +25,9 @@ _MANY = min(2000, 2 * settings().max_examples)
 def wanted_configs(
     draw: st.DrawFn, world: overlap_worlds.World, *, siblings: bool = False
 ) -> HostRoutingConfig:
-    """A config of the small world; with siblings, gates and units to wait for by its arguments. Most nodes
-    can carry it out: it names no absent device, and WARN installs it whatever the proof finds.
+    """A config of the small world; with siblings, gates and units to wait for by its arguments.
+    Most nodes can carry it out: it names no absent device, and WARN installs it whatever the proof
+    finds.
     """
     pair = draw(configs(world))
     routes = [each for each in pair.static_routes.routes if each.dev != "absent"]

@@ -155,8 +155,8 @@ def test_cancel_between_look_and_sleep_is_not_lost() -> None:
 
     class Interrupted(ManualClock):
         def monotonic(self) -> float:
-            # Called after `done` returned False, in the thread that is about to wait: as a handler would
-            # be.
+            # Called after `done` returned False, in the thread that is about to wait: as a handler
+            # would be.
             ctx.cancel("SIGTERM")
             return super().monotonic()
 

@@ -214,8 +214,8 @@ def test_skip_leaves_tasks_out() -> None:
 
 
 def test_a_group_has_the_tasks_that_will_be_skipped() -> None:
-    """A group queries this before it starts; a query changes no report, and outside of a run no task is
-    skipped.
+    """A group queries this before it starts; a query changes no report, and outside of a run no
+    task is skipped.
     """
     seen: list[dict[str, bool]] = []
 

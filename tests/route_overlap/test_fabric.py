@@ -78,8 +78,8 @@ class TestAnnounced:
         assert answer.addresses == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
     def test_a_pair_without_an_address_fails_alone(self, folder: Path) -> None:
-        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are reported by
-        their number.
+        """An octet that is too large or has a leading zero, and the address 0.0.0.0, are reported
+        by their number.
         """
         bad = [b"10.0.0.256", b"10.0.01.1", b"0.0.0.0", b"9" * 99 + b".0.0.1"]
         answer = of_data(

@@ -1,5 +1,5 @@
-"""What the proof reports of IPv6 where a person can judge: the exits, equal routes, the advice and the
-warnings.
+"""What the proof reports of IPv6 where a person can judge: the exits, equal routes, the advice and
+the warnings.
 """
 
 from collections.abc import Iterator

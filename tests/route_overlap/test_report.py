@@ -107,7 +107,9 @@ def test_what_an_author_may_not_have_meant() -> None:
 
 
 def test_suggestions_complete_the_section_that_an_apply_accepts() -> None:
-    """A route that the kernel would refuse is left out of it; without a suggestion it is not computed."""
+    """A route that the kernel would refuse is left out of it; without a suggestion it is not
+    computed.
+    """
     requested: list[str] = []
 
     def accepted() -> StaticRoutesConfig:

@@ -136,8 +136,8 @@ def state(node: KernelNode) -> str:
 @pytest.mark.slow
 @needs_kernel
 def test_one_packet_resolves_it_again(pair: tuple[KernelNode, KernelNode]) -> None:
-    """A gateway that came back is still FAILED for the kernel; the check makes it resolve again, and is right
-    at once.
+    """A gateway that came back is still FAILED for the kernel; the check makes it resolve again,
+    and is right at once.
     """
     node, router = pair
     assert router_findings(node) == [SILENT]

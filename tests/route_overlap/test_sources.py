@@ -1,4 +1,6 @@
-"""The source of packets for each next hop: the proof looks up with it, and the kernel sends from it."""
+"""The source of packets for each next hop: the proof looks up with it, and the kernel sends from
+it.
+"""
 
 from bisect import bisect_right
 from contextlib import suppress

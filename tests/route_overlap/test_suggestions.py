@@ -129,7 +129,9 @@ def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
 
 
 def test_a_node_without_any_address_has_suggestions_too() -> None:
-    """There is no source for a lookup: the selectors of such a rule are unknown, and change nothing."""
+    """There is no source for a lookup: the selectors of such a rule are unknown, and change
+    nothing.
+    """
     node = MemoryBackend()
     node.add_link("eth0")
     arrange(

@@ -294,7 +294,9 @@ def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
 
 
 def test_an_image_gets_files_only() -> None:
-    """Nothing is looked up, nothing is proven, no marker: that is for the machine that will boot it."""
+    """Nothing is looked up, nothing is proven, no marker: that is for the machine that will boot
+    it.
+    """
     host = FakeHost(is_live=False)
     CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
     assert markers(host) == {}

@@ -25,7 +25,9 @@ def verdict_at_boot(host: FakeHost, *options: str) -> Verdict:
 
 
 def test_a_node_that_is_not_plain(host: FakeHost) -> None:
-    """Ends in the routes of the task; foreign routes stay. A boot repairs nothing, as its log shows."""
+    """Ends in the routes of the task; foreign routes stay. A boot repairs nothing, as its log
+    shows.
+    """
     before = others(host)
     install(host, CONFIG)
     assert verdict_at_boot(host) == Verdict(10, "routes in force: 3", 5, LOGGED)

@@ -199,8 +199,8 @@ def test_so_they_do_on_ordinary_nodes(
     check_both(KernelNode.made, _Ordinary(commands), config, start)
 
 
-#: What stands on the node of IPv6: defaults, and foreign routes and own ones of earlier configs in the
-#: same few places.
+#: What stands on the node of IPv6: defaults, and foreign routes and own ones of earlier configs in
+#: the same few places.
 _IPV6_ROUTES = st.builds(
     "{} {} {} {} {} {}".format,
     st.sampled_from(["add", "append"]),

@@ -98,8 +98,8 @@ def add(
 
 
 def refusal(host: Host, *routes: StaticRoute) -> str:
-    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check` report
-    the same.
+    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check`
+    report the same.
     """
     before = host.routes.routes(IPV6)
     with pytest.raises(RouteRejectedError) as caught:
@@ -171,8 +171,9 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
 def test_a_merge_by_another_program(
     node: Node, host: Host, caplog: pytest.LogCaptureFixture, gateway: str
 ) -> None:
-    """A next hop that it appended to the own route is found and named, by each end; nobody's next hop is
-    removed. A reset fails, and the command that it names, also in the verdict, removes the own one alone.
+    """A next hop that it appended to the own route is found and named, by each end; nobody's next
+    hop is removed. A reset fails, and the command that it names, also in the verdict, removes the
+    own one alone.
     """
     apply(host, ROUTE)
     add(node, gateway, verb="append")

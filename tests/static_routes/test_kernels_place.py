@@ -97,8 +97,8 @@ def test_an_undo_of_other_changes_leaves_it(
 def test_after_a_flap_the_own_route_stays_before_it(
     node: KernelNode, backend: NetlinkBackend
 ) -> None:
-    """The device of a connected route goes down and comes up: the kernel adds its route after the own one,
-    which stays.
+    """The device of a connected route goes down and comes up: the kernel adds its route after the
+    own one, which stays.
     """
     node.add_link("ib0", up=False)
     node.add_address("ib0", "172.16.1.4/24")

@@ -118,8 +118,8 @@ def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -
 
 
 def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host: FakeHost) -> None:
-    """The kernel puts a route first or last: from the middle it is the last one, and the error names
-    so.
+    """The kernel puts a route first or last: from the middle it is the last one, and the error
+    names so.
     """
     for route in foreign(73), OWN_ROUTE, foreign(74):
         node.insert_route(route, verb="append")
@@ -202,8 +202,8 @@ class TestUndo:
     def test_a_changed_place_is_left(
         self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Another program has replaced the own route since: the place stays as it is, and both a warning and
-        the result report it.
+        """Another program has replaced the own route since: the place stays as it is, and both a
+        warning and the result report it.
         """
         account = run(host, OWN_ROUTE)
         node.insert_route(foreign(73), verb="replace")

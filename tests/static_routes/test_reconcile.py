@@ -103,7 +103,9 @@ class TestOnePlace:
         assert node.routes() == before
 
     def test_an_own_route_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
-        """A foreign route came before the own one: that is removed and added again, as the last step."""
+        """A foreign route came before the own one: that is removed and added again, as the last
+        step.
+        """
         node.insert_route(WANTED)
         node.insert_route(FOREIGN, verb="prepend")
         outcome = reconcile([WANTED], node.routes())
@@ -131,8 +133,8 @@ class TestOnePlace:
     def test_the_kernels_own_that_came_later_stays_hidden(
         self, node: MemoryBackend, verb: str
     ) -> None:
-        """After a flap of its device the connected route follows the own one, which stays, and is made the
-        first again.
+        """After a flap of its device the connected route follows the own one, which stays, and is
+        made the first again.
         """
         node.insert_route(WANTED)
         node.add_address("ib0", "172.16.1.4/24")
@@ -186,8 +188,8 @@ class TestAnyWorld:
     def test_the_plan_leads_there_and_back(
         self, world: World, several: list[HostRoutingConfig]
     ) -> None:
-        """From config to config: own routes are exactly those, and the first of their places; others stay
-        in their order.
+        """From config to config: own routes are exactly those, and the first of their places;
+        others stay in their order.
         """
         node = MemoryBackend()
         try:

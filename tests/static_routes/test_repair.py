@@ -65,8 +65,8 @@ def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> Non
 def test_a_foreign_route_that_is_hidden_again_and_again_is_not_logged(
     host: FakeHost, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A program that adds its route in front does not make a line a repair: the change names what it hides,
-    and `Watch` logs changes at its own pace.
+    """A program that adds its route in front does not make a line a repair: the change names what
+    it hides, and `Watch` logs changes at its own pace.
     """
     repaired(host, FIRST)
     node.insert_route(FOREIGN, verb="prepend")

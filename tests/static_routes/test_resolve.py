@@ -145,8 +145,8 @@ class TestMissing:
     def test_an_own_route_that_stands_needs_no_default_route(
         self, route: StaticRoute, standing: ObservedRoute, is_kept: bool
     ) -> None:
-        """It is what the config describes, with any device or gateway where that names none; another
-        route is not.
+        """It is what the config describes, with any device or gateway where that names none;
+        another route is not.
         """
         assert resolved(route, standing) == [str(standing)] * is_kept
         assert len(reasons(route, standing)) == (not is_kept)

@@ -124,7 +124,8 @@ class Life:
             self.beside.apply(config)
         except TaskFailedError:
             assert reasons
-            # Own routes come first in the last step: if a new route is refused before, nothing has moved.
+            # Own routes come first in the last step: if a new route is refused before, nothing has
+            # moved.
             assert self.beside.routes == before or any(route in before for route in reasons)
             _is_as_before(before, self.beside.routes)
             return
@@ -242,7 +243,8 @@ def _is_on_the_list(
         assert foreign(after) == hidden
         assert len(shadow) == len(hidden) - (not in_shadow)
         return
-    # (a): the foreign route takes the own one's place; in the shadow that of the first, or there is none.
+    # (a): the foreign route takes the own one's place; in the shadow that of the first, or there is
+    # none.
     [new] = [route for route in after if route not in before]
     assert verb in {"replace", "change"}
     assert (first_is(before, lost), first_is(after, new)) == (True, True)

@@ -21,7 +21,9 @@ SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 
 class TestDo:
     def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context) -> None:
-        """Own routes are exactly the config's, and script and unit are there; again changes nothing."""
+        """Own routes are exactly the config's, and script and unit are there; again changes
+        nothing.
+        """
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert ours(host) == WANTED
         [(script, unit)] = [part.files for part in units_in([boot_part(CONFIG)])]

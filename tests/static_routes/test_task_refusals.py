@@ -106,8 +106,8 @@ class TestWaiting:
         assert (ours(host), ctx.clock.monotonic()) == (WANTED, 5)
 
     def test_the_context_is_heeded(self) -> None:
-        """Of a short time half is for waiting, so that the reason can still be reported; a cancellation
-        ends it at once.
+        """Of a short time half is for waiting, so that the reason can still be reported; a
+        cancellation ends it at once.
         """
         host = FakeHost()
         ctx = in_time(3)

@@ -72,7 +72,9 @@ class Node(GatedMachine):
         return "\n".join(self.journal(f"--after-cursor={self.since}"))
 
     def news(self) -> list[str]:
-        """Return the kind of each finding that watch has logged, and `again` for the end of an alarm."""
+        """Return the kind of each finding that watch has logged, and `again` for the end of an
+        alarm.
+        """
         news = "^(?:fd00:8::/48: |the expected addresses leave as they should )([a-z-]+)"
         return re.findall(news, self.said(), re.MULTILINE)
 

@@ -313,8 +313,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
-    """Own routes are in force again after whatever happens to it, and after the reset it has the route
-    that it wants.
+    """Own routes are in force again after whatever happens to it, and after the reset it has the
+    route that it wants.
 
     At a metric of its own it notices nothing. In our place an older route of its own may stay
     behind, after the one that it wants.
@@ -333,8 +333,8 @@ def test_a_program(tree: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
-    """(b), (c): a renewal with another gateway deletes the own route, not the older route, after which the
-    newer one is refused.
+    """(b), (c): a renewal with another gateway deletes the own route, not the older route, after
+    which the newer one is refused.
 
     Own routes return, and after the reset it has the older route until it adds the newer one.
     """
@@ -350,8 +350,8 @@ def test_dhcpcd_in_our_place(tree: Path, tmp_path: Path) -> None:
 
 
 def test_zebra(tree: Path, tmp_path: Path) -> None:
-    """(d): it withdraws its static route while the own one is there, also of another metric, and installs
-    it again.
+    """(d): it withdraws its static route while the own one is there, also of another metric, and
+    installs it again.
     """
     with Beside(ZEBRA, tree, tmp_path) as machine:
         machine.apply()

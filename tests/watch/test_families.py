@@ -72,8 +72,8 @@ def wired(*devs: str) -> Iterator[WiredNode]:
 
 @needs_kernel
 def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel deletes routes with their link, with events: that is not a contest, and they are back
-    with an address.
+    """The kernel deletes routes with their link, with events: that is not a contest, and they are
+    back with an address.
     """
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")
@@ -90,8 +90,8 @@ def test_a_link_that_flaps(caplog: pytest.LogCaptureFixture) -> None:
 
 @needs_kernel
 def test_a_place_that_another_program_takes(caplog: pytest.LogCaptureFixture) -> None:
-    """Its route stays and is named; the own route returns when the place is empty. A merge by `append` is
-    found, too.
+    """Its route stays and is named; the own route returns when the place is empty. A merge by
+    `append` is found, too.
     """
     with wired("eth0") as node:
         node.hold("eth0", "fd00:9::4/64")

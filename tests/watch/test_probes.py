@@ -67,8 +67,8 @@ def test_a_table_that_changed_is_loaded_again(
 
 
 def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
-    """One listing suffices, and the run lock is not taken; so it is with a table of AgentBaker, which
-    has the effect.
+    """One listing suffices, and the run lock is not taken; so it is with a table of AgentBaker,
+    which has the effect.
     """
     keeper = keeper_of(host)
     keeper.act(Context())

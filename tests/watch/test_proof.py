@@ -348,8 +348,8 @@ def test_a_time_that_cannot_be_renewed(
 
 
 def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """Where its marker cannot be written, an alarm is logged all the same, and no marker claims that
-    all is well.
+    """Where its marker cannot be written, an alarm is logged all the same, and no marker claims
+    that all is well.
 
     That is logged once, however the findings change meanwhile, and its end when the marker is there.
     """

@@ -76,8 +76,8 @@ class TestContest:
 
     @staticmethod
     def taken(kept: Kept, node: MemoryBackend, clock: ManualClock, change: Change) -> float:
-        """Take the place, and let the keeper act until the own route is the first again; return the seconds
-        that it took.
+        """Take the place, and let the keeper act until the own route is the first again; return the
+        seconds that it took.
         """
         change(node)
         kept.catch_up()
@@ -120,8 +120,8 @@ class TestContest:
     def test_pauses(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
     ) -> None:
-        """Three times within an hour the own route comes back at once, then after pauses that double, with
-        one error.
+        """Three times within an hour the own route comes back at once, then after pauses that
+        double, with one error.
         """
         clock = ManualClock()
         kept.act(clock)
@@ -178,7 +178,9 @@ class TestContest:
     def test_no_contest(
         self, kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture, change: Change
     ) -> None:
-        """A foreign route that comes before the own one, and a flush of the device, never make it pause."""
+        """A foreign route that comes before the own one, and a flush of the device, never make it
+        pause.
+        """
         clock = ManualClock()
         kept.act(clock)
         for _ in range(6):

@@ -68,8 +68,8 @@ def host() -> FakeHost:
 
 
 def stand_in(folder: Path, text: str) -> tuple[str, ...]:
-    """Return a program that runs these commands of a shell, with `$hangs` to wait for ever; it prints
-    when it does.
+    """Return a program that runs these commands of a shell, with `$hangs` to wait for ever; it
+    prints when it does.
     """
     program = folder / "program"
     hangs = f"echo $$ >>{folder}/hanging; exec sleep 1000"

@@ -32,8 +32,8 @@ class Kept:
         return len([call for call in self.host.ebtables.operations.calls if call[0] == "read"])
 
     def acts(self, times: int = 1) -> float:
-        """Let it act, wait as long as it returns, and so on; return the last wait, which is not waited
-        for.
+        """Let it act, wait as long as it returns, and so on; return the last wait, which is not
+        waited for.
         """
         seconds = self.keeper.act(self.ctx)
         for _ in range(times - 1):

@@ -426,8 +426,8 @@ def test_a_config_without_it_removes_it(without: dict[str, Any]) -> None:
 
 
 def test_an_image(tmp_path: Path) -> None:
-    """An image gets the unit and its link; the command must be in the image, and `check` reports that
-    it is not.
+    """An image gets the unit and its link; the command must be in the image, and `check` reports
+    that it is not.
     """
     document = tmp_path / "config.json"
     document.write_text(json.dumps({"hostRouting": {**PROBES, **BY_SERVICE, "gates": []}}))

@@ -207,8 +207,8 @@ class TestAssess:
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
-        """If IPv6 is off on the device, the error names that, and not that a route is missing or leads
-        elsewhere.
+        """If IPv6 is off on the device, the error names that, and not that a route is missing or
+        leads elsewhere.
         """
         host = node(*defaults)
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"1\n", mode=0o644)

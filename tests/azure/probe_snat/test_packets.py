@@ -103,8 +103,8 @@ class TestWithout:
 class TestProbes:
     @pytest.mark.parametrize("data", [b"GET /healthz", FOUR_KILOBYTES])
     def test_tcp(self, world: ProbeWorld, data: bytes) -> None:
-        """The pod sees the global address, and the load balancer gets the pod's answer, a few kilobytes
-        too.
+        """The pod sees the global address, and the load balancer gets the pod's answer, a few
+        kilobytes too.
         """
         assert exchange(world, world.bound(world.pod, SOCK_STREAM, POD), data=data) == ADDRESS
 

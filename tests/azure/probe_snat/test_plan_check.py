@@ -215,8 +215,8 @@ class TestCheck:
         assert ctx.clock.monotonic() == 0
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """The result of an earlier run counts; without one, a check of required rules cannot show if
-        any are missing.
+        """The result of an earlier run counts; without one, a check of required rules cannot show
+        if any are missing.
         """
         host.metadata.error = BackendError("no answer")
         with pytest.raises(BackendError, match="no answer"):

@@ -171,8 +171,8 @@ class TestKernel:
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
 
     def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
-        """AgentBaker's table, over hostrouting's and alone, has the same effect on eth0, and differs to the
-        letter.
+        """AgentBaker's table, over hostrouting's and alone, has the same effect on eth0, and
+        differs to the letter.
         """
         for before in delete_script(), render(RULES):
             nft.load(CTX, before + THEIRS)
@@ -206,8 +206,8 @@ class TestKernel:
         ],
     )
     def test_whatever_the_table_was(self, nft: NftCommand, drifted: str) -> None:
-        """Other chains, hooks, priorities, rules, sets: one load, and it is hostrouting's; foreign tables
-        are as they were.
+        """Other chains, hooks, priorities, rules, sets: one load, and it is hostrouting's; foreign
+        tables are as they were.
         """
         nft.load(CTX, delete_script())
         nft.load(CTX, f"{drifted}\n")

@@ -76,8 +76,8 @@ class TestDo:
     def test_live_and_for_every_boot(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The table is exactly hostrouting's, ruleset and unit are there, foreign tables as before; again
-        changes nothing.
+        """The table is exactly hostrouting's, ruleset and unit are there, foreign tables as before;
+        again changes nothing.
         """
         caplog.set_level(logging.INFO)
         foreign_table = host.nftables.tables["ip6", "theirs"]
@@ -322,8 +322,8 @@ class TestDo:
 
     @pytest.mark.parametrize("is_required", [True, False])
     def test_gates_check_only_required_rules(self, ctx: Context, is_required: bool) -> None:
-        """The list of gating units names the unit only then, with the checksum of its rules, also where
-        it did not before, or did.
+        """The list of gating units names the unit only then, with the checksum of its rules, also
+        where it did not before, or did.
         """
         host = FakeHost(is_live=False)
         for required in not is_required, is_required:

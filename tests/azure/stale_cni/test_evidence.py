@@ -403,8 +403,8 @@ def test_several_devices_that_could_not_be_probed_are_counted() -> None:
 
 
 def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
-    """The device that the state gives to one address has only that; but of the second family it proves
-    nothing.
+    """The device that the state gives to one address has only that; but of the second family it
+    proves nothing.
     """
     state = (Endpoint(("10.240.0.77",), "azv1"),)
     what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), may_probe=False, endpoints=state)
@@ -423,6 +423,8 @@ def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> 
 
 
 def test_objects_on_a_removed_device_are_unknown() -> None:
-    """The device vanished after routes were read and before devices were, so it could not be probed."""
+    """The device vanished after routes were read and before devices were, so it could not be
+    probed.
+    """
     reason = "azv7 was removed or renamed while all this was read"
     assert judged(snapshot(route(dev="azv7"))) == [("unknown", reason)]

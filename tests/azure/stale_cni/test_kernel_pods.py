@@ -1,4 +1,6 @@
-"""Pods that are hard to distinguish from dead ones, in real namespaces: silent, or on other bridges."""
+"""Pods that are hard to distinguish from dead ones, in real namespaces: silent, or on other
+bridges.
+"""
 
 from __future__ import annotations
 

@@ -198,8 +198,8 @@ def assert_announced(host: FakeHost, config: HostRoutingConfig, why: str) -> Non
 
 
 def test_a_bridge_of_another_name_is_refused() -> None:
-    """Pods on another bridge than the config's would all look dead: plan and check report it, nothing
-    is changed.
+    """Pods on another bridge than the config's would all look dead: plan and check report it,
+    nothing is changed.
     """
     host = made_host()
     config = config_of(bridge="azure1", force={"conflist": True, "lock": True})

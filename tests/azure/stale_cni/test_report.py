@@ -271,7 +271,9 @@ def written(folder: Path, **section: object) -> str:
 
 @needs("kernel", "ebtables-nft")
 def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_path: Path) -> None:
-    """A forecast is exit 0, or 4 with that option; the sweep is exit 0, and afterwards there is nothing."""
+    """A forecast is exit 0, or 4 with that option; the sweep is exit 0, and afterwards there is
+    nothing.
+    """
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
     assert (forecast.returncode, forecast.stdout) == (

@@ -56,7 +56,9 @@ def test_without_privilege_a_check_never_passes() -> None:
 
 
 def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
-    """Without privilege no silent pod is taken for gone: a plan reports it, check and run are refused."""
+    """Without privilege no silent pod is taken for gone: a plan reports it, check and run are
+    refused.
+    """
     host = made_host()
     before = whole_state(host)
     host.link_layer.may_probe = False

@@ -67,7 +67,9 @@ class TestBatches:
         ]
 
     def test_a_batch_that_fails_ends_a_deletion(self, table: Table) -> None:
-        """The error has the number of removed rules, and an insertion restores them in their places."""
+        """The error has the number of removed rules, and an insertion restores them in their
+        places.
+        """
         table.load(SNAT, *(arp_rule(number) for number in range(2500)))
         before, rules = table.saved(), table.rules()
         calls: list[int] = []
@@ -120,7 +122,9 @@ class TestBatches:
             table.delete(table.rules()[:2])
 
     def test_foreign_rules_chains_and_policies_stay(self, table: Table) -> None:
-        """Other chains, their policies, other tables and the rules between own ones keep every byte."""
+        """Other chains, their policies, other tables and the rules between own ones keep every
+        byte.
+        """
         foreign = "-A PREROUTING -p LLDP -j MINE", "-A MINE -d BGA -j RETURN"
         table.load(":MINE DROP", ":OUTPUT DROP", ONE, foreign[0], TWO, foreign[1], DNAT, SNAT)
         table.run(*["ebtables-nft", "-t", "filter", "-A", "FORWARD", "-p", "ARP", "-j", "ACCEPT"])

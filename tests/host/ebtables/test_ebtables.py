@@ -174,7 +174,9 @@ class TestWhatCannotBeSeen:
     def test_a_missing_tool_hides_no_lack_of_privilege(
         self, ctx: Context, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
     ) -> None:
-        """A reading without privilege has that as its error, although the last backend is not installed."""
+        """A reading without privilege has that as its error, although the last backend is not
+        installed.
+        """
         errors = PermissionDeniedError("nft"), ToolNotFoundError("", package="", purpose="")
         monkeypatch.setattr("hostrouting.host.packets.ebtables.find", Mock(side_effect=errors))
         assert EbtablesCommand().read(ctx).denied
