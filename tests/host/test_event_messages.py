@@ -95,12 +95,15 @@ def test_things_are_read_as_in_a_dump() -> None:
         "netlink-rules/kernel": [(parse_rule(one),) for one in payloads("netlink-rules/kernel")],
     }
     for kind, things in expected.items():
-        read = [EventReader(names).read(one) for one in dumped(kind)]
-        assert sorted(tuple(event[1:]) for event in read if event) == sorted(things), kind
-        assert {event[0] for event in read if event} <= {"set", "add"}
-        read = [EventReader(names).read(gone(one)) for one in dumped(kind)]
-        assert {event[0] for event in read if event} == {"remove"}, kind
-        assert len([event for event in read if event]) >= len(things) > 0
+        assert things, kind
+        answers = [EventReader(names).read(one) for one in dumped(kind)]
+        added = [event for event in answers if event]
+        assert sorted(tuple(event[1:]) for event in added) == sorted(things), kind
+        assert {event[0] for event in added} <= {"set", "add"}
+        answers = [EventReader(names).read(gone(one)) for one in dumped(kind)]
+        removed = [event for event in answers if event]
+        assert {event[0] for event in removed} == {"remove"}, kind
+        assert len(removed) >= len(things)
 
 
 @pytest.mark.parametrize(

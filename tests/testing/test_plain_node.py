@@ -71,10 +71,14 @@ def test_an_address_brings_its_routes(node: MemoryBackend) -> None:
         for route in node.routes()
         if route.dev in ("e1", "e2")
     ) == [
-        *(("e1", "local", f"10.{end}/32") for end in ("7.0.1", "7.0.2", "9.0.0")),
+        ("e1", "local", "10.7.0.1/32"),
+        ("e1", "local", "10.7.0.2/32"),
+        ("e1", "local", "10.9.0.0/32"),
         ("e1", "unicast", "10.9.0.0/31"),
         ("e2", "broadcast", "10.8.0.255/32"),
-        *(("e2", "local", f"10.{net}.0.{own}/32") for net, own in ((7, 1), (8, 1), (8, 2))),
+        ("e2", "local", "10.7.0.1/32"),
+        ("e2", "local", "10.8.0.1/32"),
+        ("e2", "local", "10.8.0.2/32"),
         ("e2", "unicast", "10.7.0.2/32"),
         ("e2", "unicast", "10.8.0.0/24"),
     ]
