@@ -293,8 +293,9 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
         config = HostRoutingConfig.from_mapping(document)
     except InvalidConfigError as error:
         place = f"in {name}; correct it there, {step}"
-        mistakes = [each._replace(message=f"{each.message}; {place}") for each in error.errors]
-        raise InvalidConfigError(mistakes) from error
+        [*mistakes, last] = error.errors
+        named = last._replace(message=f"{last.message}; {place}")
+        raise InvalidConfigError([*mistakes, named]) from error
     # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
     if not config.asks:
         text = f"is missing or empty in {name}; apply a config again"

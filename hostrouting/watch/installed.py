@@ -38,7 +38,7 @@ def wait_for_installed(
         try:
             config = read_intent(host.files)
         except (HostFileError, InvalidConfigError) as error:
-            trouble.log(_with_step(error))
+            trouble.log(_in_one_line(error))
         else:
             trouble.end()
             return config
@@ -51,11 +51,9 @@ def wait_for_installed(
     return None
 
 
-def _with_step(error: Exception) -> str:
-    """Return the reason in one line, with the next step: an apply writes the file again."""
+def _in_one_line(error: Exception) -> str:
     first, *more = (line.strip() for line in str(error).splitlines())
-    reason = " ".join(filter(None, [first, "; ".join(more)]))
-    return f"{reason}; apply the config, which writes {INTENT_PATH} anew"
+    return " ".join(filter(None, [first, "; ".join(more)]))
 
 
 def duties_of(config: HostRoutingConfig) -> str:
@@ -105,7 +103,7 @@ class InstalledConfig:
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
-            self._trouble.log(_with_step(error))
+            self._trouble.log(_in_one_line(error))
             return self.config
         self._trouble.end()
         self.is_reset = intent is None and self._is_there

@@ -216,7 +216,8 @@ class TestADamagedConfigAtTheStart:
         sent_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
-            f"apply the config, which writes {INTENT_PATH} anew"
+            f"in the installed config {INTENT_PATH}; correct it there, or apply the node's config again, "
+            "which replaces it"
         )
         assert caplog.messages == [sent_once, f"this is over: {trouble}"]
         assert supervisor.heard == [{"READY": "1", "STATUS": sent_once}]

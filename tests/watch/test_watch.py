@@ -191,12 +191,19 @@ class TestIntent:
                 assert watch.ends()
         assert ours(host) == []
 
-    @pytest.mark.parametrize("content", [b"{", b"{}", None])
+    @pytest.mark.parametrize(
+        ("content", "step"),
+        [
+            (b"{", "or apply the node's config again, which replaces it"),
+            (b"{}", "apply a config again"),
+            (None, "move this folder away"),
+        ],
+    )
     def test_a_damaged_intent(
-        self, host: FakeHost, content: bytes | None, caplog: pytest.LogCaptureFixture
+        self, host: FakeHost, content: bytes | None, step: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A damaged file, or a folder in its place, is logged once; the routes of the config before
-        it are kept.
+        """A damaged file, or a folder in its place, is logged once, with the next step; the routes
+        of the config before it are kept.
         """
         with watching(host, host.routes) as watched:
             if content is None:
@@ -212,7 +219,7 @@ class TestIntent:
             for message in caplog.messages
             if "the installed config cannot be read" in message
         ]
-        assert f"apply the config, which writes {INTENT_PATH} anew" in damage
+        assert damage.endswith(f"; {step}")
 
     def test_a_reset_after_damage(self, host: FakeHost) -> None:
         """If the file was damaged before the task began, a reset ends the task all the same."""
