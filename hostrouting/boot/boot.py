@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.intent import Part
     from hostrouting.config import Section
-    from hostrouting.host import Host, UnitState
+    from hostrouting.host import Exposure, Host, UnitState
 
 _logger = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class Boot:
         self._refuse_gates(ctx, units_in(parts), steps)
         return steps
 
-    def exposed(self, *parts: Part) -> list[str]:
+    def exposed(self, *parts: Part) -> list[Exposure]:
         """Return the reasons why users other than root could change what root runs or believes."""
         units = units_in(parts)
         if not units:
@@ -183,7 +183,7 @@ class Boot:
         if reasons := self.exposed(*parts):
             raise HostFileError(
                 "root would run or believe what others can change; nothing was changed: "
-                + "; ".join(reasons)
+                + "; ".join(map(str, reasons))
             )
 
     def refuse_unwritable(self, steps: Sequence[DiskStep]) -> None:

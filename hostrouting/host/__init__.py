@@ -42,6 +42,7 @@ from hostrouting.net.rules import Range, Rule
 from phases.arguments import checked, of
 
 if TYPE_CHECKING:
+    from hostrouting.host.files.rooted import Exposure
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.host.ports import (
         Ebtables,
@@ -80,6 +81,7 @@ __all__ = [
     "EbtablesReading",
     "EbtablesRule",
     "Encapsulation",
+    "Exposure",
     "FileStore",
     "Host",
     "InstanceMetadata",
@@ -119,6 +121,8 @@ def __getattr__(name: str) -> object:
     room = "net.events" if name.endswith("Event") else "host.ports"
     if name in {"EbtablesReading", "EbtablesRule"}:
         room = "host.packets.ebtables_rules"
+    if name == "Exposure":
+        room = "host.files.rooted"
     return getattr(import_module(f"hostrouting.{room}"), name)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from hostrouting.host.files.rooted import Exposure
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.host.packets.nft import Listing
     from hostrouting.host.units import UnitState
@@ -414,10 +415,10 @@ class FileStore(Protocol):
         Symbolic links are followed; None for an absent file.
         """
 
-    def exposed(self, path: str) -> str | None:
+    def exposed(self, path: str) -> Exposure | None:
         """Return why another user could change the target of `path`: an owner or a mode on the way.
 
-        A remedy follows after a semicolon. None if only root could; in an image, below its folder,
+        None if only root could; in an image, below its folder,
         root and the caller. The walk ends at the first absent name. A sticky folder such as /tmp
         counts as any other: any user may create the absent name in it.
         """

@@ -371,8 +371,13 @@ class _Look:
         units = sibling_units(self.config, self.host)
         for exposure in self.boot.exposed(*boot_parts(self.config), *units):
             # An apply is refused until then.
-            reason, _, command = exposure.partition("; run: ")
-            yield NodeFinding("exposed", "hostRouting", reason, command=command)
+            yield NodeFinding(
+                "exposed",
+                "hostRouting",
+                exposure.reason,
+                step=exposure.step,
+                command=exposure.command,
+            )
 
     # --- the gates
 

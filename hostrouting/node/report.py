@@ -270,9 +270,8 @@ def _of_finding(finding: NodeFinding, following: str | None) -> Cause:
 
 
 def _of_remark(finding: NodeFinding, following: str | None) -> Cause:
-    _, refused, why = finding.reason.partition(" (will be refused: ")
-    if refused:
+    subject = finding.subject
+    if finding.kind == "lost-route" and not finding.apply:
         # Behind a long route it would be cut off.
-        subject = f"will be refused: {finding.subject}"
-        return Cause(subject, f": {why.removesuffix(')')}", finding.text_before(following))
-    return Cause(finding.subject, f": {finding.reason}", finding.text_before(following))
+        subject = f"will be refused: {subject}"
+    return Cause(subject, f": {finding.reason}", finding.text_before(following))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hostrouting.base.refused_files import why_refused
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.files.rooted import MODE, MOST_LINKS, exposure, path_parts
+from hostrouting.host.files.rooted import MODE, MOST_LINKS, Exposure, exposure, path_parts
 from hostrouting.host.ports import FileStore
 from hostrouting.testing.faults import Faulty
 from phases.arguments import BYTES, TEXT, checked
@@ -131,7 +131,7 @@ class MemoryTree:
         self._record("modified", path)
         return getattr(self.file(path), "modified", None)
 
-    def exposed(self, path: str) -> str | None:
+    def exposed(self, path: str) -> Exposure | None:
         """See `FileStore.exposed`."""
         self._record("exposed", path)
         passed = ["/"]

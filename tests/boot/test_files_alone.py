@@ -84,5 +84,6 @@ def test_with_the_last_part_everything_goes(boot: Boot, host: FakeHost, ctx: Con
 def test_others_may_not_change_what_root_believes(boot: Boot, host: FakeHost) -> None:
     """A file that others can write is named."""
     host.files.write(PATH, FILE.files[0].content, mode=0o666)
-    [reason] = boot.exposed(FILE)
-    assert PATH in reason
+    [exposure] = boot.exposed(FILE)
+    assert exposure.reason == f"others than root may change {PATH} (owner 0, mode 0666)"
+    assert exposure.command == f"chown 0 {PATH} && chmod go-w {PATH}"

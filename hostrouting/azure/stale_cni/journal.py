@@ -109,7 +109,7 @@ def read_record(files: FileStore, path: str) -> Record | None:
         reason = "it is not a file"
     elif exposure := files.exposed(path):
         # No remedy: nothing of another user is to become root's.
-        reason = f"{exposure.partition(';')[0]}, and only root's records are trusted"
+        reason = f"{exposure.reason}, and only root's records are trusted"
     else:
         try:
             return from_json(files.read(path) or b"", path=path)

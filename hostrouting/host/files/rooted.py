@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.commands import quoted
 from hostrouting.base.refused_files import why_refused
@@ -136,7 +136,18 @@ def shown_path(root: str, path: str) -> str:
     return root.rstrip("/") + path
 
 
-def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
+class Exposure(NamedTuple):
+    """Why others than root could change a path, and the remedy: a command, or else a step."""
+
+    reason: str
+    step: str = ""
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.step or f'run: {self.command}'}"
+
+
+def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> Exposure | None:
     """Return why any user but root and the owner could change a path, and the remedy; or None.
 
     >>> print(exposure("/x", 0, 0o40777))
@@ -144,14 +155,13 @@ def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
     """
     if user in {0, owner} and not mode & 0o022:
         return None
-    # A sticky folder, such as /tmp, is for everybody.
-    remedy = (
-        "use another place"
-        if mode & stat.S_ISVTX
-        else f"run: chown {owner} {quoted(path)} && chmod go-w {quoted(path)}"
-    )
     shown = f"owner {user}, mode {stat.S_IMODE(mode):04o}"
-    return f"others than root may change {path} ({shown}); {remedy}"
+    reason = f"others than root may change {path} ({shown})"
+    if mode & stat.S_ISVTX:
+        # A sticky folder, such as /tmp, is for everybody.
+        return Exposure(reason, step="use another place")
+    command = f"chown {owner} {quoted(path)} && chmod go-w {quoted(path)}"
+    return Exposure(reason, command=command)
 
 
 def path_parts(path: str) -> list[str]:

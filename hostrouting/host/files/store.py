@@ -15,6 +15,7 @@ import attrs
 
 from hostrouting.host.files.rooted import (
     MODE,
+    Exposure,
     exposure,
     file_errors,
     link_text,
@@ -112,7 +113,7 @@ class RootedFiles:
         status = self._find("look at", path, _status_of_file, follow=True)
         return status and status.st_mtime
 
-    def exposed(self, path: str) -> str | None:
+    def exposed(self, path: str) -> Exposure | None:
         """See `FileStore.exposed`."""
         passed = []
 
