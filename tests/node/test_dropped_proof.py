@@ -13,13 +13,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import overlap_worlds, static_route_worlds
-from support.draws import pick
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
 from support.patience import in_time
 from support.run_nodes import gpu_node
-from support.small_world import DEVICES
+from support.small_world import DEVICES, pick
 
 from hostrouting import (
     CheckRouteOverlap,

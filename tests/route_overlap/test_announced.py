@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.announced_proofs import check_announced
 from support.announced_worlds import Announced, announced_worlds, announcements
-from support.carriers import add_pod
 from support.kernel import needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, World
+from support.routers import add_pod
 
 from hostrouting.testing import KernelNode
 

@@ -2,11 +2,18 @@
 gateways in several states.
 """
 
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from support.asked_worlds import AskedWorld, arrange, asked_world, sent, wrong
+from support.egress_oracle import answers_of_kernel, batch
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
 from support.patience import in_time
@@ -16,6 +23,230 @@ from hostrouting.exceptions import UnknownDecisionError
 from hostrouting.fleet.record import NodeRecord, take_record
 from hostrouting.host.ports import Routing
 from hostrouting.testing import FakeHost, KernelNode
+
+_PROTOCOLS = {4: ("udp", "tcp", "icmp"), 6: ("udp", "tcp", "ipv6-icmp")}
+_FLOWS = 24
+DEVICES = ("e0", "e1", "e2")
+_NETWORKS = {
+    4: ("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"),
+    6: ("fd00:1::/64", "fd00:2::/64", "fd00:3::/64"),
+}
+_CIDRS = {4: ("10.96.0.0/28", "10.1.8.0/28"), 6: ("fd00:96::/124", "fd00:1::80/124")}
+_INNER = {4: (28, 30, 32), 6: (124, 126, 128)}
+
+
+class AskedWorld(NamedTuple):
+    """A node, and the proof that is asked of it."""
+
+    family: int
+    #: Commands of `ip`.
+    commands: list[str]
+    cidrs: list[str]
+    expected: list[str] | None
+    allowed: list[str]
+    #: Each gateway with its device.
+    gateways: list[tuple[str, str]]
+
+
+def asked_world(seed: int, family: int) -> AskedWorld:
+    """Return a random node."""
+    return _Maker(random.Random(seed), family).world()
+
+
+class _Maker:
+    def __init__(self, draw: random.Random, family: int) -> None:
+        self._draw = draw
+        self._family = family
+        self._gateways: dict[tuple[str, str], None] = {}
+
+    def world(self) -> AskedWorld:
+        draw, family = self._draw, self._family
+        commands = [f"link add {name} type ifb" for name in DEVICES]
+        commands += [f"link set {name} up" for name in DEVICES]
+        for name, text in zip(DEVICES, _NETWORKS[family], strict=True):
+            network = ipaddress.ip_network(text)
+            end = f"dev {name} nodad" if family == 6 else f"dev {name}"
+            commands.append(f"addr add {network[4]}/{network.prefixlen} {end}")
+            if draw.random() < 0.3:
+                word = draw.choice(["", "preferred_lft 0"]) if family == 6 else ""
+                commands.append(f"addr add {network[9]}/{network.prefixlen} {end} {word}")
+        if family == 6 and draw.random() < 0.3:
+            commands.append(f"addr add fec0::{draw.randint(4, 9)}/64 dev e0 nodad")
+        shapes = ["one", "two", "two", "three", "metric"]
+        commands += self._defaults(draw.choice(shapes), 254)
+        if draw.random() < 0.6:
+            commands += self._defaults(draw.choice(["one", "one", "two"]), 100)
+        commands += [self._inner() for _ in range(draw.choice([0, 0, 1, 2]))]
+        commands += [self._rule() for _ in range(draw.choice([0, 0, 1, 2]))]
+        if draw.random() < 0.15:
+            commands.append(f"link set {draw.choice(DEVICES)} down")
+        if draw.random() < 0.1:
+            commands += ["link set e2 down", "link set e2 name x2", "link set x2 up"]
+        return AskedWorld(
+            family,
+            commands,
+            draw.sample(_CIDRS[family], draw.choice([1, 2])),
+            draw.choice([["e0"], ["e0"], ["e0", "e1"], None]),
+            draw.choice([[], [], ["e1"]]),
+            [*self._gateways],
+        )
+
+    def _gateway(self, dev: str) -> str:
+        network = ipaddress.ip_network(_NETWORKS[self._family][DEVICES.index(dev)])
+        gateway = str(network[self._draw.choice([1, 1, 2])])
+        self._gateways[gateway, dev] = None
+        return gateway
+
+    def _hop(self, *, header: bool = False) -> str:
+        dev = self._draw.choice(["e0", "e0", "e0", "e1", "e2"])
+        encap = ""
+        if header and self._draw.random() < 0.1:
+            encap = self._draw.choice(
+                ["encap ip id 7 dst 10.9.0.1 ", "encap seg6 mode encap segs fc00::1 "]
+            )
+        if self._draw.random() < 0.15:
+            return f"{encap}dev {dev}"
+        end = self._draw.choice(["", "", "", " onlink"])
+        return f"{encap}via {self._gateway(dev)} dev {dev}{end}"
+
+    def _defaults(self, shape: str, table: int) -> list[str]:
+        count = {"one": 1, "two": 2, "three": 3, "metric": 2}[shape]
+        metric = self._draw.choice(["", " metric 100"]) if self._family == 4 else " metric 100"
+        commands = []
+        for number in range(count):
+            words = self._hop(header=True)
+            if self._draw.random() < 0.15:
+                words = f"nexthop {self._hop()} nexthop {self._hop()}"
+            elif self._draw.random() < 0.1:
+                key = 10 * table + number
+                commands.append(f"nexthop add id {key} {words}")
+                words = f"nhid {key}"
+            elif self._draw.random() < 0.05 and self._family == 4:
+                words += " tos 0x08"
+            own = f" metric {100 + 50 * number}" if shape == "metric" else metric
+            commands.append(f"route append default {words} table {table}{own}")
+        return commands
+
+    def _inner(self) -> str:
+        cidr = ipaddress.ip_network(self._draw.choice(_CIDRS[self._family]))
+        length = self._draw.choice(_INNER[self._family])
+        place = cidr[self._draw.randrange(cidr.num_addresses)]
+        network = ipaddress.ip_network(f"{place}/{length}", strict=False)
+        table = self._draw.choice([254, 254, 100])
+        if self._draw.random() < 0.1:
+            return f"route append blackhole {network} table {table}"
+        return f"route append {network} {self._hop(header=True)} table {table}"
+
+    def _rule(self) -> str:
+        draw = self._draw
+        protocol = draw.choice(_PROTOCOLS[self._family])
+        own = ipaddress.ip_network(_NETWORKS[self._family][0])
+        selector = draw.choice(
+            [
+                f"ipproto {protocol}",
+                f"ipproto {protocol}",
+                f"not ipproto {protocol}",
+                f"from {own[4]}",
+                f"to {draw.choice(_CIDRS[self._family])} ipproto {protocol}",
+                f"from {own[4]} ipproto {protocol}",
+                "fwmark 1",
+            ]
+        )
+        word, _, rest = selector.partition(" ")
+        first = f"rule add not {rest}" if word == "not" else f"rule add {selector}"
+        return f"{first} lookup {draw.choice([100, 100, 254])} pref {draw.choice([50, 60])}"
+
+
+def arrange(node: KernelNode, world: AskedWorld) -> None:
+    """Make the node so; what the kernel refuses is left out."""
+    hashes = "net.ipv4.fib_multipath_hash_policy=1", "net.ipv6.fib_multipath_hash_policy=1"
+    node.run("sysctl", "-qw", *hashes)
+    batch(node.name, f"-{world.family}", commands=world.commands)
+
+
+class Sent(NamedTuple):
+    """A packet, and the kernel's answer."""
+
+    packet: str
+    answer: dict[str, Any]
+
+
+def sent(node: KernelNode, world: AskedWorld, seed: int) -> Iterator[Sent]:
+    """Yield where the kernel sends packets to the CIDRs, while the gateways are in several states."""
+    draw = random.Random(seed)
+    addresses = [str(address) for cidr in world.cidrs for address in ipaddress.ip_network(cidr)]
+    family = f"-{world.family}"
+    # On a host the kernel passes over an IPv6 gateway that fails after the proof.
+    known = ["stale", "failed", ""] if world.family == 4 else ["stale"]
+    states = [{}, dict.fromkeys(world.gateways, "stale")]
+    states += [{gateway: draw.choice(known) for gateway in world.gateways} for _ in range(2)]
+    own = _own(node, world.family)
+    for state in states:
+        _set(node, world, state)
+        plain = _packets(world, addresses, [""])
+        answers = list(zip(plain, answers_of_kernel(node.name, family, plain), strict=True))
+        yield from map(Sent._make, answers)
+        sources = {
+            source
+            for _, answer in answers
+            for source in [answer.get("prefsrc", ""), *_bound(world, own, answer)]
+        }
+        again = _packets(world, addresses, sorted(sources - {""}))
+        yield from map(
+            Sent._make, zip(again, answers_of_kernel(node.name, family, again), strict=True)
+        )
+
+
+def _bound(world: AskedWorld, own: dict[str, list[str]], answer: dict[str, Any]) -> list[str]:
+    """Return the sources to which a program may bind: of IPv6 those of the device."""
+    return own.get(answer.get("dev", ""), []) if world.family == 6 else []
+
+
+def _packets(world: AskedWorld, addresses: Sequence[str], sources: Iterable[str]) -> list[str]:
+    return [
+        f"route get {address} {f'from {source} ' if source else ''}ipproto {protocol}"
+        + ("" if "icmp" in protocol else f" sport {1000 + flow} dport 9")
+        for source in sources
+        for at, address in enumerate(addresses)
+        for protocol in _PROTOCOLS[world.family]
+        for flow in range(_FLOWS if at < 2 and "icmp" not in protocol else 2)
+    ]
+
+
+def _own(node: KernelNode, family: int) -> dict[str, list[str]]:
+    shown = json.loads(node.ip(f"-{family} -j addr show"))
+    return {
+        link["ifname"]: [
+            one["local"]
+            for one in link["addr_info"]
+            if one["scope"] in {"global", "site"} and not one.get("deprecated")
+        ]
+        for link in filter(None, shown)
+    }
+
+
+def _set(node: KernelNode, world: AskedWorld, states: dict[tuple[str, str], str]) -> None:
+    commands = []
+    for gateway, dev in world.gateways:
+        state = states.get((gateway, dev), "")
+        if state == "stale":
+            commands.append(f"neigh replace {gateway} lladdr 02:00:00:00:00:01 nud stale dev {dev}")
+        elif state == "failed":
+            commands.append(f"neigh replace {gateway} nud failed dev {dev}")
+        elif world.family == 4:
+            # It leaves an entry that has failed, for a while.
+            commands.append(f"neigh del {gateway} dev {dev}")
+    batch(node.name, f"-{world.family}", commands=commands)
+
+
+def wrong(answer: dict[str, Any], fine: Iterable[str]) -> bool:
+    """Return True for a packet that goes elsewhere than by these devices."""
+    if "error" in answer:
+        return True
+    if answer.get("type") == "local":
+        return False
+    return answer.get("dev") not in {*fine}
+
 
 pytestmark = needs_kernel
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.carriers import unplug
 from support.kernel import needs_kernel
-from support.routers import ROUTER, WiredNode
+from support.routers import ROUTER, WiredNode, unplug
 from support.way_out_nodes import AskedNode
 
 from hostrouting.fleet import take_record

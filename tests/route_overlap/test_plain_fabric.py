@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.carriers import add_pair
 from support.fabric_files import DATA, SWITCHED_ON, record
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
+from support.routers import add_pair
 
 from hostrouting import prove_egress
 from hostrouting.host.files.store import RootedFiles

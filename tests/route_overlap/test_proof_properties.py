@@ -6,11 +6,11 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.carriers import add_pod
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
 from support.kernel import kernel_of, needs_kernel
 from support.overlap_worlds import World, claimed, worlds
+from support.routers import add_pod
 from support.small_world import selecting_rules
 
 from hostrouting import OverlapReport, prove_egress

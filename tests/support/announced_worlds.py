@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import small_world
-from support.draws import pick
 from support.kernel import kernel_of
 from support.overlap_worlds import ScriptRun, World, run_script, worlds
+from support.small_world import pick
 
 from hostrouting import BackendError, OverlapReport, prove_egress
 from hostrouting.host import Route, Rule

@@ -7,7 +7,7 @@ rule_lines    those, and other rules of every sort
 import ipaddress
 
 from hypothesis import strategies as st
-from support.draws import pick
+from support.small_world import pick
 
 _CHAINS = st.sampled_from(["PREROUTING", "OUTPUT", "POSTROUTING"])
 _DEVICES = st.sampled_from(["eth0", "azv0a1b2c3+", "br-0", "a.100"])

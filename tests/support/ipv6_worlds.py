@@ -14,10 +14,17 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import overlap_worlds
-from support.carriers import unplug
-from support.draws import pick
 from support.egress_oracle import batch
-from support.routers import PREFERENCES, ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
+from support.routers import (
+    PREFERENCES,
+    ROUTER,
+    SECOND_ROUTER,
+    Prefix,
+    RouteInformation,
+    WiredNode,
+    unplug,
+)
+from support.small_world import pick
 
 #: The devices of both families: those of `small_world`.
 DEVICES = ("e0", "e1", "e2")

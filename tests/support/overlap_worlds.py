@@ -13,9 +13,9 @@ from typing import NamedTuple
 import attrs
 from hypothesis import strategies as st
 from support import small_world
-from support.carriers import add_pair, unplug
-from support.draws import pick
 from support.markers import verdict_of
+from support.routers import add_pair, unplug
+from support.small_world import pick
 
 from hostrouting import BackendError, HostRoutingConfig, OverlapReport
 from hostrouting.host import Address, NextHop, Route, Rule

@@ -12,17 +12,24 @@ link-local gateways.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from hypothesis import strategies as st
-from support.draws import pick
 
 from hostrouting.fib import Packet
 from hostrouting.host import IPV4, IPV6, Address, NextHop, ObservedRoute, Route, RouteChange, Rule
 from hostrouting.net.addresses import Prefix, address_bits, format_address, parse_cidr, parse_ipv4
 from hostrouting.net.routes import DEVICELESS_KINDS, is_deleted_by
 from hostrouting.net.rules import Range
+
+_T = TypeVar("_T")
+
+
+def pick(draw: st.DrawFn, *choices: _T) -> _T:
+    """Draw one of the choices; one that is named twice is drawn twice as often."""
+    return draw(st.sampled_from(choices))
+
 
 #: The devices of `routes`.
 DEVICES = ("e0", "e1", "e2")

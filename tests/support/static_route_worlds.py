@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from support import small_world
 from support.command_line import enter
-from support.draws import pick
 from support.overlap_worlds import World
+from support.small_world import pick
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot import INTENT_PATH, Intent
