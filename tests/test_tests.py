@@ -30,3 +30,21 @@ def test_each_story_is_there() -> None:
         for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert STORIES - names == set()
+
+
+def test_support_imports_are_shallow() -> None:
+    """A module of tests/support imports another one, which imports at most one further: whoever
+    reads a red test reads three files.
+    """
+    folder = ROOT / "tests/support"
+    imported = {}
+    for path in folder.rglob("*.py"):
+        name = ".".join(path.relative_to(folder).with_suffix("").parts)
+        imports = r"^from support(?:\.([\w.]+) import| import (\w+)$)"
+        found = re.findall(imports, path.read_text(), re.MULTILINE)
+        imported[name] = [module or whole for module, whole in found]
+
+    def depth(name: str) -> int:
+        return 1 + max(map(depth, imported.get(name, ())), default=0)
+
+    assert [name for name in imported if depth(name) > 3] == []

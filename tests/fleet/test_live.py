@@ -8,12 +8,13 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.announced_worlds import Announced, announced_worlds, announcements, write_files
+from support.announced_fabrics import Announced, announcements
 from support.examples import FEW
+from support.fabric_files import write_files
 from support.ipv6_worlds import IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
+from support.node_worlds import World, announced_worlds
 from support.overlap_proofs import told_alike
-from support.overlap_worlds import World
 from support.patience import in_time
 
 from hostrouting import Host, HostRoutingConfig

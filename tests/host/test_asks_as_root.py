@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.kernel import needs_kernel, uplink
-from support.overlap_worlds import run_script
+from support.overlap_answers import run_script
 
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts.routes import arrange

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import run_script
+from support.overlap_answers import run_script
 from support.patience import wait_until
-from support.static_route_worlds import boot_with_program, config_of
+from support.static_route_scripts import boot_with_program, config_of
 
 from hostrouting import HostRoutingConfig, OverlapReport, StaticRoute, prove_egress
 from hostrouting.static_routes import resolve

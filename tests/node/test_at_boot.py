@@ -13,8 +13,8 @@ from support.boot_units import NSPAWN
 from support.documents import ROOT
 from support.images import make_image
 from support.kernel import uplink
-from support.markers import verdict_of
 from support.needs import needs
+from support.overlap_answers import verdict_of
 
 from hostrouting import Configure, Host, HostFileError, HostRoutingConfig, InvalidConfigError
 from hostrouting.boot import INTENT_PATH

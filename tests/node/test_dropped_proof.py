@@ -12,7 +12,7 @@ import attrs
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support import overlap_worlds, static_route_worlds
+from support import node_worlds
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, uplink
@@ -382,7 +382,7 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
 
 
 #: A node with two fabrics, by e1 and e2.
-_PLAIN = overlap_worlds.World(
+_PLAIN = node_worlds.World(
     addresses=[
         ("e0", ("10.1.0.1/16", None)),
         ("e1", ("192.168.7.1/24", None)),
@@ -407,7 +407,7 @@ _HOPS = (("10.1.0.200", "e0"), ("10.1.0.200", "e0"), (None, None), ("192.168.7.2
 def static_routes(draw: st.DrawFn) -> StaticRoutesConfig:
     """Draw routes that lead expected addresses out of the fabrics, or into one; or any others."""
     if draw(st.integers(0, 3)) == 0:
-        return draw(static_route_worlds.configs()).static_routes
+        return draw(node_worlds.static_route_configs()).static_routes
     networks = st.sampled_from([*_EXPECTED, *_HALVES])
     routes = [
         StaticRoute(destination=network, gateway=gateway, dev=dev)
@@ -466,8 +466,8 @@ def later_configs(draw: st.DrawFn, earlier: HostRoutingConfig) -> HostRoutingCon
 
 @needs_kernel
 @settings(max_examples=FEW)
-@given(world=st.just(_PLAIN) | overlap_worlds.worlds(), data=st.data())
-def test_random_configs_in_a_row(world: overlap_worlds.World, data: st.DataObject) -> None:
+@given(world=st.just(_PLAIN) | node_worlds.worlds(), data=st.data())
+def test_random_configs_in_a_row(world: node_worlds.World, data: st.DataObject) -> None:
     """Any two configs over a third one, each by any pipeline; the kernel looks up every
     address.
     """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
 from support.kernel import kernel_of, needs_kernel, uplink
-from support.overlap_worlds import CIDRS, World, worlds
+from support.node_worlds import CIDRS, World, worlds
 from support.patience import in_time
 
 from hostrouting import (

@@ -18,7 +18,7 @@ import attrs
 import pytest
 from support.kernel import host_of, kernel_of, uplink
 from support.needs import needs
-from support.static_route_worlds import impatient
+from support.static_route_scripts import impatient
 
 from hostrouting import Configure, HostRoutingConfig, check_node
 from hostrouting.boot.program import wanted_program

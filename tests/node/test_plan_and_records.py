@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from node.test_transaction import configs, on, worlds
-from support import overlap_worlds
+from support import node_worlds
 from support.examples import FEW
 from support.kernel import needs_kernel
 from support.patience import in_time
@@ -23,7 +23,7 @@ _MANY = min(2000, 2 * settings().max_examples)
 
 @st.composite
 def wanted_configs(
-    draw: st.DrawFn, world: overlap_worlds.World, *, siblings: bool = False
+    draw: st.DrawFn, world: node_worlds.World, *, siblings: bool = False
 ) -> HostRoutingConfig:
     """A config of the small world; with siblings, gates and units to wait for by its arguments.
     Most nodes can carry it out: it names no absent device, and WARN installs it whatever the proof
@@ -74,9 +74,7 @@ def _is_of_a_run(change: Change) -> bool:
 @pytest.mark.slow
 @settings(max_examples=_MANY, suppress_health_check=list(HealthCheck))
 @given(worlds, st.data())
-def test_an_apply_makes_what_its_plan_shows(
-    world: overlap_worlds.World, data: st.DataObject
-) -> None:
+def test_an_apply_makes_what_its_plan_shows(world: node_worlds.World, data: st.DataObject) -> None:
     """With a fake of the whole node, and with or without an installed config."""
     host = FakeHost(MemoryBackend())
     # How routes go on without a device is for a kernel.
@@ -92,7 +90,7 @@ def test_an_apply_makes_what_its_plan_shows(
 @settings(max_examples=FEW, suppress_health_check=list(HealthCheck))
 @given(worlds, st.data())
 def test_an_apply_of_a_kernel_makes_what_its_plan_shows(
-    world: overlap_worlds.World, data: st.DataObject
+    world: node_worlds.World, data: st.DataObject
 ) -> None:
     """The same with a kernel, whose routes are those of the plan, for configs of the pair."""
     with KernelNode.made() as kernel:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.announced_proofs import check_announced
-from support.announced_worlds import Announced, announced_worlds, announcements
+from support.announced_fabrics import Announced, announcements, check_announced
 from support.kernel import needs_kernel
-from support.overlap_worlds import AMONG_DEBRIS, World
+from support.node_worlds import World, announced_worlds
+from support.overlap_answers import AMONG_DEBRIS
 from support.routers import add_pod
 
 from hostrouting.testing import KernelNode
@@ -29,4 +29,6 @@ def test_nothing_is_missed(
         world.arrange(node)
         add_pod(node, pods)
         through = AMONG_DEBRIS if has_debris else ()
-        check_announced(node, world, announced, tmp_path, through=through)
+        check_announced(
+            node, announced, world.cidrs, tmp_path, allowed=world.allowed, through=through
+        )

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.announced_worlds import Announced, both_answers, write_files
+from support.announced_fabrics import Announced, both_answers
+from support.fabric_files import write_files
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import run_script
+from support.overlap_answers import run_script
 
 from hostrouting import HostRoutingConfig, prove_egress
 from hostrouting.net.addresses import parse_ipv4

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from support.egress_oracle import answers_of_kernel, batch
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import ScriptRun, run_script
+from support.overlap_answers import ScriptRun, run_script
 from support.patience import in_time
 
 from hostrouting import OverlapReport, prove_egress

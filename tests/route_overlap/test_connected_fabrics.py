@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.announced_worlds import both_answers
+from support.announced_fabrics import both_answers
 from support.egress_oracle import answers_of_kernel, batch
 from support.kernel import needs_kernel
 from support.patience import wait_until

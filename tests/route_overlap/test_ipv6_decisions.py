@@ -3,7 +3,7 @@ each survived.
 """
 
 import pytest
-from support.static_route_worlds import static_route
+from support.static_route_scripts import static_route
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Fib, UnknownDecisionError

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from support.counted_ip import IP, another_ip
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import ScriptRun, run_script
+from support.overlap_answers import ScriptRun, run_script
 from support.routers import ROUTER, SECOND_ROUTER, WiredNode, unplug
 
 from hostrouting import prove_egress

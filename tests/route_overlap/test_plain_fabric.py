@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from support.fabric_files import DATA, SWITCHED_ON, record
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import ScriptRun, run_script
+from support.overlap_answers import ScriptRun, run_script
 from support.routers import add_pair
 
 from hostrouting import prove_egress

@@ -14,11 +14,12 @@ from pathlib import Path
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
+from support.announced_fabrics import Announced, announcements, both_answers
 from support.examples import FEW
 from support.ipv6_worlds import IPv6World, arranged, mixed_worlds
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, World, run_script, worlds
+from support.node_worlds import World, announced_worlds, worlds
+from support.overlap_answers import AMONG_DEBRIS, ScriptRun, run_script
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.exceptions import UnknownDecisionError

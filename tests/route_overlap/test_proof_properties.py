@@ -9,7 +9,8 @@ from support import small_world
 from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
 from support.kernel import kernel_of, needs_kernel
-from support.overlap_worlds import World, claimed, worlds
+from support.node_worlds import World, worlds
+from support.overlap_answers import claimed
 from support.routers import add_pod
 from support.small_world import selecting_rules
 

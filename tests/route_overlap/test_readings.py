@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.counted_ip import IP, another_ip
 from support.kernel import needs_kernel
-from support.overlap_worlds import AMONG_DEBRIS, run_script
+from support.overlap_answers import AMONG_DEBRIS, run_script
 from support.routers import ROUTER, WiredNode
 
 pytestmark = needs_kernel

@@ -3,7 +3,7 @@
 import json
 
 from support.kernel import connect
-from support.static_route_worlds import static_route
+from support.static_route_scripts import static_route
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import IPV4, ObservedRoute, Rule

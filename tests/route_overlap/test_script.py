@@ -15,9 +15,8 @@ from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
-from support.markers import proven_at
 from support.needs import needs
-from support.overlap_worlds import ScriptRun, run_script
+from support.overlap_answers import ScriptRun, proven_at, run_script
 
 from hostrouting.boot import units_in
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_worlds import Announced, both_answers
+from support.announced_fabrics import Announced, both_answers
 from support.examples import FEW
 from support.kernel import connect, kernel_of, needs_kernel
-from support.kernel_packets import decisions, let_packets_in
-from support.overlap_worlds import World, claimed
+from support.node_worlds import World
+from support.overlap_answers import claimed
+from support.two_worlds import decisions, let_packets_in
 
 from hostrouting import OverlapReport, prove_egress
 from hostrouting.fib import Packet

@@ -12,13 +12,21 @@ from support import small_world
 from support.egress_oracle import KernelOracle
 from support.examples import FEW
 from support.kernel import connect, kernel_of, needs_kernel
-from support.overlap_worlds import parts_of
 
 from hostrouting import BackendError
 from hostrouting.host import Address, NextHop, Route, Rule
+from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
-from hostrouting.route_overlap.parts import CidrPart
+from hostrouting.route_overlap.parts import CidrPart, looked_up
+from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode
+
+
+def parts_of(backend: Routing, cidr: str) -> list[CidrPart]:
+    """Return every part into which the proof cuts a CIDR, fine or not."""
+    [parts] = looked_up(RoutingSnapshot(backend), [cidr]).parts
+    return parts
+
 
 CIDR = "172.20.0.0/30"
 #: Selects by a source that no device has: so the proof looks at sources, and no rule changes an

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from support.kernel import connect
-from support.markers import verdict_of
+from support.overlap_answers import verdict_of
 
 from hostrouting import CheckRouteOverlap, HostRoutingConfig, RouteOverlapError
 from hostrouting.boot import INTENT_PATH

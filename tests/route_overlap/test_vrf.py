@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.announced_proofs import check_announced
-from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
+from support.announced_fabrics import Announced, announcements, both_answers, check_announced
 from support.kernel import connect, kernel_of, node_with_vrf
 from support.needs import needs
-from support.overlap_worlds import World
+from support.node_worlds import World, announced_worlds
 
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import parse_ipv4
@@ -72,7 +71,7 @@ def test_nothing_is_missed(
     with node_with_vrf(in_vrf) as node:
         announced.prepare(node)
         world.arrange(node)
-        check_announced(node, world, announced, tmp_path)
+        check_announced(node, announced, world.cidrs, tmp_path, allowed=world.allowed)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.counted_ip import IP, another_ip
 from support.kernel import connect, needs_kernel
-from support.overlap_worlds import ScriptRun, run_script
+from support.overlap_answers import ScriptRun, run_script
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend

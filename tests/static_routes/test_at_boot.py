@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.kernel import connect
 from support.static_route_nodes import CONFIG, WANTED, others, ours
-from support.static_route_worlds import config_of, install, static_route
+from support.static_route_scripts import config_of, install, static_route
 
 from hostrouting import HostRoutingConfig, LockHeldError
 from hostrouting.host import RouteChange

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.static_route_worlds import config_of, static_route
+from support.static_route_scripts import config_of, static_route
 
 from hostrouting import HostRoutingConfig, InvalidConfigError, StaticRoute
 from hostrouting.net.routes import ATTRIBUTES, Route, RouteAttribute, resting

@@ -17,9 +17,9 @@ from support import small_world
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel, node_with_vrf
 from support.needs import needs
-from support.overlap_worlds import World
+from support.node_worlds import World, contested_worlds, static_route_configs
 from support.patience import in_time
-from support.static_route_worlds import config_of, configs, impatient, install, static_route, worlds
+from support.static_route_scripts import config_of, impatient, install, static_route
 
 from hostrouting import (
     BackendError,
@@ -132,7 +132,7 @@ def of_task(error: RouteRejectedError) -> list[str]:
 class TestScriptAndTask:
     @needs_kernel
     @settings(max_examples=FEW)
-    @given(worlds(), configs(), STARTS)
+    @given(contested_worlds(), static_route_configs(), STARTS)
     def test_they_end_in_the_same_routes(
         self, world: World, config: HostRoutingConfig, start: tuple[str, ...]
     ) -> None:
@@ -144,7 +144,12 @@ class TestScriptAndTask:
     @needs("kernel", "vrf")
     @pytest.mark.other_kernel
     @settings(max_examples=FEW)
-    @given(worlds(), configs(), STARTS, st.sets(small_world.devices(), min_size=1))
+    @given(
+        contested_worlds(),
+        static_route_configs(),
+        STARTS,
+        st.sets(small_world.devices(), min_size=1),
+    )
     def test_so_they_do_beside_a_vrf(
         self, world: World, config: HostRoutingConfig, start: tuple[str, ...], in_vrf: set[str]
     ) -> None:

@@ -15,7 +15,7 @@ from support.kernel import host_of, needs_kernel
 from support.needs import require
 from support.patience import in_time
 from support.static_route_nodes import Account
-from support.static_route_worlds import config_of, static_route
+from support.static_route_scripts import config_of, static_route
 
 from hostrouting import (
     BackendError,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from support.kernel import kernel_of, needs_kernel
-from support.static_route_worlds import boot, boot_with_program, config_of, static_route
+from support.static_route_scripts import boot, boot_with_program, config_of, static_route
 
 from hostrouting import StaticRoute
 from hostrouting.host import IPV6, OUR_PROTOCOL

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.examples import FEW
 from support.kernel import host_of, kernel_of, needs_kernel
 from support.patience import in_time
-from support.static_route_worlds import config_of, impatient, install
+from support.static_route_scripts import config_of, impatient, install
 
 from hostrouting import BackendError, ConfigureStaticRoutes, HostRoutingConfig, StaticRoute
 from hostrouting.boot import Waiting

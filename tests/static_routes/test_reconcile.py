@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from support.kernel import connect
-from support.overlap_worlds import World
-from support.static_route_worlds import configs, worlds
+from support.node_worlds import World, contested_worlds, static_route_configs
 
 from hostrouting import BackendError, HostRoutingConfig
 from hostrouting.fib import UnknownDecisionError
@@ -184,7 +183,7 @@ class TestOrder:
 
 
 class TestAnyWorld:
-    @given(worlds(), st.lists(configs(), min_size=1, max_size=3))
+    @given(contested_worlds(), st.lists(static_route_configs(), min_size=1, max_size=3))
     def test_the_plan_leads_there_and_back(
         self, world: World, several: list[HostRoutingConfig]
     ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from support.kernel import connect
 from support.static_route_nodes import Account
-from support.static_route_worlds import static_route
+from support.static_route_scripts import static_route
 
 from hostrouting import StaticRoute
 from hostrouting.host import OUR_PROTOCOL

@@ -1,7 +1,7 @@
 """Routes of the config are completed from the default routes."""
 
 import pytest
-from support.static_route_worlds import static_route
+from support.static_route_scripts import static_route
 
 from hostrouting import StaticRoute
 from hostrouting.host import Address, NextHop, ObservedRoute

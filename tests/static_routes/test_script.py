@@ -16,7 +16,7 @@ from support.examples import FEW
 from support.filled import asset, changes
 from support.kernel import connect, needs_kernel
 from support.needs import needs
-from support.static_route_worlds import boot, boot_with_program, config_of, impatient, static_route
+from support.static_route_scripts import boot, boot_with_program, config_of, impatient, static_route
 
 from hostrouting import HostRoutingConfig, StaticRoute
 from hostrouting.boot import units_in

@@ -13,7 +13,7 @@ import pytest
 from support.needs import needs
 from support.patience import in_time
 from support.shadow_worlds import Beside, first_is, foreign, ours, place
-from support.static_route_worlds import config_of, static_route
+from support.static_route_scripts import config_of, static_route
 from support.tasks import FailingTask
 
 from hostrouting import Configure, HostRoutingConfig, StaticRoute

@@ -5,7 +5,7 @@ import logging
 import attrs
 import pytest
 from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
-from support.static_route_worlds import config_of, static_route
+from support.static_route_scripts import config_of, static_route
 
 from hostrouting import ConfigureStaticRoutes, StaticRoute
 from hostrouting.boot import INTENT_PATH, units_in

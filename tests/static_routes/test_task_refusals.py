@@ -13,7 +13,7 @@ from support.kernel import connect, uplink
 from support.needs import needs
 from support.patience import in_time
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
-from support.static_route_worlds import config_of, static_route
+from support.static_route_scripts import config_of, static_route
 
 from hostrouting import (
     BackendError,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from support.needs import require
-from support.static_route_worlds import config_of, static_route
+from support.static_route_scripts import config_of, static_route
 from support.systemd_box import SystemdBox
 
 from hostrouting import ConfigureStaticRoutes, Host, StaticRoute

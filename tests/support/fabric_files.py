@@ -194,3 +194,16 @@ def of_pool(folder: Path, *records: bytes) -> Answer:
 def of_data(folder: Path, data: bytes) -> Answer:
     """Return the answer for this value of IPoIB_Data."""
     return of_pool(folder, HOST, record(b"IPoIB_Data", data))
+
+
+def write_files(root: Path, announced: fabric.Fabric) -> None:
+    """Write the files from which the agent takes this fabric."""
+    pairs = [f"{mac}:{format_ipv4(address)}" for mac, address in announced.addresses]
+    value = "|".join([f"NUMPAIRS:{len(pairs)}", *pairs])
+    for path, content in {
+        "/etc/waagent.conf": b"OS.EnableRDMA=y\n",
+        fabric.POOL: b"IPoIB_Data".ljust(512, b"\0") + value.encode().ljust(2048, b"\0"),
+    }.items():
+        file = root / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from hypothesis import strategies as st
-from support import overlap_worlds
+from support import node_worlds
 from support.egress_oracle import batch
 from support.routers import (
     PREFERENCES,
@@ -100,7 +100,7 @@ class IPv6World(NamedTuple):
     #: A device that goes down when all else is done.
     down: str | None = None
     #: The same node by IPv4.
-    ipv4: overlap_worlds.World | None = None
+    ipv4: node_worlds.World | None = None
     #: A device without carrier, and whether it has one until all else is done; else it loses it
     #: before the routes come.
     unplugged: tuple[str, bool] | None = None
@@ -380,7 +380,7 @@ def mixed_worlds(draw: st.DrawFn, *, rare: bool = False) -> IPv6World:
     With `rare`, it may have all that the worlds of either family may have.
     """
     world = draw(ipv6_worlds(silent=rare, unplugged=rare))
-    ipv4 = draw(overlap_worlds.worlds(rare=rare))
+    ipv4 = draw(node_worlds.worlds(rare=rare))
     return world._replace(
         ipv4=ipv4._replace(down=None, unplugged=None),
         cidrs=draw(st.permutations([*world.cidrs, *ipv4.cidrs])),

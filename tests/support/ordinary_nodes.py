@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from support.announced_worlds import write_files
-from support.fabric_files import record
-from support.overlap_worlds import ScriptRun, run_script
+from support.fabric_files import record, write_files
+from support.overlap_answers import ScriptRun, run_script
 
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress

@@ -2,10 +2,12 @@
 that hangs.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable
 
+from hostrouting.testing import KernelNode
 from phases import Context
 from phases.testing import ManualClock
 
@@ -37,3 +39,13 @@ def wait_until(is_met: Callable[[], object], missing: str) -> None:
 def in_time(timeout: float | None = None) -> Context:
     """Return a context whose clock needs no waiting."""
     return Context(timeout=timeout, clock=ManualClock(auto=True))
+
+
+def until_unplugged(node: KernelNode, dev: str) -> None:
+    """Return when a device has lost its carrier, and the kernel has updated its routes."""
+
+    def is_unplugged() -> bool:
+        [link] = json.loads(node.ip(f"-j link show dev {dev}"))
+        return bool(link["operstate"] != "UP")
+
+    wait_until(is_unplugged, f"the loss of the carrier of {dev}")

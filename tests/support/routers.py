@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
-from support.patience import wait_until
+from support.patience import until_unplugged, wait_until
 
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.testing import KernelNode
@@ -231,17 +231,12 @@ def add_pod(node: KernelNode, pods: KernelNode) -> None:
 
 
 def unplug(node: KernelNode, dev: str) -> None:
-    """Take the carrier from a device, and wait until the kernel has told its routes."""
+    """Take the carrier from a device, and wait until the kernel has updated its routes."""
     if isinstance(node, WiredNode):
         node.far.set_up(dev, up=False)
     else:
         node.set_up(_far(dev), up=False)
-    wait_until(lambda: _state(node, dev) != "UP", f"the loss of the carrier of {dev}")
-
-
-def _state(node: KernelNode, dev: str) -> str:
-    [link] = json.loads(node.ip(f"-j link show dev {dev}"))
-    return str(link["operstate"])
+    until_unplugged(node, dev)
 
 
 def _far(dev: str) -> str:

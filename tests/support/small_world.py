@@ -3,6 +3,7 @@ off the links.
 
 devices, addresses      the devices and what they hold
 routes                  desired routes of every kind that the model knows
+announced_cidrs         networks that an agent may connect
 changes_of              a batch against what a backend holds
 rules, selecting_rules  policy rules
 places, packets         the questions: addresses of lookups, and packets
@@ -305,3 +306,24 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
     # Of IPv6 multicast that comes in the kernel does not tell the route.
     asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]
     return Packet(pick(draw, *asked), **fields, family=family)
+
+
+#: Networks whose ends meet the routes and addresses of this world.
+_ANNOUNCED = (
+    "10.1.0.0/16",
+    "10.2.0.0/16",
+    "10.3.0.0/16",
+    "192.168.0.0/16",
+    "10.0.0.0/8",
+    "10.1.0.0/24",
+    "10.1.0.8/29",
+    "10.1.0.4/31",
+    "10.1.0.6/32",
+    "10.1.128.0/17",
+    "192.168.7.0/26",
+)
+
+
+def announced_cidrs() -> st.SearchStrategy[str]:
+    """Networks that an agent may connect."""
+    return st.sampled_from(_ANNOUNCED)

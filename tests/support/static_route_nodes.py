@@ -3,20 +3,22 @@
 from collections.abc import Callable
 
 from support.kernel import connect
-from support.static_route_worlds import config_of
 
-from hostrouting import HostRoutingConfig, StaticRoute
+from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.contracts.routes import arrange
 from phases import Change, Context, Wait
 
-CONFIG = config_of(
-    [
-        StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),
-        StaticRoute(destination="172.16.8.0/22"),
-        StaticRoute(destination="172.16.16.0/24"),
-    ]
+CONFIG = HostRoutingConfig(
+    static_routes=StaticRoutesConfig(
+        enabled=True,
+        routes=(
+            StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),
+            StaticRoute(destination="172.16.8.0/22"),
+            StaticRoute(destination="172.16.16.0/24"),
+        ),
+    )
 )
 WANTED = [
     "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.kernel import connect
-from support.overlap_worlds import ScriptRun, run_script
+from support.overlap_answers import ScriptRun, run_script
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host import Address, NextHop, Route

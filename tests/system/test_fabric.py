@@ -9,8 +9,8 @@ import pytest
 from support.fabric_files import DATA, Files, record
 from support.gated_machine import GATES, KUBELET, GatedMachine
 from support.hurried import hurried
-from support.markers import verdict_of
 from support.needs import require
+from support.overlap_answers import verdict_of
 
 from hostrouting import Configure, Host, HostRoutingConfig, check_node
 from phases import Context

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.documents import ROOT
 from support.gated_machine import GatedMachine, applied
-from support.markers import proven_at
+from support.overlap_answers import proven_at
 from support.systemd_box import install_command, require_program
 
 from hostrouting import Host

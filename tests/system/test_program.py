@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.gated_machine import EARLY, KUBE, KUBELET, GatedMachine, applied
-from support.markers import verdict_of
+from support.overlap_answers import verdict_of
 
 from hostrouting.boot.layout import PROGRAM_PATH
 from hostrouting.boot.program import interpreter_of

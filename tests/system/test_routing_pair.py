@@ -20,7 +20,7 @@ from support.gated_machine import (
     more_machines,
 )
 from support.hurried import hurried
-from support.markers import verdict_of
+from support.overlap_answers import verdict_of
 from support.systemd_box import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting import Configure, HostRoutingConfig

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import settings
 from support.examples import FEW
 from support.kernel import needs_kernel
-from support.kernel_packets import decisions
-from support.two_worlds import TwoWorlds, decided
+from support.two_worlds import TwoWorlds, decided, decisions
 
 from hostrouting.fib import Packet
 from hostrouting.host import IPV6, NextHop, Route, Rule

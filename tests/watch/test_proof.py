@@ -7,7 +7,7 @@ import logging
 
 import attrs
 import pytest
-from support.markers import proven_at, verdict_of
+from support.overlap_answers import proven_at, verdict_of
 from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import BackendError, Configure, HostRoutingConfig, Reset

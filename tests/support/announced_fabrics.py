@@ -1,30 +1,32 @@
-"""Nodes with an announced fabric: its files, its connection, and the answers of the proof and of
-the boot script.
+"""An announced fabric: its connection, the answers of the proof and of the boot script under it, and
+the judgement on them, by the kernel once it is connected.
 """
 
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import small_world
+from support.egress_oracle import KernelOracle, wrong_of
+from support.fabric_files import write_files
 from support.kernel import kernel_of
-from support.overlap_worlds import ScriptRun, World, run_script, worlds
-from support.small_world import pick
+from support.overlap_answers import ScriptRun, claimed, run_script
 
 from hostrouting import BackendError, OverlapReport, prove_egress
-from hostrouting.host import Route, Rule
 from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Prefix, format_ipv4, parse_ipv4
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
 from hostrouting.testing import KernelNode, MemoryBackend
 
 _ABSENT = "00155D33FF1D"
+
+
 #: A name that a shell and the batches of `ip` would split, expand or cut.
 _ODD = "*o'd\"d#0"
-_NETWORKS = ("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "192.168.0.0/16")
 
 
 class Announced(NamedTuple):
@@ -104,85 +106,15 @@ _addresses = st.lists(
     max_size=4,
     unique_by=lambda pair: pair[1],
 )
-_cidrs = st.sampled_from(
-    [
-        *_NETWORKS,
-        "10.0.0.0/8",
-        "10.1.0.0/24",
-        "10.1.0.8/29",
-        "10.1.0.4/31",
-        "10.1.0.6/32",
-        "10.1.128.0/17",
-        "192.168.7.0/26",
-    ]
-)
-_some_networks = st.lists(_cidrs, min_size=1, max_size=2, unique=True)
+
+
+_some_networks = st.lists(small_world.announced_cidrs(), min_size=1, max_size=2, unique=True)
+
+
 # Hypothesis draws what a call leaves out by its type.
 announcements = st.builds(Announced, _addresses, st.just(()), st.booleans()) | st.builds(
     Announced, st.just(()), _some_networks, st.booleans()
 )
-
-
-@st.composite
-def _rules(draw: st.DrawFn) -> Rule:
-    """A rule that suppresses routes, goes on elsewhere, does nothing, or selects one of the places."""
-    action = pick(draw, *["lookup"] * 5, "goto", "nop")
-    places = st.sampled_from([*small_world.DESTINATIONS, "10.1.0.64/26", "10.1.255.255/32"]).map(
-        parse_cidr
-    )
-    is_lookup = action == "lookup"
-    return Rule(
-        priority=pick(draw, 1, 50, 100, 32765, 32766, 32767, 40000),
-        action=action,
-        table=pick(draw, 254, 254, 254, 255, 100, 1000) if is_lookup else 0,
-        source=parse_cidr(pick(draw, "0.0.0.0/0", "0.0.0.0/0", "10.1.0.0/16", "10.1.0.1/32")),
-        destination=draw(st.just((0, 0)) | places),
-        inverted=pick(draw, False, False, False, True),
-        goto=pick(draw, 32766, 32767, 40000, 50000) if action == "goto" else None,
-        suppress_prefix_length=draw(st.none() | st.sampled_from([0, 8, 15, 16, 24]))
-        if is_lookup
-        else None,
-    )
-
-
-@st.composite
-def _equal_routes(draw: st.DrawFn) -> Route:
-    """A route to a network that may be announced."""
-    network, length = parse_cidr(draw(_cidrs))
-    kind = pick(draw, *["unicast"] * 5, "throw", "blackhole", "unreachable")
-    return Route(
-        network=network,
-        prefix_length=length,
-        dev=draw(small_world.devices()) if kind == "unicast" else None,
-        metric=pick(draw, 0, 0, 100),
-        table=pick(draw, 254, 254, 254, 100),
-        protocol=3,
-        kind=kind,
-        tos=pick(draw, 0, 0, 0, 8),
-    )
-
-
-@st.composite
-def announced_worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
-    world = draw(worlds(rare=rare))
-    return world._replace(
-        routes=[*world.routes, *draw(st.lists(_equal_routes(), max_size=3))],
-        rules=[*world.rules, *draw(st.lists(_rules() | small_world.selecting_rules(), max_size=3))],
-        allowed=pick(draw, world.allowed, world.allowed, ("?o*",)),
-    )
-
-
-def write_files(root: Path, fabric: Fabric) -> None:
-    """Write the files from which the agent takes this fabric."""
-    pairs = [f"{mac}:{format_ipv4(address)}" for mac, address in fabric.addresses]
-    value = "|".join([f"NUMPAIRS:{len(pairs)}", *pairs])
-    for path, content in {
-        "/etc/waagent.conf": b"OS.EnableRDMA=y\n",
-        POOL: b"IPoIB_Data".ljust(512, b"\0") + value.encode().ljust(2048, b"\0"),
-    }.items():
-        file = root / path[1:]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
 
 
 def both_answers(
@@ -219,3 +151,44 @@ def both_answers(
     )
     ran.must_follow(report)
     return report, ran
+
+
+def check_announced(
+    node: KernelNode,
+    announced: Announced,
+    cidrs: Sequence[str],
+    folder: Path,
+    *,
+    allowed: Sequence[str] = (),
+    through: Sequence[str] = (),
+) -> None:
+    """Assert that the proof finds each address that the kernel loses when the announced ones are
+    really added, and that a yes of the boot script, which reads its files below `folder`, is one
+    of the proof.
+
+    Without rules of its own, a node has no other findings, but for those that are true today, and
+    where a device is allowed: the fabric counts as a whole.
+    """
+    kernel = kernel_of(node)
+    report, _ = both_answers(
+        node, announced.as_fabric(kernel), folder, cidrs, allowed=allowed, through=through
+    )
+    today = prove_egress(kernel, cidrs, allowed_devs=allowed)
+    fabric = {dev for dev, _ in announced.addresses}
+    is_plain = len(kernel.rules()) == 3 and announced.is_plain
+    announced.connect(node)
+    oracle = KernelOracle(node)
+    expected = oracle.expected()
+    devices = {link.name for link in kernel.links()}
+    right = {
+        dev
+        for dev in devices
+        if dev in expected or any(fnmatchcase(dev, pattern) for pattern in allowed)
+    }
+    for cidr in (one.cidr for one in report.cidrs):
+        said = claimed(report, cidr).keys()
+        true = wrong_of(oracle, cidr, frozenset(right)).keys()
+        assert not true - said, [*map(format_ipv4, sorted(true - said))]
+        if expected and is_plain and not right & fabric:
+            too_much = said - true - claimed(today, cidr).keys()
+            assert not too_much, [*map(format_ipv4, sorted(too_much))]

@@ -1,31 +1,34 @@
-"""Random nodes for the overlap proof, the verdict of a report on each address, and the boot script
-run on a node.
+"""Random nodes of the small world: for the proof, for static routes, and with routes to networks that
+may be announced.
 """
 
-import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 import attrs
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 from support import small_world
-from support.markers import verdict_of
-from support.routers import add_pair, unplug
+from support.patience import until_unplugged
 from support.small_world import pick
 
-from hostrouting import BackendError, HostRoutingConfig, OverlapReport
+from hostrouting import (
+    BackendError,
+    HostRoutingConfig,
+    StaticRoute,
+    StaticRoutesConfig,
+)
 from hostrouting.host import Address, NextHop, Route, Rule
-from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_UNIVERSE
-from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.parts import CidrPart, looked_up
-from hostrouting.route_overlap.report import departure_of
-from hostrouting.route_overlap.snapshot import RoutingSnapshot
+from hostrouting.net.addresses import netmask, parse_cidr
+from hostrouting.net.routes import (
+    ATTRIBUTES,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_UNIVERSE,
+    RouteAttribute,
+)
 from hostrouting.testing import KernelNode, MemoryBackend
 
 #: Small enough to ask about every address, in the places where the small world's routes, rules and
@@ -39,18 +42,13 @@ CIDRS = (
     "10.1.255.240/28",
     "192.168.7.0/25",
 )
+
+
 #: As on the links of an unnumbered node.
 _UNNUMBERED = Address.parse("fe80::1")
+
+
 _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
-
-
-#: Runs a program where /run/netns has a file that is not a namespace, as a CNI that crashed leaves
-#: it.
-AMONG_DEBRIS = (
-    *("unshare", "--mount", "sh", "-ec"),
-    'mount -t tmpfs none /run/netns; touch /run/netns/stale; exec "$@"',
-    "sh",
-)
 
 
 class World(NamedTuple):
@@ -76,7 +74,9 @@ class World(NamedTuple):
         lost, is_lost_later = self.unplugged or ("", False)
         for dev in small_world.DEVICES:
             if dev == lost and isinstance(node, KernelNode):
-                add_pair(node, dev, carrier=is_lost_later)
+                node.ip(f"link add {dev} type veth peer name {dev}-far")
+                node.set_up(f"{dev}-far", up=is_lost_later)
+                node.set_up(dev)
             else:
                 node.add_link(dev)
             if self.ignores_unplugged and isinstance(node, KernelNode):
@@ -91,7 +91,8 @@ class World(NamedTuple):
             with suppress(BackendError):
                 node.add_rule(rule)
         if is_lost_later and isinstance(node, KernelNode):
-            unplug(node, lost)
+            node.set_up(f"{lost}-far", up=False)
+            until_unplugged(node, lost)
         if self.down:
             node.set_up(self.down, up=False)
 
@@ -200,126 +201,119 @@ def worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
     )
 
 
-def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """Return the verdict of a report on each address of a CIDR: kind and devices; every address at
-    most once.
-    """
-    said: dict[int, tuple[str, tuple[str, ...]]] = {}
-    [one] = [one for one in report.cidrs if one.cidr == cidr]
-    for finding in one.findings:
-        for address in range(parse_ipv4(finding.first), parse_ipv4(finding.last) + 1):
-            assert address not in said
-            said[address] = finding.kind, finding.devs
-    return said
-
-
-class ScriptRun(NamedTuple):
-    """The exit status of the boot script, its output, and the content of its files."""
-
-    status: int
-    output: str
-    markers: dict[str, str]
-
-    @property
-    def is_plain(self) -> bool:
-        """True if the script itself has answered. Without the program it answers nothing else."""
-        assert self.status in {10, 12}, self.output
-        assert (self.status == 12) == ("cannot be proven here: " in self.output), self.output
-        return self.status == 10
-
-    def must_follow(self, report: OverlapReport) -> None:
-        """Assert that a yes is one of the proof, too, in its words. It may name more devices: of
-        routes that decide only under conditions.
-        """
-        if not self.is_plain:
-            return
-        assert report.ok, (self.output, report.lines())
-        head = departure_of([part.cidr for part in report.cidrs])
-        said = self.markers["route-overlap.ok"].removeprefix(head).removesuffix("\n")
-        assert {*said.strip().split(", ")} >= {*(report.carriers or report.expected_devs)}
-
-
-def run_script(
-    node: KernelNode,
-    folder: Path,
-    cidrs: Sequence[str],
-    *,
-    mode: str = "STRICT",
-    allowed: Sequence[str] = (),
-    arguments: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-    waits: int = 0,
-    second: float = 1,
-    through: Sequence[str] = (),
-    options: Mapping[str, object] | None = None,
-    files: Path | None = None,
-    after: Sequence[str] = (),
-    program: Path | None = None,
-) -> ScriptRun:
-    """Run the rendered script, but with another folder for its files, and less patience.
-
-    `through` is a command that runs the command which follows it. `options` are further keys of
-    routeOverlap. The files of the cloud's agent and of devices are read below `files`. Each second
-    that it waits is so long. `program` is a script of bash in the place of the program; without it,
-    there is none, and no Python.
-    """
-    section = {
-        "expectedCidrs": list(cidrs),
-        "mode": mode,
-        "allowedDevs": list(allowed),
-        **(options or {}),
-    }
-    document = {"routeOverlap": section, "after": list(after)}
-    text = render_script(HostRoutingConfig.from_mapping(document)).decode()
-    places = {
-        "/run/aks-flex-node": str(folder),
-        "waits=30\n": f"waits={waits}\n",
-        "read -rt 1 ": f"read -rt {second} ",
-        "/etc/aks-flex-node/hostrouting.zip": str(program or "/nonexistent/hostrouting.zip"),
-        "python=/usr/bin/python3": "python=/nonexistent/python3",
-    }
-    if program:
-        places['"$python" -I -S "$program"'] = '"$program"'
-        places["--kill-after=1 10 "] = "--kill-after=0.2 5 "
-    if files:
-        found = ("/etc/waagent.conf", "/var/lib/hyperv/", "/sys/class/net/", "/sys/class/infini")
-        places |= {path: f"{files}{path}" for path in found}
-    for place, value in places.items():
-        assert place in text, place
-        text = text.replace(place, value)
-    # Found by the PATH of the tests, which may have another bash, and not by that of the script.
-    bash = shutil.which("bash") or ""
-    variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-    with NamedTemporaryFile("w", dir=folder.parent) as script:
-        script.write(text)
-        script.flush()
-        Path(script.name).chmod(0o644)
-        done = subprocess.run(
-            [
-                "nsenter",
-                f"--net=/run/netns/{node.name}",
-                *through,
-                "env",
-                *variables,
-                bash,
-                "-p",
-                script.name,
-                *arguments,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-        )
-    markers = (
-        {path.name: verdict_of(path.name, path.read_text()) for path in sorted(folder.iterdir())}
-        if folder.exists()
-        else {}
+@st.composite
+def _rules(draw: st.DrawFn) -> Rule:
+    """A rule that suppresses routes, goes on elsewhere, does nothing, or selects one of the places."""
+    action = pick(draw, *["lookup"] * 5, "goto", "nop")
+    places = st.sampled_from([*small_world.DESTINATIONS, "10.1.0.64/26", "10.1.255.255/32"]).map(
+        parse_cidr
     )
-    return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
+    is_lookup = action == "lookup"
+    return Rule(
+        priority=pick(draw, 1, 50, 100, 32765, 32766, 32767, 40000),
+        action=action,
+        table=pick(draw, 254, 254, 254, 255, 100, 1000) if is_lookup else 0,
+        source=parse_cidr(pick(draw, "0.0.0.0/0", "0.0.0.0/0", "10.1.0.0/16", "10.1.0.1/32")),
+        destination=draw(st.just((0, 0)) | places),
+        inverted=pick(draw, False, False, False, True),
+        goto=pick(draw, 32766, 32767, 40000, 50000) if action == "goto" else None,
+        suppress_prefix_length=draw(st.none() | st.sampled_from([0, 8, 15, 16, 24]))
+        if is_lookup
+        else None,
+    )
 
 
-def parts_of(backend: Routing, cidr: str) -> list[CidrPart]:
-    """Return every part into which the proof cuts a CIDR, fine or not."""
-    [parts] = looked_up(RoutingSnapshot(backend), [cidr]).parts
-    return parts
+@st.composite
+def _equal_routes(draw: st.DrawFn) -> Route:
+    """A route to a network that may be announced."""
+    network, length = parse_cidr(draw(small_world.announced_cidrs()))
+    kind = pick(draw, *["unicast"] * 5, "throw", "blackhole", "unreachable")
+    return Route(
+        network=network,
+        prefix_length=length,
+        dev=draw(small_world.devices()) if kind == "unicast" else None,
+        metric=pick(draw, 0, 0, 100),
+        table=pick(draw, 254, 254, 254, 100),
+        protocol=3,
+        kind=kind,
+        tos=pick(draw, 0, 0, 0, 8),
+    )
+
+
+@st.composite
+def announced_worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
+    world = draw(worlds(rare=rare))
+    return world._replace(
+        routes=[*world.routes, *draw(st.lists(_equal_routes(), max_size=3))],
+        rules=[*world.rules, *draw(st.lists(_rules() | small_world.selecting_rules(), max_size=3))],
+        allowed=pick(draw, world.allowed, world.allowed, ("?o*",)),
+    )
+
+
+_DESTINATIONS = (
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10.1.0.0/24",
+    "10.1.0.2/32",
+    "192.168.7.0/24",
+    "172.16.0.0/12",
+)
+
+
+_GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")
+
+
+@st.composite
+def default_routes(draw: DrawFn) -> Route:
+    """Draw a default route of any kind; some wrongly carry our mark."""
+    route = draw(
+        small_world.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast")
+    )
+    return Route(
+        network=0,
+        prefix_length=0,
+        gateway=route.gateway,
+        dev=route.dev,
+        metric=pick(draw, 0, 50, 100),
+        protocol=route.protocol,
+        nexthops=route.nexthops,
+        tos=route.tos,
+        onlink=route.onlink,
+    )
+
+
+@st.composite
+def contested_worlds(draw: DrawFn) -> World:
+    """A node on which much stands in each other's way."""
+    foreign = small_world.routes(protocols=(3, 4, 16, 142, 142))
+    pairs = st.tuples(small_world.devices(), small_world.addresses())
+    return World(
+        addresses=draw(st.lists(pairs, min_size=1, max_size=4)),
+        routes=draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8)),
+        repeated=draw(st.integers(0, 0x7FF)),
+        down=draw(st.none() | st.none() | small_world.devices()),
+    )
+
+
+def static_route_configs() -> st.SearchStrategy[HostRoutingConfig]:
+    """Configs of the same small world; some name a device that does not exist."""
+    routes = st.builds(
+        StaticRoute,
+        destination=st.sampled_from(_DESTINATIONS),
+        gateway=st.none() | st.sampled_from(_GATEWAYS),
+        dev=st.none() | small_world.devices() | st.sampled_from([*small_world.DEVICES, "absent"]),
+        **{each.name: st.sampled_from([0, 0, *_numbers(each)]) for each in ATTRIBUTES},
+    )
+    several = st.lists(
+        routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric)
+    )
+    return several.map(
+        lambda routes: HostRoutingConfig(
+            static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes))
+        )
+    )
+
+
+def _numbers(attribute: RouteAttribute) -> list[int]:
+    """Numbers that foreign routes have, too."""
+    return [number for number in (50, attribute.numbers[-1]) if number in attribute.numbers]

@@ -1,6 +1,4 @@
-"""Small nodes on which static routes meet foreign routes and routes of earlier configs; and configs
-for them.
-"""
+"""Configs of static routes, and their boot script, run on a node with less patience."""
 
 import json
 import os
@@ -10,84 +8,17 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
-from support import small_world
 from support.command_line import enter
-from support.overlap_worlds import World
-from support.small_world import pick
 
 from hostrouting import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.boot.program import program_for
-from hostrouting.host import Route
-from hostrouting.net.routes import ATTRIBUTE_NAMES, ATTRIBUTES, RouteAttribute
+from hostrouting.net.routes import ATTRIBUTE_NAMES
 from hostrouting.static_routes import render_script
 from hostrouting.testing import FakeHost, KernelNode
 
 #: Without a virtual environment: its folders would be of no use to the program.
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-_DESTINATIONS = (
-    "10.0.0.0/8",
-    "10.1.0.0/16",
-    "10.1.0.0/24",
-    "10.1.0.2/32",
-    "192.168.7.0/24",
-    "172.16.0.0/12",
-)
-_GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")
-
-
-@st.composite
-def default_routes(draw: DrawFn) -> Route:
-    """Draw a default route of any kind; some wrongly carry our mark."""
-    route = draw(
-        small_world.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast")
-    )
-    return Route(
-        network=0,
-        prefix_length=0,
-        gateway=route.gateway,
-        dev=route.dev,
-        metric=pick(draw, 0, 50, 100),
-        protocol=route.protocol,
-        nexthops=route.nexthops,
-        tos=route.tos,
-        onlink=route.onlink,
-    )
-
-
-@st.composite
-def worlds(draw: DrawFn) -> World:
-    """A node on which much stands in each other's way."""
-    foreign = small_world.routes(protocols=(3, 4, 16, 142, 142))
-    pairs = st.tuples(small_world.devices(), small_world.addresses())
-    return World(
-        addresses=draw(st.lists(pairs, min_size=1, max_size=4)),
-        routes=draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8)),
-        repeated=draw(st.integers(0, 0x7FF)),
-        down=draw(st.none() | st.none() | small_world.devices()),
-    )
-
-
-def configs() -> st.SearchStrategy[HostRoutingConfig]:
-    """Configs of the same small world; some name a device that does not exist."""
-    routes = st.builds(
-        StaticRoute,
-        destination=st.sampled_from(_DESTINATIONS),
-        gateway=st.none() | st.sampled_from(_GATEWAYS),
-        dev=st.none() | small_world.devices() | st.sampled_from([*small_world.DEVICES, "absent"]),
-        **{each.name: st.sampled_from([0, 0, *_numbers(each)]) for each in ATTRIBUTES},
-    )
-    several = st.lists(
-        routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric)
-    )
-    return several.map(config_of)
-
-
-def _numbers(attribute: RouteAttribute) -> list[int]:
-    """Numbers that foreign routes have, too."""
-    return [number for number in (50, attribute.numbers[-1]) if number in attribute.numbers]
 
 
 def static_route(text: str) -> StaticRoute:
