@@ -153,7 +153,9 @@ def workflows(session: nox.Session) -> None:
     """Check the workflows, in an environment of its own, which needs Python 3.11 or newer."""
     _install(session, ".ci/workflows.lock")
     files = sorted(str(path) for path in Path(".github/workflows").iterdir())
-    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+    # Its form, and an end for each job.
+    for schema in "vendor.github-workflows", "custom.github-workflows-require-timeout":
+        session.run("check-jsonschema", "--builtin-schema", schema, *files)
     session.run("zizmor", "--offline", "--quiet", "--persona", "pedantic", ".github")
 
 

@@ -259,3 +259,15 @@ def test_make_has_the_targets_that_a_document_names(document: str) -> None:
         r"(?:^|`)make ([\w-]+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE
     )
     assert set(named) <= set(" ".join(rules).split())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_nox_has_the_sessions_that_a_document_names(document: str) -> None:
+    """A command that a reader copies works."""
+    sessions = re.findall(
+        r"^@nox\.session.*?^def (\w+)",
+        (ROOT / "noxfile.py").read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    named = re.findall(r"nox -s ([\w ]+)", (ROOT / document).read_text(encoding="utf-8"))
+    assert {name for names in named for name in names.split()} <= set(sessions)

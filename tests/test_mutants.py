@@ -1,9 +1,10 @@
 """`nox -s mutants` on a tree of one function, and which of its failing tests count."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from mutants.run import ROOT, Mutant, judge
+from mutants.run import ROOT, Mutant, changed_lines, judge
 
 CODE = "def twice(number):\n    return number * 2\n"
 RIGHT = "def test_twice():\n    assert twice(3) == 6\n"
@@ -51,3 +52,21 @@ def test_a_killer_is_green_without_the_mutant(
     assert outcome.killer == (f"{name}{killer}" if killer else "")
     assert [test.removeprefix(name) for test in outcome.doubtful] == doubtful
     assert (tree / "code_of_net.py").read_text() == CODE
+
+
+def test_the_lines_that_a_change_touches(tmp_path: Path) -> None:
+    """Lines that are new or others count, and where lines are gone, the one before them."""
+
+    def git(*words: str) -> None:
+        name = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *name, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    file = tmp_path / "phases/code.py"
+    file.parent.mkdir()
+    file.write_text("".join(f"line {number}\n" for number in range(1, 10)))
+    (tmp_path / "hostrouting").mkdir()
+    git("init", "-q")
+    git("add", "--all")
+    git("commit", "-qm", "before")
+    file.write_text("line 1\nanother\nline 3\nline 4\nline 7\nline 8\nline 9\nnew\n")
+    assert changed_lines("HEAD", tmp_path) == {file: {2, 4, 8}}

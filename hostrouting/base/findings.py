@@ -97,6 +97,11 @@ class NodeFinding(LightValue):
         return mapping
 
     @property
+    def is_refused(self) -> bool:
+        """True for a route that an apply would be refused."""
+        return self.kind == "lost-route" and not self.apply
+
+    @property
     def sentence(self) -> str:
         """The reason and the step."""
         step = f"run: {self.command}" if self.command else self.step

@@ -174,16 +174,16 @@ class Boot:
             paths.append(ANSWER)
         for unit in (ready_unit(), *units):
             paths += [*unit.words("ExecStart"), *unit.paths]
-        reasons = [self._files.exposed(path) for path in paths if path.startswith("/")]
+        exposures = [self._files.exposed(path) for path in paths if path.startswith("/")]
         # A folder is the reason for all below it.
-        return list(dict.fromkeys(filter(None, reasons)))
+        return list(dict.fromkeys(filter(None, exposures)))
 
     def refuse_exposed(self, *parts: Part) -> None:
         """Raise HostFileError if users other than root could change what root runs or believes."""
-        if reasons := self.exposed(*parts):
+        if exposures := self.exposed(*parts):
+            reasons = "; ".join(map(str, exposures))
             raise HostFileError(
-                "root would run or believe what others can change; nothing was changed: "
-                + "; ".join(map(str, reasons))
+                f"root would run or believe what others can change; nothing was changed: {reasons}"
             )
 
     def refuse_unwritable(self, steps: Sequence[DiskStep]) -> None:

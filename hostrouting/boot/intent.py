@@ -185,21 +185,26 @@ def installed_checksum(files: FileStore) -> str:
     return "" if content is None else hashlib.sha256(content).hexdigest()[:12]
 
 
-def require_intent(files: FileStore, *, place: str = "") -> HostRoutingConfig:
+def not_installed(host: Host) -> str:
+    """Return the reason that a host has no config."""
+    return NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
+
+
+def require_intent(host: Host) -> HostRoutingConfig:
     """Return the config in force; raise `InvalidConfigError` for a missing or damaged file.
 
-    Callers that change nothing need not hold the run lock. The error says the `place` of the file.
+    Callers that change nothing need not hold the run lock.
 
     >>> from hostrouting.testing import FakeHost
-    >>> require_intent(FakeHost().files)
+    >>> require_intent(FakeHost())
     Traceback (most recent call last):
     hostrouting.exceptions.InvalidConfigError: no config is installed: there is no \
 /etc/aks-flex-node/hostrouting.json; give the path of a config, or apply one
     """
-    config = read_intent(files)
+    config = read_intent(host.files)
     if config is None:
         step = "give the path of a config, or apply one"
-        raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}{place}; {step}")])
+        raise InvalidConfigError([ConfigMistake("", f"{not_installed(host)}; {step}")])
     return config
 
 

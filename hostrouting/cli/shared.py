@@ -50,8 +50,7 @@ _logger = logging.getLogger("hostrouting")
 def config_of(arguments: Namespace) -> HostRoutingConfig:
     """Return the CONFIG of a command, or the installed one."""
     if arguments.config is None:
-        place = "" if arguments.root is None else " in the image"
-        return require_intent(host_of(arguments).files, place=place)
+        return require_intent(host_of(arguments))
     source = sys.stdin.fileno() if arguments.config == "-" else arguments.config
     config = HostRoutingConfig.from_file(source, timeout=arguments.timeout or DEFAULT_TIMEOUT)
     if arguments.allow_empty and config.void:

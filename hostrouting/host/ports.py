@@ -418,9 +418,9 @@ class FileStore(Protocol):
     def exposed(self, path: str) -> Exposure | None:
         """Return why another user could change the target of `path`: an owner or a mode on the way.
 
-        None if only root could; in an image, below its folder,
-        root and the caller. The walk ends at the first absent name. A sticky folder such as /tmp
-        counts as any other: any user may create the absent name in it.
+        None if only root could; in an image, below its folder, root and the caller. The walk ends
+        at the first absent name. A sticky folder such as /tmp counts as any other: any user may
+        create the absent name in it.
         """
 
     def rename(self, path: str, name: str) -> bool:

@@ -157,7 +157,7 @@ def log_lines(verdict: Verdict, host: Host, *, is_journal: bool) -> list[str]:
 
 def _check(ctx: Context, host: Host, may_wait: bool) -> Verdict:
     """Prove the expected CIDRs, and write the marker."""
-    config = require_intent(host.files)
+    config = require_intent(host)
     if not config.route_overlap.cidrs:
         # All of none are right. Only the script of another config asks.
         raise HostFileError(f"{INTENT_PATH} has no expected CIDRs; apply the config again")

@@ -114,9 +114,9 @@ def check_node(
     step = None
     is_worse = False
     if path and any(finding.apply for finding in findings):
-        refused = any(finding.kind == "lost-route" and not finding.apply for finding in findings)
+        is_refused = any(finding.is_refused for finding in findings)
         is_worse = look.is_worse()
-        step = command_line("plan" if refused or is_worse else "apply", path, root=root)
+        step = command_line("plan" if is_refused or is_worse else "apply", path, root=root)
         findings = tuple(
             attrs.evolve(finding, step=f"run: {step}") if finding.apply else finding
             for finding in findings

@@ -271,7 +271,7 @@ def _of_finding(finding: NodeFinding, following: str | None) -> Cause:
 
 def _of_remark(finding: NodeFinding, following: str | None) -> Cause:
     subject = finding.subject
-    if finding.kind == "lost-route" and not finding.apply:
+    if finding.is_refused:
         # Behind a long route it would be cut off.
         subject = f"will be refused: {subject}"
     return Cause(subject, f": {finding.reason}", finding.text_before(following))

@@ -14,10 +14,10 @@ from hostrouting.base.commands import CHECK, SHOW_HISTORY
 from hostrouting.base.findings import NodeFinding, Severity, first_of, rfc3339
 from hostrouting.boot import (
     INTENT_PATH,
-    NOT_INSTALLED,
     Boot,
     Intent,
     installed_checksum,
+    not_installed,
     read_intent,
 )
 from hostrouting.boot.layout import FREE_UNITS, drop_in_of, unit_path
@@ -109,13 +109,12 @@ class NodeStatus(NoTruth):
     def next(self) -> str | None:
         """The command that repairs the node, or shows what is wrong; None for an image.
 
-        None, too, for a right node on which no single command helps against the warnings.
+        None, too, where only warnings are left, and no single command helps against them.
         """
         if not self.is_live or self.absence:
             return None
-        report = self.report
-        is_right = self.verdict == "right" and not report.not_asked
-        return report.next or (None if is_right or report.is_in_order else CHECK)
+        shows_all = self.verdict in {"right", "waiting"} and not self.report.not_asked
+        return self.report.next or (None if shows_all else CHECK)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON: counts, times and findings."""
@@ -382,10 +381,9 @@ def verdict_now(
 def _absence(ctx: Context, host: Host) -> str:
     """Return a sentence: no config is installed, and a run has left these."""
     left = _left_files(ctx, host)
-    absence = f"{NOT_INSTALLED} in the image"
+    absence = not_installed(host)
     step = "a reset with --root removes that"
     if host.is_live:
-        absence = NOT_INSTALLED
         step = "apply a config again, or run: hostrouting reset"
         for route in own_routes(host):
             left.append(str(route))

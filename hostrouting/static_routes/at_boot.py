@@ -44,7 +44,7 @@ def repair_once(ctx: Context, host: Host) -> Outcome:
     made = Transaction(ctx)
     with host.lock.hold(ctx.child(timeout=_SECONDS_FOR_THE_LOCK)):
         # An apply may have ended while this process began.
-        config = require_intent(host.files)
+        config = require_intent(host)
         routes = config.static_routes.routes
         observed = read(host.routes, routes)
         exits = exits_under(config, host.files)

@@ -1,3 +1,5 @@
+from unittest.mock import patch
+
 import pytest
 from support.boot_units import NSPAWN, STATIC, install_upstream, stand_in
 
@@ -219,6 +221,22 @@ def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
     assert held not in host.services.started
     host.services.start(ctx, held)
     assert not [*gates_down(ctx, host.services, [NSPAWN])]
+
+
+def test_a_gate_that_systemd_refuses_to_start(host: FakeHost, ctx: Context) -> None:
+    """After too many starts, `systemctl start` fails until the unit is reset."""
+    configured(host, NSPAWN, "[Install]\nWantedBy=machines.target")
+    host.files.write("/lib/systemd/system/machines.target", b"[Unit]\n", mode=0o644)
+    Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+    machine = "systemd-nspawn@kube1.service"
+    host.services.failing.add(machine)
+    for unit in machine, "machines.target":
+        host.services.start(ctx, unit)
+    state = host.services.state(ctx, machine)
+    refused = state._replace(result="start-limit-hit")
+    with patch.object(host.services, "loaded", return_value=[refused]):
+        [down] = gates_down(ctx, host.services, [NSPAWN])
+    assert down.command == "systemctl reset-failed systemd-nspawn@kube1.service"
 
 
 def test_a_socket_that_failed_with_its_gate(host: FakeHost, ctx: Context) -> None:

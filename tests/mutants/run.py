@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -125,14 +126,14 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
     return places[0]
 
 
-def changed_lines(base: str) -> dict[Path, set[int]]:
+def changed_lines(base: str, tree: Path = ROOT) -> dict[Path, set[int]]:
     """Return the lines of each file that differ from a commit's common ancestor with this tree."""
     words = ["git", "diff", "--unified=0", "--no-ext-diff", "--merge-base", base, "--"]
     words += ["hostrouting", "phases"]
-    diff = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    diff = subprocess.run(words, cwd=tree, check=True, capture_output=True, text=True).stdout
     lines: dict[Path, set[int]] = {}
     for part in re.split(r"^\+\+\+ b/", diff, flags=re.MULTILINE)[1:]:
-        path = ROOT / part.partition("\n")[0]
+        path = tree / part.partition("\n")[0]
         hunks = re.findall(r"^@@ \S+ \+(\d+)(?:,(\d+))? @@", part, flags=re.MULTILINE)
         # Where lines were removed alone, the one before counts.
         lines[path] = {
@@ -206,7 +207,8 @@ def _kills(test: str, mutant: Mutant, tree: Path, file: Path, profile: str) -> b
 
 def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
     """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then
-    those of `make room`, then all of the room. A test that is red by chance, or without the mutant, is left out.
+    those of `make room`, then all of the room. A test that is red by chance, or without the mutant,
+    is left out.
     """
     room = ROOMS[mutant.room].split()
     file, begun = tree / path.relative_to(ROOT), time.monotonic()
@@ -246,7 +248,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--since", metavar="COMMIT", help="only those of lines that changed after COMMIT"
     )
-    parser.add_argument("--minutes", type=float, metavar="N", help="begin none later than this")
+    parser.add_argument(
+        "--minutes", type=float, default=inf, metavar="N", help="begin none later than this"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
     parser.add_argument(
         "--list",
@@ -307,7 +311,7 @@ def main() -> int:
         for room in ROOMS:
             print(f"{room:14} {sum(mutant.room == room for mutant in chosen)}")
         return 0
-    begun, longest = time.monotonic(), 60 * (arguments.minutes or float("inf"))
+    begun, longest = time.monotonic(), 60 * arguments.minutes
     killers: dict[str, str] = json.loads(NOTES.read_text()) if NOTES.exists() else {}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()

@@ -80,7 +80,7 @@ class Node:
         host: Host = self.host
         words = step.split()
         if step == FIX:
-            mended = fixed(in_time(), require_intent(host.files), host, seconds=0)
+            mended = fixed(in_time(), require_intent(host), host, seconds=0)
             # It is offered only if it has an answer.
             assert isinstance(mended, HostRoutingConfig), mended
             run(Configure(mended, host=host), in_time())
@@ -88,7 +88,7 @@ class Node:
             self.host.routes.remove_address(words[5], words[3])
         else:
             assert words == ["hostrouting", "apply", INTENT_PATH], step
-            run(Configure(require_intent(host.files), host=host), in_time())
+            run(Configure(require_intent(host), host=host), in_time())
 
 
 def _second_default(node: Node) -> None:

@@ -218,7 +218,7 @@ def test_a_shared_exit_without_a_gateway_that_answers(host: FakeHost) -> None:
 
 def follow_the_fix(host: FakeHost) -> None:
     """Do what `status` offers; then the node is right by eth0."""
-    mended = fixed(in_time(), require_intent(host.files), host)
+    mended = fixed(in_time(), require_intent(host), host)
     assert isinstance(mended, HostRoutingConfig)
     assert mended.route_overlap.expected_devs == ("eth0",)
     assert applied(host, mended).ok

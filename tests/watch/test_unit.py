@@ -295,7 +295,7 @@ def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> No
     for path in files_of_watch(host):
         host.files.remove(path)
     ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host).undo(in_time())
-    assert not require_intent(host.files).watch.enabled
+    assert not require_intent(host).watch.enabled
 
 
 def test_a_stopped_unit_is_started_again() -> None:

@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> int:
     host = host_of(arguments)
     overlap = None
     with suppress(HostFileError, InvalidConfigError):
-        overlap = require_intent(host.files).route_overlap
+        overlap = require_intent(host).route_overlap
     try:
         explanations = explain_routing(host, arguments.targets, overlap=overlap)
     except ValueError as error:
