@@ -43,7 +43,7 @@ ROOMS = {
     "fleet": "tests/fleet",
     "host": "tests/host",
     "net": "tests/net",
-    "node": "tests/node tests/boot/test_intent.py",
+    "node": "tests/node tests/cli/test_status.py tests/boot/test_intent.py",
     "phases": "tests/phases",
     "probe_snat": "tests/azure/probe_snat tests/watch/test_probes.py"
     " tests/node/test_configure.py tests/system/test_probe_snat.py::test_live",
