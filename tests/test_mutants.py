@@ -1,6 +1,5 @@
 """`nox -s mutants` on a tree of one function, and which of its failing tests count."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,19 +53,23 @@ def test_a_killer_is_green_without_the_mutant(
     assert (tree / "code_of_net.py").read_text() == CODE
 
 
-def test_the_lines_that_a_change_touches(tmp_path: Path) -> None:
+DIFF = """\
+diff --git a/phases/code.py b/phases/code.py
+index 1f0c1a7..0cc0c5c 100644
+--- a/phases/code.py
++++ b/phases/code.py
+@@ -2 +2 @@ line 1
+-line 2
++another
+@@ -5,2 +4,0 @@ line 4
+-line 5
+-line 6
+@@ -9,0 +8,2 @@ line 9
++new
++newer
+"""
+
+
+def test_the_lines_that_a_change_touches() -> None:
     """Lines that are new or others count, and where lines are gone, the one before them."""
-
-    def git(*words: str) -> None:
-        name = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-        subprocess.run(["git", *name, *words], cwd=tmp_path, check=True, capture_output=True)
-
-    file = tmp_path / "phases/code.py"
-    file.parent.mkdir()
-    file.write_text("".join(f"line {number}\n" for number in range(1, 10)))
-    (tmp_path / "hostrouting").mkdir()
-    git("init", "-q")
-    git("add", "--all")
-    git("commit", "-qm", "before")
-    file.write_text("line 1\nanother\nline 3\nline 4\nline 7\nline 8\nline 9\nnew\n")
-    assert changed_lines("HEAD", tmp_path) == {file: {2, 4, 8}}
+    assert changed_lines(DIFF) == {ROOT / "phases/code.py": {2, 4, 8, 9}}

@@ -126,14 +126,18 @@ def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
     return places[0]
 
 
-def changed_lines(base: str, tree: Path = ROOT) -> dict[Path, set[int]]:
-    """Return the lines of each file that differ from a commit's common ancestor with this tree."""
+def _diff_since(base: str) -> str:
+    """Return how the packages differ from a commit's common ancestor with this tree."""
     words = ["git", "diff", "--unified=0", "--no-ext-diff", "--merge-base", base, "--"]
     words += ["hostrouting", "phases"]
-    diff = subprocess.run(words, cwd=tree, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def changed_lines(diff: str) -> dict[Path, set[int]]:
+    """Return the lines of each file that a diff without context touches."""
     lines: dict[Path, set[int]] = {}
     for part in re.split(r"^\+\+\+ b/", diff, flags=re.MULTILINE)[1:]:
-        path = tree / part.partition("\n")[0]
+        path = ROOT / part.partition("\n")[0]
         hunks = re.findall(r"^@@ \S+ \+(\d+)(?:,(\d+))? @@", part, flags=re.MULTILINE)
         # Where lines were removed alone, the one before counts.
         lines[path] = {
@@ -269,7 +273,7 @@ def _chosen(arguments: argparse.Namespace) -> dict[Mutant, Path]:
     texts = sources(ROOT)
     places = {mutant: place_of(mutant, texts) for mutant in chosen}
     if arguments.since:
-        changed = changed_lines(arguments.since)
+        changed = changed_lines(_diff_since(arguments.since))
         chosen = [
             mutant
             for mutant in chosen
