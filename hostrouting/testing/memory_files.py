@@ -172,8 +172,9 @@ class MemoryTree:
         """See `FileStore.names`."""
         self._record("names", path)
         place = self._place("list", path, follow=True)
-        parts = (entry.rpartition("/") for entry in self._entries)
-        return sorted(name for folder, _, name in parts if name and folder == place.rstrip("/"))
+        start = f"{place.rstrip('/')}/"
+        below = [entry[len(start) :] for entry in self._entries if entry.startswith(start)]
+        return sorted(name for name in below if name and "/" not in name)
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""
@@ -239,27 +240,29 @@ class MemoryTree:
         """
         if not path.startswith("/"):
             raise ValueError(f"{path!r} is not an absolute path")
-        done: list[str] = []
+        place = ""
         ahead = path_parts(path)
         links = 0
         while ahead:
             part = ahead.pop()
             if part == "..":
-                done = done[:-1]
+                place = place.rpartition("/")[0]
                 continue
-            target = self._entries.get("/" + "/".join([*done, part]), MemoryFile()).content
+            step = f"{place}/{part}"
+            entry = self._entries.get(step)
+            target = entry.content if entry else None
             if isinstance(target, str) and (ahead or follow):
                 links += 1
                 if links > MOST_LINKS:
                     raise self._error(verb, path, errno.ELOOP)
                 if target.startswith("/"):
-                    done = []
+                    place = ""
                 ahead += path_parts(target)
             else:
-                done.append(part)
+                place = step
                 if passed is not None:
-                    passed.append("/" + "/".join(done))
-        return "/" + "/".join(done)
+                    passed.append(place)
+        return place or "/"
 
     def _error(self, verb: str, path: str, number: int) -> HostFileError:
         why = why_refused(number, path, is_folder=self._is_folder)

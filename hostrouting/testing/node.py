@@ -95,6 +95,17 @@ class Node(Protocol):
 
 
 _numbers = itertools.count()
+#: Puts a namespace into the kernel's own state: systemd changes the first setting. Link-local
+#: addresses would come some time after their link. A kernel may have no IPv6.
+_BEGINNING = """
+for setting in /proc/sys/net/ipv4/conf/{all,default}/promote_secondaries; do
+    echo 0 > $setting
+done
+ip link set lo up
+if cd /proc/sys/net/ipv6/conf/default; then
+    echo 1 > addr_gen_mode
+fi 2> /dev/null
+"""
 
 
 class KernelNode(Node):
@@ -113,13 +124,7 @@ class KernelNode(Node):
         node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
         _run("ip", "netns", "add", node.name)
         try:
-            # The kernel's default, which systemd changes.
-            settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
-            node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
-            # No link-local addresses, which come some time after their link.
-            settings = "/proc/sys/net/ipv6/conf/default"
-            node.run("bash", "-c", f"cd {settings} || exit 0; echo 1 > addr_gen_mode")
-            node.ip("link set lo up")
+            node.run("bash", "-ec", _BEGINNING)
             yield node
         finally:
             _run("ip", "netns", "delete", node.name)

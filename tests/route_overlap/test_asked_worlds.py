@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.egress_oracle import answers_of_kernel, batch
-from support.kernel import kernel_of, needs_kernel
+from support.egress_oracle import answers_of_kernel
+from support.kernel import kernel_of, make, needs_kernel
 from support.overlap_answers import ScriptRun, run_script
 from support.patience import in_time
 
@@ -161,7 +161,7 @@ def arrange(node: KernelNode, world: AskedWorld) -> None:
     """Make the node so; what the kernel refuses is left out."""
     hashes = "net.ipv4.fib_multipath_hash_policy=1", "net.ipv6.fib_multipath_hash_policy=1"
     node.run("sysctl", "-qw", *hashes)
-    batch(node.name, f"-{world.family}", commands=world.commands)
+    make(node, f"-{world.family}", commands=world.commands)
 
 
 class Sent(NamedTuple):
@@ -236,7 +236,7 @@ def _set(node: KernelNode, world: AskedWorld, states: dict[tuple[str, str], str]
         elif world.family == 4:
             # It leaves an entry that has failed, for a while.
             commands.append(f"neigh del {gateway} dev {dev}")
-    batch(node.name, f"-{world.family}", commands=commands)
+    make(node, f"-{world.family}", commands=commands)
 
 
 def wrong(answer: dict[str, Any], fine: Iterable[str]) -> bool:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 from support.announced_fabrics import both_answers
-from support.egress_oracle import answers_of_kernel, batch
-from support.kernel import needs_kernel
+from support.egress_oracle import answers_of_kernel
+from support.kernel import make, needs_kernel
 from support.patience import wait_until
 
 from hostrouting import BackendError, OverlapReport
@@ -117,12 +117,12 @@ def _ways(draw: random.Random, cidr: str) -> list[str]:
 
 def arrange(node: KernelNode, world: FabricWorld) -> None:
     """Make the node so; what the kernel refuses is left out."""
-    batch(node.name, commands=[one for one in world.commands if one.startswith("link add")])
+    make(node, commands=[one for one in world.commands if one.startswith("link add")])
     for name in world.ignoring:
         # This kernel may lack the type of the device.
         with suppress(BackendError):
             node.run("sysctl", "-qw", f"net.ipv4.conf.{name}.ignore_routes_with_linkdown=1")
-    batch(node.name, commands=[one for one in world.commands if not one.startswith("link add")])
+    make(node, commands=[one for one in world.commands if not one.startswith("link add")])
 
 
 def macs(node: KernelNode) -> dict[str, str]:
@@ -141,8 +141,8 @@ def connect(node: KernelNode, world: FabricWorld) -> None:
         for name in [name for name, mac in of.items() if mac == of[dev]]:
             commands += [f"link set {name} up", f"addr add {own}/16 dev {name}"]
     # A device that a pair sets up brings those above it.
-    batch(node.name, commands=commands)
-    batch(node.name, commands=[f"link set {name} up" for name in world.unplugged])
+    make(node, commands=commands)
+    make(node, commands=[f"link set {name} up" for name in world.unplugged])
 
 
 def lost(node: KernelNode, cidrs: Iterable[str], seed: int, own: str = "eth0") -> set[int]:

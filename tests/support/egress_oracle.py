@@ -6,11 +6,11 @@ The kernel answers through `ip`, with as many flows as it takes to meet every ne
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import json
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+from support.kernel import batch
 
 from hostrouting.testing import KernelNode
 
@@ -136,23 +136,6 @@ def answers_of_kernel(
     ]
     assert not [*answers], errors
     return found
-
-
-def batch(
-    namespace: str, *options: str, commands: Sequence[str]
-) -> tuple[Iterator[str], dict[int, str]]:
-    """Run commands of `ip`; return the lines of the output, and each refusal by the number of its
-    command.
-    """
-    argv = ["ip", "-n", namespace, *options, "-force", "-batch", "-"]
-    text = "".join(f"{command}\n" for command in commands)
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
-    errors = {
-        int(line.rpartition(":")[2]): before.partition(": ")[2]
-        for before, line in itertools.pairwise(done.stderr.splitlines())
-        if line.startswith("Command failed -:")
-    }
-    return iter(done.stdout.splitlines()), errors
 
 
 def _answer(told: dict[str, Any]) -> Answer:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 from support import node_worlds
-from support.egress_oracle import batch
+from support.kernel import make
 from support.routers import (
     PREFERENCES,
     ROUTER,
@@ -79,9 +79,9 @@ _METRICS = ("", "", "", "metric 1", "metric 256", "metric 512", "metric 42949672
 _REFUSING = ("blackhole", "unreachable", "prohibit")
 #: By gateways, by a link, and a group of two.
 _OBJECTS = (
-    f"-6 nexthop add id 11 via {ROUTER} dev e0",
-    f"-6 nexthop add id 12 via {ROUTER} dev e1",
-    "-6 nexthop add id 13 dev e2",
+    f"nexthop add id 11 via {ROUTER} dev e0",
+    f"nexthop add id 12 via {ROUTER} dev e1",
+    "nexthop add id 13 dev e2",
     "nexthop add id 14 group 11/12",
 )
 
@@ -118,30 +118,21 @@ class IPv6World(NamedTuple):
             for dev, address, preference, options in self.advertised:
                 router = stack.enter_context(node.router(dev, address))
                 router.advertise(preference=preference, options=options)
-        for words in _OBJECTS:
-            node.ip(*words.split())
         held = [command for command in self.commands if command.startswith("address ")]
-        batch(node.name, "-6", commands=held)
+        make(node, "-6", commands=[*_OBJECTS, *held])
         node.wait_for_addresses()
         if self.ignores_unplugged:
             node.switch(all__ignore_routes_with_linkdown=1)
         lost, is_lost_later = self.unplugged or ("", True)
         if not is_lost_later:
             unplug(node, lost)
-        batch(node.name, "-6", commands=self.commands[len(held) :])
+        make(node, "-6", commands=self.commands[len(held) :])
         if self.ipv4 is not None:
-            self.ipv4.arrange(_WithoutDevices(node.name))
+            make(node, "-4", commands=self.ipv4.commands())
         if self.unplugged and is_lost_later:
             unplug(node, lost)
         if self.down:
             node.set_up(self.down, up=False)
-
-
-class _WithoutDevices(WiredNode):
-    """The same node for a world of IPv4 that would add its devices first."""
-
-    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        assert name in DEVICES
 
 
 @contextmanager

@@ -1,10 +1,14 @@
 """Helpers of tests that ask the real kernel."""
 
-from collections.abc import Collection, Iterator
+import itertools
+import subprocess
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import note
+from hypothesis.control import currently_in_test_context
 
 from hostrouting.host import Address, Host, Route, RouteBackend, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
@@ -104,3 +108,30 @@ def many(count: int, *, every: int = 0) -> list[RouteChange]:
         )
         for number in range(count)
     ]
+
+
+def batch(
+    namespace: str, *options: str, commands: Sequence[str]
+) -> tuple[Iterator[str], dict[int, str]]:
+    """Run commands of `ip`; return the lines of the output, and each refusal by the number of its
+    command.
+    """
+    argv = ["ip", "-n", namespace, *options, "-force", "-batch", "-"]
+    text = "".join(f"{command}\n" for command in commands)
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    errors = {
+        int(line.rpartition(":")[2]): before.partition(": ")[2]
+        for before, line in itertools.pairwise(done.stderr.splitlines())
+        if line.startswith("Command failed -:")
+    }
+    return iter(done.stdout.splitlines()), errors
+
+
+def make(node: KernelNode, *options: str, commands: Sequence[str]) -> None:
+    """Run the commands of `ip` that make a world; the kernel may refuse any of them.
+
+    A red property prints them.
+    """
+    if currently_in_test_context():
+        note("\n".join(["ip -force -batch - <<END", *commands, "END"]))
+    batch(node.name, *options, commands=commands)

@@ -10,6 +10,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from support import small_world
+from support.kernel import make
 from support.patience import until_unplugged
 from support.small_world import pick
 
@@ -70,17 +71,44 @@ class World(NamedTuple):
     ignores_unplugged: bool = False
 
     def arrange(self, node: MemoryBackend | KernelNode) -> None:
-        """Make it so."""
+        """Make it so; a route, an address or a rule that the node refuses is left out."""
+        if isinstance(node, KernelNode):
+            self._build(node)
+        else:
+            for dev in small_world.DEVICES:
+                node.add_link(dev)
+            self._furnish(node)
+        if self.down:
+            node.set_up(self.down, up=False)
+
+    def _build(self, node: KernelNode) -> None:
+        if self.ignores_unplugged:
+            node.run("sysctl", "-qw", "net.ipv4.conf.default.ignore_routes_with_linkdown=1")
+        make(node, "-4", commands=[*self._device_commands(), *self.commands()])
+        lost, is_lost_later = self.unplugged or ("", False)
+        if is_lost_later:
+            node.set_up(f"{lost}-far", up=False)
+            until_unplugged(node, lost)
+
+    def _device_commands(self) -> list[str]:
+        written = _WrittenNode()
         lost, is_lost_later = self.unplugged or ("", False)
         for dev in small_world.DEVICES:
-            if dev == lost and isinstance(node, KernelNode):
-                node.ip(f"link add {dev} type veth peer name {dev}-far")
-                node.set_up(f"{dev}-far", up=is_lost_later)
-                node.set_up(dev)
+            if dev == lost:
+                written.ip(f"link add {dev} type veth peer name {dev}-far")
+                written.set_up(f"{dev}-far", up=is_lost_later)
+                written.set_up(dev)
             else:
-                node.add_link(dev)
-            if self.ignores_unplugged and isinstance(node, KernelNode):
-                node.run("sysctl", "-qw", f"net.ipv4.conf.{dev}.ignore_routes_with_linkdown=1")
+                written.add_link(dev)
+        return written.commands
+
+    def commands(self) -> list[str]:
+        """Return the commands of `ip -4` that give a node all of it but the devices."""
+        written = _WrittenNode()
+        self._furnish(written)
+        return written.commands
+
+    def _furnish(self, node: MemoryBackend | KernelNode) -> None:
         for dev, (address, peer) in self.addresses:
             with suppress(BackendError):
                 node.add_address(dev, address, peer=peer)
@@ -90,11 +118,18 @@ class World(NamedTuple):
         for rule in self.rules:
             with suppress(BackendError):
                 node.add_rule(rule)
-        if is_lost_later and isinstance(node, KernelNode):
-            node.set_up(f"{lost}-far", up=False)
-            until_unplugged(node, lost)
-        if self.down:
-            node.set_up(self.down, up=False)
+
+
+class _WrittenNode(KernelNode):
+    """Writes the commands of IPv4 down, for a batch; its first word would be the family."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.commands: list[str] = []
+
+    def ip(self, *words: str) -> str:
+        self.commands.append(" ".join(words).removeprefix("-4 "))
+        return ""
 
 
 @st.composite

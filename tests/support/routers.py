@@ -8,7 +8,6 @@ routers.
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import json
 import socket
 import struct
@@ -20,6 +19,7 @@ from support.patience import until_unplugged, wait_until
 
 from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.testing import KernelNode
+from phases import Context, run_command
 
 #: RFC 4191, 2.1.
 PREFERENCES = {"high": 0b01, "medium": 0b00, "low": 0b11}
@@ -112,8 +112,14 @@ def _opened(dev: str, address: str) -> socket.socket:
     return opened
 
 
-def _has_ipv6(node: KernelNode, dev: str) -> bool:
-    return "ff00::/8" in node.ip(f"-6 route show table local dev {dev}")
+def _devices_with_ipv6(node: KernelNode) -> set[str]:
+    routes = json.loads(node.ip("-6 -j route show table local type multicast") or "[]")
+    return {route["dev"] for route in routes if route["dst"] == "ff00::/8"}
+
+
+def _batch(node: KernelNode, commands: Sequence[str]) -> None:
+    """Run commands of `ip` in one process; each must succeed."""
+    run_command(Context(), ["ip", "-n", node.name, "-batch", "-"], input="\n".join(commands))
 
 
 class WiredNode(KernelNode):
@@ -130,41 +136,48 @@ class WiredNode(KernelNode):
         with super().made() as node, KernelNode.made() as far:
             assert isinstance(node, WiredNode)
             node.far = far
-            for each in node, far:
-                each.run(
-                    "sysctl",
-                    "-qw",
-                    *(f"net.ipv6.conf.default.{name}={value}" for name, value in _STILL.items()),
-                )
-            far.run("sysctl", "-qw", "net.ipv6.conf.default.accept_ra=0")
+            still = [f"net.ipv6.conf.default.{name}={value}" for name, value in _STILL.items()]
+            node.run("sysctl", "-qw", *still)
+            far.run("sysctl", "-qw", *still, "net.ipv6.conf.default.accept_ra=0")
             yield node
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         """Make a pair. The far end has the addresses of both routers; without carrier it is down."""
-        self._add_pair(name, up=up, carrier=carrier)
-        if up and carrier:
-            self._wait_for(name)
-
-    def _add_pair(self, name: str, *, up: bool, carrier: bool) -> None:
-        self.ip(f"link add {name} type veth peer name {name} netns {self.far.name}")
-        for address in ROUTER, SECOND_ROUTER:
-            self.far.ip(f"address add {address}/64 dev {name} nodad")
-        self.far.set_up(name, up=carrier)
+        self._make_pairs(name, carrier=carrier)
         if up:
             self.set_up(name)
+        if up and carrier:
+            self._wait_for_ipv6(name)
 
     def add_links(self, *names: str) -> None:
         """Make several, each with a link-local address: fe80::1, fe80::2 and so on."""
-        for number, name in zip(itertools.count(1), names):
-            self._add_pair(name, up=True, carrier=True)
-            self.ip(f"address add fe80::{number}/64 dev {name} nodad")
-        self._wait_for(*names)
+        self._make_pairs(*names)
+        commands = [f"link set {name} up" for name in names]
+        commands += [
+            f"address add fe80::{number}/64 dev {name} nodad"
+            for number, name in enumerate(names, 1)
+        ]
+        _batch(self, commands)
+        self._wait_for_ipv6(*names)
         self.wait_for_addresses()
 
-    def _wait_for(self, *names: str) -> None:
+    def _make_pairs(self, *names: str, carrier: bool = True) -> None:
+        """Make pairs that are down here; the far ends are up if this device is to have carrier."""
+        pairs = [f"{name} type veth peer name {name} netns {self.far.name}" for name in names]
+        _batch(self, [f"link add {pair}" for pair in pairs])
+        far = [
+            f"address add {address}/64 dev {name} nodad"
+            for name in names
+            for address in (ROUTER, SECOND_ROUTER)
+        ]
+        if carrier:
+            far += [f"link set {name} up" for name in names]
+        _batch(self.far, far)
+
+    def _wait_for_ipv6(self, *names: str) -> None:
         # A device has IPv6 a moment after its carrier.
         wait_until(
-            lambda: all(_has_ipv6(end, name) for end in (self, self.far) for name in names),
+            lambda: all(_devices_with_ipv6(end).issuperset(names) for end in (self, self.far)),
             f"IPv6 on {names}",
         )
 
@@ -178,27 +191,25 @@ class WiredNode(KernelNode):
         wait_until(lambda: not self._without_routes(), f"routes of {self._without_routes()}")
 
     def _without_routes(self) -> set[str]:
-        shown = json.loads(self.ip("-6 -j address show up") or "[]")
-        held = [
-            (link["ifname"], one)
-            for link in shown
-            if link
-            for one in link.get("addr_info", [])
-            if one
-        ]
-        wanted = {one["local"] for _, one in held}
-        routers = {dev for dev in {dev for dev, _ in held} - {"lo"} if self._forwards(dev)}
-        for dev, one in held:
-            if dev in routers and one["prefixlen"] < 127:
-                wanted.add(
-                    str(ipaddress.IPv6Interface(f"{one['local']}/{one['prefixlen']}").network[0])
-                )
-        return wanted - {
-            route["dst"] for route in json.loads(self.ip("-6 -j route show table local"))
-        }
+        links = [link for link in json.loads(self.ip("-6 -j address show up") or "[]") if link]
+        routers = self._forwarding([link["ifname"] for link in links if link["ifname"] != "lo"])
+        wanted: set[str] = set()
+        for link in links:
+            for held in filter(None, link.get("addr_info", [])):
+                wanted.add(held["local"])
+                # A router holds the first address of each network, too.
+                if link["ifname"] in routers and held["prefixlen"] < 127:
+                    own = ipaddress.IPv6Interface(f"{held['local']}/{held['prefixlen']}")
+                    wanted.add(str(own.network[0]))
+        routes = json.loads(self.ip("-6 -j route show table local"))
+        return wanted - {route["dst"] for route in routes}
 
-    def _forwards(self, dev: str) -> bool:
-        return self.run("sysctl", "-n", f"net.ipv6.conf.{dev}.forwarding").strip() == "1"
+    def _forwarding(self, devs: Sequence[str]) -> set[str]:
+        """Return those devices by which the node forwards IPv6."""
+        if not devs:
+            return set()
+        settings = self.run("sysctl", "-n", *(f"net.ipv6.conf.{dev}.forwarding" for dev in devs))
+        return {dev for dev, value in zip(devs, settings.split(), strict=True) if value == "1"}
 
     def switch(self, **settings: object) -> None:
         """Set switches below net.ipv6.conf; a double underscore in a name stands for a dot."""

@@ -13,7 +13,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import small_world
-from support.egress_oracle import batch
+from support.kernel import batch
 from support.small_world import packets, places, selecting_rules
 
 from hostrouting import BackendError, LinkNotFoundError, RouteRejectedError
