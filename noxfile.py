@@ -58,6 +58,9 @@ WITHOUT_IPV6_TESTS = [
     "tests/route_overlap/test_script.py",
     "tests/route_overlap/test_vrf.py",
 ]
+#: The tests of the command that touch each part of it: a run of them on a Python compiles and loads
+#: all modules of the single file.
+PYZ_TESTS = ["tests/cli/test_cli.py", "tests/cli/test_commands.py"]
 #: The tests that call bash and ip, and those that call nft and ebtables, too.
 SCRIPT_TESTS = [
     "tests/static_routes/test_script.py",
@@ -104,13 +107,13 @@ def _environment(session: nox.Session, name: str, python: str) -> Path:
 
 
 def _build_wheel(session: nox.Session) -> None:
-    """Build dist/hostrouting-*.whl, and install it into .venv-wheel."""
+    """Build dist/hostrouting-*.whl, and install it into .venv-wheel, which has the newest Python."""
     for old in DIST.glob("*.whl"):
         old.unlink()
     quiet = ("-qq", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
     _run(session, "pip", "wheel", *quiet, "--wheel-dir", DIST, ".")
     (wheel,) = DIST.glob("*.whl")
-    _run(session, ".ci/venv", sys.executable, ".venv-wheel", wheel)
+    _run(session, ".ci/venv", list(PYTHONS.values())[-1], ".venv-wheel", wheel)
 
 
 # What each change must pass.
@@ -184,10 +187,13 @@ def unprivileged(session: nox.Session) -> None:
     _pytest(session, "quick", "-q")
 
 
-@nox.session(python=False)
+@nox.session(python=False, tags=["night"])
 @nox.parametrize("version", [nox.param(version, id=version) for version in OTHER_PYTHONS])
 def pythons(session: nox.Session, version: str) -> None:
-    """Do so on each other Python, in an environment of its own; `oldest` has the oldest one."""
+    """Do so on each other Python, in an environment of its own.
+
+    For each change `oldest` takes the oldest one, and `wheel` the newest.
+    """
     pytest = _environment(session, version, PYTHONS[version]) / "pytest"
     _run(session, pytest, *PARALLEL, "-q", HYPOTHESIS_PROFILE="quick", HOSTROUTING_NO_SKIP="")
 
@@ -206,7 +212,9 @@ def oldest(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def wheel(session: nox.Session) -> None:
-    """Build the wheel, and run `unprivileged` against it: it imports all and reads each file."""
+    """Build the wheel, and run `unprivileged` against it on the newest Python: it imports all and
+    reads each file.
+    """
     _build_wheel(session)
     words = (WHEEL_BIN / "pytest", *PARALLEL, "-q")
     _run(session, *words, HYPOTHESIS_PROFILE="quick", HOSTROUTING_NO_SKIP="")
@@ -251,11 +259,12 @@ def pyz(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def pyz_test(session: nox.Session) -> None:
-    """Build it; test the command with it on each of these Pythons, and on the kernel on one."""
+    """Build it; test the command with it, all of it on one of these Pythons, and on the kernel."""
     _build_pyz(session)
     commands = [f"{python} -I {DIST}/hostrouting.pyz" for python in PYTHONS.values()]
-    for command in commands:
-        _pytest(session, "quick", "-q", "tests/cli", HOSTROUTING_COMMAND=command)
+    for command in commands[1:]:
+        _pytest(session, "quick", "-q", *PYZ_TESTS, HOSTROUTING_COMMAND=command)
+    _pytest(session, "quick", "-q", "tests/cli", HOSTROUTING_COMMAND=commands[0])
     words = ("-q", "tests/cli/test_node.py")
     _pytest(session, "default", *words, HOSTROUTING_COMMAND=commands[0])
 

@@ -112,8 +112,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             PROFILE == "quick" and _is_skipped(item)
         )
         (deselected if is_unwanted else selected).append(item)
-    items[:] = selected
+    items[:] = _spread(selected)
     config.hook.pytest_deselected(items=deselected)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with those of real systemd evenly among them.
+
+    These mostly wait. Each worker begins with a part of the list, so one worker would have them
+    all, and the others would be done long before it.
+    """
+    system = Path(__file__).parent / "system"
+    waiting = [item for item in items if item.path.parent == system]
+    working = [item for item in items if item.path.parent != system]
+    places = {
+        item: number / len(group)
+        for group in (waiting, working)
+        for number, item in enumerate(group)
+    }
+    return sorted(items, key=places.__getitem__)
 
 
 def _is_skipped(item: pytest.Item) -> bool:

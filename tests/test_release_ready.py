@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.targets import PROMISES
 from hatchling.builders.sdist import SdistBuilder
+from mutants.run import ROOMS
 from support.documents import ROOT, blocks, links
 
 from hostrouting import __version__
@@ -34,6 +35,24 @@ def test_the_supported_pythons_are_those_that_ci_looks_for() -> None:
         one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)
     ] == PYTHONS
     assert metadata("hostrouting")["Requires-Python"] == f">={PYTHONS[0]}"
+
+
+def test_a_change_is_tried_on_each_python() -> None:
+    """The workflow names those that .ci/pythons looks for."""
+    [listed] = re.findall(r"python: \[(.*)\]", text(".github/workflows/change.yml"))
+    assert listed == ", ".join(f'"{version}"' for version in PYTHONS)
+
+
+def test_the_night_runs_each_of_its_sessions_and_rooms() -> None:
+    """A job of the workflow for each session with the tag, and for the mutants of each room."""
+    night = text(".github/workflows/night.yml")
+    tagged = re.findall(
+        r'tags=\["night"\].*?^def (\w+)', text("noxfile.py"), re.DOTALL | re.MULTILINE
+    )
+    parts = re.findall(r"part: (\w+)", night)
+    assert {*parts, "mutants"} == set(tagged)
+    [rooms] = re.findall(r"room: \[(.*)\]", night)
+    assert rooms == ", ".join(ROOMS)
 
 
 def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:

@@ -3,37 +3,57 @@ next run succeeds.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.documents import ROOT
 from support.images import make_image
 from support.in_process import run_here
 from support.needs import needs
 
 #: Lays a small file system over a folder that holds the same, makes it read-only or fills it, and
-#: runs a command; then there is room again, and the next command runs.
-SCRIPT = """
-folder=$1 trouble=$2 output=$3; shift 3
-cp -a "$folder" "$output.copy"
-mount -t tmpfs -o size=6m,mode=755 none "$folder"
-cp -a "$output.copy/." "$folder/"
-before=$(cd "$folder" && find . ! -type d | sort)
-case $trouble in
-read-only) mount -o remount,ro "$folder";;
-full) cat /dev/zero > "$folder/.filling" 2> /dev/null || :; before+=$'\\n./.filling';;
-esac
-status=0
-"$@" "${command[@]}" 2> "$output" || status=$?
-after=$(cd "$folder" && find . ! -type d | sort)
-mount -o remount,rw "$folder"
-rm -f "$folder/.filling"
-if [[ $trouble == read-only && $before != "$after" ]]; then echo "changed: $before -> $after" >> "$output"; fi
-"$@" "${command[@]}" || exit 90
-"$@" "${check[@]}" || exit 91
-exit "$status"
+#: runs a command; then there is room again, and the next commands run. It prints what they did. One
+#: process for them all: each would load the program again.
+PROGRAM = """
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from support.in_process import run_here
+
+folder, trouble, commands = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+
+
+def mount(*words):
+    subprocess.run(["mount", *words, str(folder)], check=True)
+
+
+def files():
+    return sorted(str(path) for path in folder.rglob("*") if not path.is_dir())
+
+
+copy = f"{folder}.copy"
+subprocess.run(["cp", "-a", str(folder), copy], check=True)
+mount("-t", "tmpfs", "-o", "size=6m,mode=755", "none")
+subprocess.run(["cp", "-a", f"{copy}/.", str(folder)], check=True)
+subprocess.run(["rm", "-r", copy], check=True)
+before = files()
+filling = folder / ".filling"
+if trouble == "full":
+    subprocess.run(["dd", "if=/dev/zero", "bs=64k", f"of={filling}"], stderr=subprocess.DEVNULL)
+else:
+    mount("-o", "remount,ro")
+first = run_here(*commands[0])
+after = [path for path in files() if path != str(filling)]
+mount("-o", "remount,rw")
+filling.unlink(missing_ok=True)
+later = [run_here(*command).returncode for command in commands[1:]]
+print(json.dumps([first.returncode, first.stderr, before, after, later]))
 """
 CONFIG = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
@@ -59,29 +79,22 @@ def test_a_path_that_cannot_be_written_is_named(
     if story != "first":
         assert run_here("apply", "--root", image, tmp_path / "earlier.json").returncode == 0
     new = str(tmp_path / "new.json")
-    apply, plan = f"apply --root {image} {new}", f"plan --exit-code --root {image} {new}"
-    command, check = (f"reset --root {image}",) * 2 if story == "reset" else (apply, plan)
-    output = tmp_path / "output"
-    script = f"command=({command}) check=({check})\n{SCRIPT}"
-    words = [
-        "unshare",
-        "--mount",
-        "bash",
-        "-ec",
-        script,
-        "bash",
-        str(image / folder),
-        trouble,
-        str(output),
-    ]
-    words += [sys.executable, "-I", "-m", "hostrouting"]
-    result = subprocess.run(words, check=False)
-    text = output.read_text()
+    reset = ["reset", "--root", str(image)]
+    apply = ["apply", "--root", str(image), new]
+    plan = ["plan", "--exit-code", "--root", str(image), new]
+    commands = [reset, reset, reset] if story == "reset" else [apply, apply, plan]
+    words = ["unshare", "--mount", sys.executable, "-c", PROGRAM]
+    words += [str(image / folder), trouble, json.dumps(commands)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
+    status, text, before, after, later = json.loads(done.stdout)
+    assert later == [0, 0]
     assert "Traceback" not in text
-    assert "changed:" not in text
+    if trouble == "read-only":
+        assert after == before
     if trouble == "read-only" or (story != "reset" and folder != "run"):
         reason = "Read-only file system" if trouble == "read-only" else "No space left on device"
-        assert result.returncode == 3, text
+        assert status == 3, text
         assert re.search(f"{image / folder}[^;\n]*{reason} *(;|$)", text, re.MULTILINE), text
     else:
-        assert result.returncode == 0, text
+        assert status == 0, text
