@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,7 +69,7 @@ class MemoryTree:
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
         return {
-            path: f"-> {content}" if isinstance(content, str) else content.decode(errors="replace")
+            path: f"-> {content}" if isinstance(content, str) else _text(content)
             for path, (content, *_) in sorted(self._entries.items())
             if content is not None
         }
@@ -299,6 +300,12 @@ class MemoryFiles(Faulty, MemoryTree):
 
     def _record(self, *call: str) -> None:
         self.operations.record(*call)
+
+
+@lru_cache(maxsize=64)
+def _text(content: bytes) -> str:
+    """Return a content as text. That of the program of a boot takes 10 ms."""
+    return content.decode(errors="replace")
 
 
 def _is_below(place: str, folders: Iterable[str]) -> bool:

@@ -49,9 +49,11 @@ class TestFaults:
     should.
     """
 
-    @pytest.mark.parametrize("port", PORTS)
+    @pytest.mark.parametrize(
+        ("port", "ruleset"),
+        [*((port, NEIGHBOUR) for port in PORTS), ("nftables", NEIGHBOUR + FOREIGN)],
+    )
     @pytest.mark.parametrize("error", [None, Killed()])
-    @pytest.mark.parametrize("ruleset", [NEIGHBOUR, NEIGHBOUR + FOREIGN])
     def test_do(self, ctx: Context, port: str, error: BaseException | None, ruleset: str) -> None:
         """At every single call."""
         wanted, pristine = made_host(ruleset), made_host()
