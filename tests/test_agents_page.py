@@ -28,7 +28,8 @@ def test_each_program_is_whole_and_its_assertions_hold(program: str, tmp_path: P
     file = tmp_path / "program.py"
     file.write_text(program, encoding="utf-8")
     ended = run("-W", "error", str(file), cwd=tmp_path)
-    assert (ended.returncode, ended.stderr if ended.returncode else "") == (0, "")
+    assert ended.returncode == 0
+    assert (ended.stderr if ended.returncode else "") == ""
     assert "assert " in program
 
 

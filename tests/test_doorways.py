@@ -106,7 +106,8 @@ def test_a_doorway_lists_its_public_names(name: str) -> None:
 @pytest.mark.parametrize("document", ["README.md", "docs/agents.md", "docs/fleet.md"])
 def test_what_a_page_shows_to_authors_is_public(document: str) -> None:
     """Each import of its programs, and each function or name that it writes with its module."""
-    text, programs = (ROOT / document).read_text(encoding="utf-8"), "".join(blocks(document))
+    text = (ROOT / document).read_text(encoding="utf-8")
+    programs = "".join(blocks(document))
     shown = {
         (node.module, alias.name)
         for node in ast.walk(ast.parse(programs))

@@ -241,7 +241,8 @@ def test_an_error_has_its_parts_for_a_text_and_for_one_line(
     error: Exception, text: str, sentence: str
 ) -> None:
     """A heading has its list below it, or behind it; no text is taken apart for that."""
-    assert (str(error), sentence_of(error)) == (text, sentence)
+    assert str(error) == text
+    assert sentence_of(error) == sentence
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from hostrouting.testing import KernelNode
 pytestmark = needs_kernel
 
 FABRIC = "172.16.0.0/16"
-RTM_NEWROUTE, RTM_DELROUTE = 24, 25
+RTM_NEWROUTE = 24
+RTM_DELROUTE = 25
 IPV4_ROUTE_EVENTS = 0x40
 
 
@@ -87,7 +88,8 @@ def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
     """
     node.ip("route add 172.16.8.0/22 via 10.224.0.1")
     node.ip("address add 172.16.1.4/16 dev ib0")
-    assert (device_for(node, "172.16.8.1"), device_for(node, "172.16.1.9")) == ("eth0", "ib0")
+    assert device_for(node, "172.16.8.1") == "eth0"
+    assert device_for(node, "172.16.1.9") == "ib0"
 
 
 def test_an_equal_route_that_was_first_stays_first(node: KernelNode) -> None:
@@ -201,10 +203,8 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode,
     for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
         node.add_address(dev, address)
     plain = "fd00:9::/32 dev ib0 metric 1"
-    one, two = (
-        "fd00:9::/32 via fd00:1::7 dev eth0 metric 1",
-        "fd00:9::/32 via fd00:a::7 dev ib0 metric 1",
-    )
+    one = "fd00:9::/32 via fd00:1::7 dev eth0 metric 1"
+    two = "fd00:9::/32 via fd00:a::7 dev ib0 metric 1"
     merged = "fd00:9::/32 metric 1 nexthop via fd00:1::7 dev eth0 weight 1 nexthop via fd00:a::7 dev ib0 weight 1"
 
     def dump(*steps: tuple[str, str]) -> list[str]:

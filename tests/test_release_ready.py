@@ -113,7 +113,8 @@ def test_the_notes_of_a_release_are_its_section() -> None:
 def test_a_tag_that_is_not_prepared_is_refused(changelog: str, tag: str, why: str) -> None:
     """It names another version than the package, or the changelog has no dated section."""
     done = notes(changelog, tag)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
+    assert done.stdout == ""
     assert done.stderr.startswith(why)
 
 

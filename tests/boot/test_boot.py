@@ -371,7 +371,8 @@ def test_systemd_verifies_them(image: Path) -> None:
         check=True,
         env={"SYSTEMD_UNIT_PATH": f"{units}:", "PATH": "/usr/bin:/bin"},
     )
-    assert (verified.stdout, verified.stderr) == ("", "")
+    assert verified.stdout == ""
+    assert verified.stderr == ""
 
 
 @pytest.mark.parametrize(

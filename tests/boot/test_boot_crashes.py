@@ -176,7 +176,8 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
                 assert f"{UNITS}/{name}.service" in tree.snapshot()
                 assert tree.read(f"/etc/aks-flex-node/{name}.sh")
             if not is_cut:
-                assert (bound, entries) == ([], list(names))
+                assert bound == []
+                assert entries == list(names)
                 assert tree.read(ASK) == read_asset(layout.__file__, "hostrouting-ask.sh")
     assert number > 10
 
@@ -191,7 +192,8 @@ def test_a_failed_run_leaves_a_gate() -> None:
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
         "gates": [NSPAWN],
     }
-    gated, number = False, 0
+    gated = False
+    number = 0
     while not gated:
         number += 1
         host = machine(upstream, Context())
@@ -316,5 +318,6 @@ def assert_nothing_is_lost(host: FakeHost) -> None:
 def assert_systemd_has_read(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
     names = "kubelet", "hostrouting-ready", STATIC, CHECK
     for name in KUBE, *(f"{name}.service" for name in names):
-        now, then = host.services.state(ctx, name), wanted.services.state(ctx, name)
+        now = host.services.state(ctx, name)
+        then = wanted.services.state(ctx, name)
         assert now._replace(main_pid=0) == then._replace(main_pid=0)

@@ -46,7 +46,8 @@ def machine(*, upstream: bool = False) -> FakeHost:
 
 def configure(host: FakeHost, wanted: Configuration) -> bool:
     """Do the work of the two tasks, each after its own plan; return if anything changed."""
-    ctx, boot = Context(), Boot(host, gates=wanted.gates)
+    ctx = Context()
+    boot = Boot(host, gates=wanted.gates)
     changed = False
     for name in STATIC, CHECK:
         before = seen(host.files.tree)
@@ -86,8 +87,10 @@ def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
             "kubelet.service",
             "hostrouting-ready.service",
         ):
-            now, then = host.services.state(Context(), unit), fresh.services.state(Context(), unit)
-            assert (now.drop_ins, now.requires) == (then.drop_ins, then.requires)
+            now = host.services.state(Context(), unit)
+            then = fresh.services.state(Context(), unit)
+            assert now.drop_ins == then.drop_ins
+            assert now.requires == then.requires
     assert pids_of_machines(host) == pids
     configure(host, Configuration({}, [NSPAWN]))
     assert host.files.tree.snapshot() == machine().files.tree.snapshot()

@@ -24,7 +24,9 @@ OVERLAP = {
 }
 #: Without a default route nothing completes it.
 ROUTES = {"enabled": True, "routes": [{"destination": "172.20.0.0/22"}]}
-CHECK, STATIC, ASK = "check-route-overlap", "static-routes", "hostrouting-ask"
+CHECK = "check-route-overlap"
+STATIC = "static-routes"
+ASK = "hostrouting-ask"
 #: Each line of a script in the soak, and every sixtieth.
 steps = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.soak), 60])
 

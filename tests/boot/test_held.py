@@ -28,7 +28,8 @@ def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
     refuse(host, ctx)
     assert release(ctx, host) == list(GATES)
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
-    assert (calls[-1:], ("stop", RETRY) in calls) == ([("start", RETRY)], False)
+    assert calls[-1:] == [("start", RETRY)]
+    assert ("stop", RETRY) not in calls
     assert host.files.exists(WAKE)
 
 
@@ -126,4 +127,5 @@ def test_with_a_gate_left_the_retry_starts_what_waited(host: FakeHost, ctx: Cont
     Boot(host, gates=["x.service"]).install(ctx, stand_in(STATIC))
     assert "needs.target" not in host.services.started
     [state] = host.services.loaded(ctx, "hostrouting-waits@.service")
-    assert (state.name, state.is_running) == (mark, True)
+    assert state.name == mark
+    assert state.is_running

@@ -64,7 +64,8 @@ def test_the_file() -> None:
   "gates": ["systemd-nspawn@.service"]}}
 """
     )
-    assert (file.path, file.mode) == ("/etc/aks-flex-node/hostrouting.json", 0o644)
+    assert file.path == "/etc/aks-flex-node/hostrouting.json"
+    assert file.mode == 0o644
 
 
 @pytest.mark.parametrize(("kept", "after"), [("route_overlap", "a"), ("static_routes", "b")])
@@ -91,7 +92,8 @@ def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None
 )
 def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> None:
     """Also one of which no unit is made, such as the sweep's; the undo of a task keeps them, too."""
-    host, sections = node(), {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
+    host = node()
+    sections = {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
     apply(host, **sections)
     task = kind(config(), host=host)
     execute(task, in_time())

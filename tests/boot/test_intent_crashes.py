@@ -75,7 +75,8 @@ def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> N
     """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the
     next run completes.
     """
-    before, after = prepared(prepare), prepared(prepare)
+    before = prepared(prepare)
+    after = prepared(prepare)
     story(after)
     wanted = {read_intent(host.files): scripts(host) for host in (before, after)}
     for host in killed(prepare, story):

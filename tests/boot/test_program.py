@@ -239,7 +239,8 @@ def test_an_old_python_is_named(made: bytes) -> None:
     old = text.replace("sys.version_info", "(3, 9)")
     ran = subprocess.run([OWN, "-IS", "-c", old], check=False, capture_output=True, text=True)
     message = f"{OWN} is Python 3.9; install 3.10 or newer as /usr/bin/python3\n"
-    assert (ran.returncode, ran.stdout) == (12, message)
+    assert ran.returncode == 12
+    assert ran.stdout == message
 
 
 def test_a_hostile_environment_changes_nothing(file: Path, tmp_path: Path) -> None:
@@ -258,7 +259,9 @@ def test_a_hostile_environment_changes_nothing(file: Path, tmp_path: Path) -> No
         PYTHONINSPECT="1",
         PYTHONIOENCODING="ascii",
     )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (10, "the program runs\n", "")
+    assert ran.returncode == 10
+    assert ran.stdout == "the program runs\n"
+    assert ran.stderr == ""
 
 
 #: A cut in the head, in modules, in the list of entries and before the last byte.
@@ -414,7 +417,8 @@ def test_an_apply_tries_a_new_one_once(caplog: pytest.LogCaptureFixture) -> None
 
 def test_a_trial_runs_as_a_gate_does(file: Path) -> None:
     """Without the environment of the apply, and without privileges but those of a gate."""
-    trial, ctx = GateTrial(), Context(timeout=60)
+    trial = GateTrial()
+    ctx = Context(timeout=60)
     assert trial.failure(ctx, [OWN, "-I", "-S", str(file), "try", "apply"]) == ""
     shell = ["/bin/sh", "-c"]
     assert trial.failure(ctx, [*shell, "env >&2; exit 10"]) == ""
@@ -447,7 +451,8 @@ def test_an_apply_without_change_makes_none(
 @pytest.mark.parametrize("keeps_link", [False, True])
 def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
     """An upgrade; and after a downgrade, which leaves the link, but not what it leads to."""
-    host, ctx = FakeHost(), in_time()
+    host = FakeHost()
+    ctx = in_time()
     before = host.files.tree.snapshot()
     boot = Boot(host, gates=[])
     boot.install(ctx, stand_in(STATIC))
@@ -470,7 +475,8 @@ def test_a_generation_without_one_gets_it(keeps_link: bool) -> None:
 
 def test_room_for_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any change: for each file and link a block, and for what is in the files."""
-    host, ctx = FakeHost(), in_time()
+    host = FakeHost()
+    ctx = in_time()
     boot = Boot(host, gates=[])
     requested: list[int] = []
     monkeypatch.setattr(host.files, "refuse_unwritable", lambda _, size: requested.append(size))

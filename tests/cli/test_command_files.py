@@ -110,7 +110,8 @@ def test_a_new_command_is_in_the_help(folder: Path) -> None:
 def test_an_error_proposes_a_new_command(words: list[str], step: str, folder: Path) -> None:
     """Its name, the words that people type instead, and its options."""
     refused = with_folder(folder, *words)
-    assert (refused.returncode, refused.stderr.endswith(f"; {step}\n")) == (2, True), refused.stderr
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.endswith(f"; {step}\n"), refused.stderr
 
 
 def test_a_new_command_is_completed_and_in_the_manual(folder: Path) -> None:

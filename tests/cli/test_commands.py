@@ -60,7 +60,8 @@ def understood(line: str) -> Namespace:
 def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str | None) -> None:
     """Whatever the paths contain; one that looks like an option is written as a path."""
     meant = understood(command_line("apply", path, root=root))
-    assert (meant.config.removeprefix("./"), meant.root) == (path.removeprefix("./"), root)
+    assert meant.config.removeprefix("./") == path.removeprefix("./")
+    assert meant.root == root
     assert command_line("apply", "-") == "hostrouting apply -"
 
 
@@ -71,7 +72,8 @@ def test_rendered_files_are_those_below_out(config: HostRoutingConfig) -> None:
     # The probes' device may be that of the machine, and the watch runs the command that wrote it.
     config = evolve(config, probe_snat=ProbeSNATConfig(), watch=WatchConfig())
     with TemporaryDirectory() as folder:
-        rendered, source = render_files(config), Path(folder, "config.json")
+        rendered = render_files(config)
+        source = Path(folder, "config.json")
         source.write_text(json.dumps(config.to_mapping()), encoding="utf-8")
         written = Path(folder, "out")
         assert run_here("render", "--allow-empty", "--out", written, source).returncode == 0
@@ -97,7 +99,8 @@ def test_every_command_line_in_an_output_can_be_run(
     """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes
     and some files.
     """
-    host, calls = made_host(), list[object]()
+    host = made_host()
+    calls = list[object]()
 
     def run_tasks(*tasks: Task) -> None:
         ctx = in_time()

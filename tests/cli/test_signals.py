@@ -64,7 +64,8 @@ def test_a_signal_before_the_run(
 
     monkeypatch.setattr(changing, "run", signalled)
     ended = apply(*BOTH) if command == "apply" else run_here("reset")
-    assert (ended.returncode, own_routes(host)) == (128 + by, 1)
+    assert ended.returncode == 128 + by
+    assert own_routes(host) == 1
     assert ended.stderr == f"hostrouting: cancelled: {by.name}\n"
 
 
@@ -81,7 +82,9 @@ def test_a_signal_after_the_run(
 
     monkeypatch.setattr(changing, "run", signalled)
     ended = apply(FIRST)
-    assert (ended.returncode, own_routes(host), ended.stderr) == (0, 1, "")
+    assert ended.returncode == 0
+    assert own_routes(host) == 1
+    assert ended.stderr == ""
     assert ended.stdout.splitlines()[-1].startswith("right: ")
 
 
@@ -94,7 +97,9 @@ def test_a_signal_in_the_look_at_the_node(host: FakeHost, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(changing, "verdict_now", signalled)
     ended = apply(FIRST)
-    assert (ended.returncode, own_routes(host), ended.stderr) == (143, 1, "")
+    assert ended.returncode == 143
+    assert own_routes(host) == 1
+    assert ended.stderr == ""
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in ended.stdout.splitlines()
 
 
@@ -111,10 +116,8 @@ def test_a_signal_in_the_look_after_a_failed_run(
     monkeypatch.setattr(changing, "verdict_now", signalled)
     host.services.fail_at(1, UnitError("systemd is busy"))
     ended = run_here("reset")
-    assert (ended.returncode, ended.stderr) == (
-        143,
-        "hostrouting: reset: systemd is busy\n",
-    )
+    assert ended.returncode == 143
+    assert ended.stderr == "hostrouting: reset: systemd is busy\n"
     assert ended.stdout == (
         "the state of the node is unknown: cancelled: SIGTERM\nnext: hostrouting check\n"
     )
@@ -163,7 +166,8 @@ def test_a_second_signal_in_the_look_at_the_node(
 
     monkeypatch.setattr(changing, "verdict_now", signalled)
     ended = apply(FIRST)
-    assert (ended.returncode, own_routes(host)) == (143, 1)
+    assert ended.returncode == 143
+    assert own_routes(host) == 1
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in ended.stdout.splitlines()
     assert ended.stderr == (
         "hostrouting: a second signal ended the last look at the node; see: hostrouting status\n"
@@ -194,7 +198,8 @@ def test_two_signals_as_json(host: FakeHost) -> None:
 
     host.routes.steps.plan(1, interrupt)
     ended = apply(FIRST, words=("--json",))
-    assert (ended.returncode, json.loads(ended.stdout)["ok"]) == (143, False)
+    assert ended.returncode == 143
+    assert json.loads(ended.stdout)["ok"] is False
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
@@ -203,7 +208,8 @@ def test_a_signal_undoes_the_run(by: signal.Signals, host: FakeHost) -> None:
     apply(FIRST)
     host.routes.steps.plan(1, lambda: signal.raise_signal(by))
     ended = apply(*BOTH)
-    assert (ended.returncode, own_routes(host)) == (128 + by, 1)
+    assert ended.returncode == 128 + by
+    assert own_routes(host) == 1
     assert ended.stdout.splitlines()[:-1] == [
         "these were undone:",
         "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
@@ -246,13 +252,11 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
     apply(FIRST)
     host.services.fail_at(3, UnitError("systemd is busy"))
     undone = apply(*BOTH)
-    assert (undone.returncode, undone.stdout) == (
-        3,
-        (
-            "these were undone:\n"
-            "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
-            "right: 1 of 1 routes are in force, no CIDR is expected, no gate is held\n"
-        ),
+    assert undone.returncode == 3
+    assert undone.stdout == (
+        "these were undone:\n"
+        "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
+        "right: 1 of 1 routes are in force, no CIDR is expected, no gate is held\n"
     )
 
     def fail() -> None:
@@ -261,15 +265,13 @@ def test_what_was_undone_is_apart_from_what_stays(host: FakeHost) -> None:
 
     host.services.operations.plan(3, fail)
     stays = apply(*BOTH)
-    assert (stays.returncode, stays.stdout) == (
-        3,
-        (
-            "these changes stay:\n"
-            "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
-            "wrong: 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (1 of 2): has protocol 142, "
-            "but is not in this config\n"
-            "next: hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
-        ),
+    assert stays.returncode == 3
+    assert stays.stdout == (
+        "these changes stay:\n"
+        "  + 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142\n"
+        "wrong: 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (1 of 2): has protocol 142, "
+        "but is not in this config\n"
+        "next: hostrouting apply /etc/aks-flex-node/hostrouting.json\n"
     )
 
 

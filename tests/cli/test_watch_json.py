@@ -51,7 +51,8 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
     ) as watching:
         try:
             assert watching.stdout is not None
-            keeps, repair = read_line(watching.stdout), read_line(watching.stdout)
+            keeps = read_line(watching.stdout)
+            repair = read_line(watching.stdout)
             assert [*keeps] == [*repair] == KEYS
             duties = f"keeps {duties_of(HostRoutingConfig.from_mapping(watched))}"
             assert [keeps[key] for key in KEYS if key != "time"] == [
@@ -66,13 +67,18 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             node.add_route("172.16.8.0/24", dev="ib0")
             alarm = read_line(watching.stdout)
             assert [*alarm.values()][2:5] == ["error", "alarm", "172.16.8.0/22"]
-            assert ([*alarm], "overlap" in alarm["text"]) == (KEYS, True)
+            assert [*alarm] == KEYS
+            assert "overlap" in alarm["text"]
             node.ip("route delete 172.16.8.0/24")
-            advice, over = read_line(watching.stdout), read_line(watching.stdout)
-            assert (advice["kind"], over["kind"], over["severity"]) == ("note", "over", "info")
+            advice = read_line(watching.stdout)
+            over = read_line(watching.stdout)
+            assert advice["kind"] == "note"
+            assert over["kind"] == "over"
+            assert over["severity"] == "info"
             watching.send_signal(signal.SIGTERM)
             last, log = watching.communicate(timeout=60)
-            assert (json.loads(last), watching.returncode) == ({"version": 1, "ok": True}, 0)
+            assert json.loads(last) == {"version": 1, "ok": True}
+            assert watching.returncode == 0
             # The log for people is as always.
             assert log.startswith(f"hostrouting: {keeps['text']}\nhostrouting: {repair['text']}\n")
         finally:
@@ -86,9 +92,11 @@ def test_a_watch_that_cannot_begin() -> None:
     refused = run("watch", "--json", "/nowhere.json")
     assert refused.returncode == 3
     trouble, answer = map(json.loads, refused.stdout.splitlines())
-    assert (answer["version"], answer["ok"]) == (1, False)
+    assert answer["version"] == 1
+    assert answer["ok"] is False
     assert "'/nowhere.json'" in answer["error"]
-    assert (trouble["kind"], trouble["text"]) == ("trouble", answer["error"])
+    assert trouble["kind"] == "trouble"
+    assert trouble["text"] == answer["error"]
 
 
 def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,11 +114,9 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
         logging.getLogger("hostrouting").warning("on")
         following = json.loads(read.read(size))
     assert [line["text"] for line in lines] == [f"number {number}" for number in range(len(lines))]
-    assert (following["text"], following["lost"], following["kind"]) == (
-        "on",
-        200 - len(lines),
-        "trouble",
-    )
+    assert following["text"] == "on"
+    assert following["lost"] == 200 - len(lines)
+    assert following["kind"] == "trouble"
 
 
 def test_a_reader_that_is_gone(

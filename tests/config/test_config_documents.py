@@ -64,9 +64,11 @@ def test_the_agents_list_stands_for_after(
 ) -> None:
     """Of a whole config alone, and only without `after`; the config that is installed has it."""
     config = HostRoutingConfig.from_mapping(mapping)
-    assert (config.after, config.inherits_after) == (after, inherits)
+    assert config.after == after
+    assert config.inherits_after == inherits
     again = HostRoutingConfig.from_mapping({"hostRouting": config.to_mapping()})
-    assert (again, again.inherits_after) == (config, False)
+    assert again == config
+    assert not again.inherits_after
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,9 @@ def test_a_section_beside_hostrouting_is_refused_with_its_place(beside: str) -> 
     document = {"hostRouting": {"typo": 1}, beside: {"enabled": True}, "watch": {}, "gates": 7}
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_mapping(document)
-    first, (path, _) = caught.value.errors
-    assert (*first, path) == (
-        beside,
-        f"must be inside hostRouting; move it to hostRouting.{beside}",
-        "hostRouting.typo",
-    )
+    misplaced, (path, _) = caught.value.errors
+    assert misplaced == (beside, f"must be inside hostRouting; move it to hostRouting.{beside}")
+    assert path == "hostRouting.typo"
     assert (
         HostRoutingConfig.from_mapping({"hostRouting": {}, beside: None, "watch": {}})
         == HostRoutingConfig()

@@ -14,7 +14,8 @@ from hostrouting.testing import KernelNode
 
 DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")
 ETH0 = Device("eth0", 2, up=True)
-NINE, EIGHT = 9 << 24, 8 << 24
+NINE = 9 << 24
+EIGHT = 8 << 24
 #: Blocks the packets that it selects, so that a decision shows if it was applied.
 BLOCKING = Rule(100, action="blackhole", destination=(NINE, 8))
 SINGLE_PORT = (28, b"\xff\xff"), (29, b"\xff\xff")
@@ -35,7 +36,8 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
     """
     node = Fib.of([ETH0, Device("blue", 3, up=True, kind="vrf")], [DEFAULT])
     decision = node.decide(packet)
-    assert (decision.route, decision.errno) == (None, 0)
+    assert decision.route is None
+    assert decision.errno == 0
     assert decision.unknown == "the model cannot decide which packets are of the node's VRF"
     [answer] = node.lookup([NINE])
     assert answer.route == DEFAULT
@@ -74,7 +76,8 @@ def test_the_group_of_a_device_that_came_meanwhile() -> None:
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:
     """If a known selector does not fit, unknown ones do not matter."""
     decision = fib(BLOCKING._replace(tun_id=7)).decide(Packet(EIGHT))
-    assert (decision.route, decision.unknown) == (DEFAULT, "")
+    assert decision.route == DEFAULT
+    assert decision.unknown == ""
 
 
 def test_an_earlier_rule_decides_in_spite_of_a_later_unknown_one() -> None:
@@ -95,13 +98,15 @@ def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
 
 def test_the_masks_of_single_ports_mask_nothing() -> None:
     """Newer kernels show a full mask with a single port; the model decides such a rule."""
-    source, destination = Range(1000, 1000), Range(53, 53)
+    source = Range(1000, 1000)
+    destination = Range(53, 53)
     node = fib(
         BLOCKING._replace(source_ports=source, destination_ports=destination, unknown=SINGLE_PORT)
     )
     assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
     other = node.decide(Packet(NINE, source_port=1001, destination_port=53))
-    assert (other.route, other.unknown) == (DEFAULT, "")
+    assert other.route == DEFAULT
+    assert other.unknown == ""
 
 
 @needs_kernel

@@ -76,15 +76,14 @@ def test_bad_nodes_are_listed_and_grouped(nodes: Path) -> None:
 def test_a_roll_out_is_compared(nodes: Path, config: Path, tmp_path: Path) -> None:
     """How many overlap now, how many would, and which lose an address that leaves right today."""
     good = run_here("plan", config, "--from", nodes)
-    assert (good.returncode, lines_of(good)) == (
-        0,
-        ["of 9 nodes 3 overlap now; with this config all are right"],
-    )
+    assert good.returncode == 0
+    assert lines_of(good) == ["of 9 nodes 3 overlap now; with this config all are right"]
     bare = tmp_path / "bare"
     bare.write_text(json.dumps(STRICT))
     worse = run_here("plan", bare, "--from", nodes)
     now, _, after = lines_of(worse)[-1].partition("; ")
-    assert (worse.returncode, now) == (1, "of 9 nodes 3 overlap now")
+    assert worse.returncode == 1
+    assert now == "of 9 nodes 3 overlap now"
     lost = "these 6 lose an address that leaves right today: node-1, node-2, node-4 ..."
     assert after == f"with this config 9 would; {lost}"
 
@@ -95,7 +94,8 @@ def test_several_processes_print_the_same(nodes: Path, config: Path, words: list
     nodes.write_bytes(nodes.read_bytes() * 40 + b"{}\n")
     argv = [str(config) if word == "CONFIG" else word for word in words]
     one, two = (run(*argv, "--from", nodes, "--jobs", jobs) for jobs in ("1", "2"))
-    assert (one.returncode, one.stdout) == (two.returncode, two.stdout)
+    assert one.returncode == two.returncode
+    assert one.stdout == two.stdout
     assert len(one.stdout.splitlines()) > 1
 
 
@@ -108,7 +108,9 @@ def test_the_answer_as_json(nodes: Path) -> None:
     assert each[0]["cidrs"][0]["findings"][0]["dev"] == "ib0"
     assert "silent routers" in each[0]["not_asked"]
     summary = last["summary"]
-    assert (summary["nodes"], summary["bad"], summary["more_groups"]) == (9, 3, 0)
+    assert summary["nodes"] == 9
+    assert summary["bad"] == 3
+    assert summary["more_groups"] == 0
     group = {
         "reason": "172.16.8.0/22 overlap ib*",
         "nodes": 3,
@@ -165,7 +167,8 @@ def test_a_missing_record_is_not_a_proof(tmp_path: Path) -> None:
     """An empty file, as a pipe leaves it that failed, is not right."""
     (tmp_path / "empty").touch()
     done = run_here("check", "--from", tmp_path / "empty")
-    assert (done.returncode, done.stdout) == (3, "no node was proven\n")
+    assert done.returncode == 3
+    assert done.stdout == "no node was proven\n"
 
 
 _FOR_EVER = """
@@ -219,10 +222,11 @@ def test_a_proof_that_catches_the_error_ends_all_the_same() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _CAUGHT], env={}, check=False, capture_output=True, text=True
     )
-    assert (done.stdout.splitlines(), done.stderr) == (
-        ["first its proof takes more than 0.2 s", "second its proof takes more than 0.2 s"],
-        "",
-    )
+    assert done.stdout.splitlines() == [
+        "first its proof takes more than 0.2 s",
+        "second its proof takes more than 0.2 s",
+    ]
+    assert done.stderr == ""
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
@@ -267,13 +271,8 @@ def test_a_signal_ends_it_at_once(nodes: Path, jobs: str) -> None:
         assert process.stderr
         progress = process.stderr.read()
         # With -v also where it happened, but not in each process.
-        assert (
-            progress.endswith(b"hostrouting: cancelled: SIGINT\n"),
-            progress.count(b"ForkProcess"),
-        ) == (
-            True,
-            0,
-        )
+        assert progress.endswith(b"hostrouting: cancelled: SIGINT\n")
+        assert progress.count(b"ForkProcess") == 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
@@ -290,7 +289,8 @@ def test_groups_have_a_limit() -> None:
         summary.add(NodeVerdict(hostname=f"n{number}", report=report))
     assert len(summary.groups) == 1001
     *_, rest, last = summary.lines(planned=False)
-    assert (rest, last) == ("and 951 more reasons", "of 1,200 nodes 1,200 are bad")
+    assert rest == "and 951 more reasons"
+    assert last == "of 1,200 nodes 1,200 are bad"
     assert next(summary.lines(planned=False)) == "200 x other reasons: n1000, n1001, n1002 ..."
 
 
@@ -298,16 +298,14 @@ def test_the_summary_has_a_zero_for_what_no_line_is() -> None:
     """A line that is not a record is refused; the numbers of nodes and of overlaps are there."""
     summary = Summary()
     assert summary.add(NodeVerdict(hostname="line 1", is_record=False))
-    assert (summary.status, summary.to_mapping()) == (
-        3,
-        {
-            "refused": 1,
-            "nodes": 0,
-            "overlap_now": 0,
-            "groups": [{"reason": "refused", "nodes": 1, "examples": ["line 1"]}],
-            "more_groups": 0,
-        },
-    )
+    assert summary.status == 3
+    assert summary.to_mapping() == {
+        "refused": 1,
+        "nodes": 0,
+        "overlap_now": 0,
+        "groups": [{"reason": "refused", "nodes": 1, "examples": ["line 1"]}],
+        "more_groups": 0,
+    }
 
 
 @needs_kernel
@@ -317,11 +315,14 @@ def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) 
     words = "setpriv --reuid=65534 --clear-groups --bounding-set=-all,+dac_read_search"
     words += " --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search"
     result = run("record", inside=node, prefix=words.split())
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.returncode == 0
+    assert result.stderr == ""
     record = NodeRecord.parse(result.stdout.encode())
     assert {device.name for device in record.devices} == {"lo", "eth0", "ib0"}
     assert "172.16.0.0/16" in {route.destination for route in record.routes}
-    assert (record.config, record.checksum, record.merged) == (None, "", True)
+    assert record.config is None
+    assert record.checksum == ""
+    assert record.merged
     path = tmp_path / "one"
     path.write_text(result.stdout)
     assert "no config is installed" in run_here("check", "--from", path).stdout

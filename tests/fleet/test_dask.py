@@ -65,12 +65,15 @@ def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
     """The same verdicts in the same order, and the same groups and counts, as with `--jobs 1` and
     `--jobs 2`.
     """
-    pyz, config, every = tmp_path / "hostrouting.pyz", tmp_path / "config", [*lines()]
+    pyz = tmp_path / "hostrouting.pyz"
+    config = tmp_path / "config"
+    every = [*lines()]
     subprocess.run([sys.executable, ROOT / "release/pyz.py", pyz], check=True)
     config.write_text(json.dumps(MENDED))
     (tmp_path / "nodes-1").write_bytes(b"".join(every[:200]))
     (tmp_path / "nodes-2").write_bytes(b"".join(every[200:]))
-    program, pattern = str(ROOT / "examples/fleet/dask_fleet.py"), str(tmp_path / "nodes-*")
+    program = str(ROOT / "examples/fleet/dask_fleet.py")
+    pattern = str(tmp_path / "nodes-*")
     script = (
         [program, str(pyz), pattern],
         [program, str(pyz), pattern, "--config", str(config), "--plan"],
@@ -90,7 +93,9 @@ def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
             expected = run(*words, *files, "--jobs", jobs)
             assert found == [expected.returncode, expected.stdout, ""]
     summary = json.loads(checked[1].splitlines()[-1])["summary"]
-    assert (summary["nodes"], summary["refused"], len(summary["groups"])) == (285, 15, 3)
+    assert summary["nodes"] == 285
+    assert summary["refused"] == 15
+    assert len(summary["groups"]) == 3
     assert none[:2] == [3, ""]
     assert none[2].startswith("HostFileError: cannot read the records in ")
     # Their own copies: Dask's Python has no hostrouting, and an attrs of its own.

@@ -82,8 +82,11 @@ def test_the_plugin(
         [PLUGIN, tmp_path], env={"PATH": "/none"}, check=False, capture_output=True, timeout=60
     )
     described = done.stdout.decode("ascii")
-    assert (done.returncode, described.startswith(printed[:80]), done.stderr) == (status, True, b"")
-    assert (len(described) <= 81, described[:-1].isprintable()) == (True, True)
+    assert done.returncode == status
+    assert described.startswith(printed[:80])
+    assert done.stderr == b""
+    assert len(described) <= 81
+    assert described[:-1].isprintable()
 
 
 def dated(seconds: float) -> bytes:
@@ -133,7 +136,9 @@ def test_a_proof_that_is_too_old(
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout[: len(printed)], done.stderr) == (status, printed, "")
+    assert done.returncode == status
+    assert done.stdout[: len(printed)] == printed
+    assert done.stderr == ""
     assert len(done.stdout) <= 81
 
 
@@ -152,7 +157,8 @@ def test_the_plugin_never_waits(tmp_path: Path) -> None:
         done = subprocess.run(
             [PLUGIN, tmp_path], check=False, capture_output=True, text=True, timeout=60
         )
-        assert (done.returncode, done.stdout) == (1, WRONG)
+        assert done.returncode == 1
+        assert done.stdout == WRONG
         marker.unlink() if marker.is_fifo() else marker.rmdir()
 
 
@@ -161,13 +167,12 @@ def test_the_detectors_config() -> None:
     granted.
     """
     config = json.loads((EXAMPLES / "npd/hostrouting.json").read_text())
-    assert (config["plugin"], config["pluginConfig"]["max_output_length"]) == ("custom", 80)
+    assert config["plugin"] == "custom"
+    assert config["pluginConfig"]["max_output_length"] == 80
     [rule] = config["rules"]
-    assert (Path(rule["path"]).name, rule["args"], rule["timeout"]) == (
-        PLUGIN.name,
-        [RUNTIME_DIRECTORY],
-        "1s",
-    )
+    assert Path(rule["path"]).name == PLUGIN.name
+    assert rule["args"] == [RUNTIME_DIRECTORY]
+    assert rule["timeout"] == "1s"
     assert rule["condition"] == config["conditions"][0]["type"]
     assert "folder=${1:-" + RUNTIME_DIRECTORY + "}" in PLUGIN.read_text()
 
@@ -179,9 +184,11 @@ def test_a_node_is_ready_only_with_a_proof(tmp_path: Path) -> None:
     """
     spec = yaml("readiness.yaml")["spec"]
     config = json.loads((EXAMPLES / "npd/hostrouting-proven.json").read_text())
-    [rule], [condition] = config["rules"], config["conditions"]
+    [rule] = config["rules"]
+    [condition] = config["conditions"]
     assert spec["conditions"] == [{"type": condition["type"], "requiredStatus": "True"}]
-    assert (rule["condition"], rule["args"]) == (condition["type"], [RUNTIME_DIRECTORY, "proven"])
+    assert rule["condition"] == condition["type"]
+    assert rule["args"] == [RUNTIME_DIRECTORY, "proven"]
     for marker, status in (None, 0), ("route-overlap.ok", 1), ("route-overlap.detected", 0):
         if marker:
             (tmp_path / marker).touch()
@@ -231,17 +238,16 @@ def test_the_daemonset() -> None:
     """
     run("kubernetes-validate", "--strict", EXAMPLES / "daemonset.yaml")
     pod = yaml("daemonset.yaml")["spec"]["template"]["spec"]
-    assert (pod["hostNetwork"], pod["securityContext"]["runAsNonRoot"]) == (True, True)
+    assert pod["hostNetwork"] is True
+    assert pod["securityContext"]["runAsNonRoot"] is True
     assert (
         "USER {runAsUser}:{runAsGroup}".format(**pod["securityContext"])
         in (EXAMPLES / "Dockerfile").read_text()
     )
     for container in pod["initContainers"] + pod["containers"]:
         allowed = container["securityContext"]
-        assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (
-            True,
-            False,
-        )
+        assert allowed["readOnlyRootFilesystem"] is True
+        assert allowed["allowPrivilegeEscalation"] is False
         assert allowed["capabilities"] == {"drop": ["ALL"]}
 
 

@@ -69,7 +69,8 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     open or shut.
     """
     overlap = 'findings{cidr="172.16.8.0/22",kind="overlap",severity="error"}'
-    shut, is_open = f'gate{{unit="{NSPAWN}",state="shut"}}', f'gate{{unit="{NSPAWN}",state="open"}}'
+    shut = f'gate{{unit="{NSPAWN}",state="shut"}}'
+    is_open = f'gate{{unit="{NSPAWN}",state="open"}}'
     not_applied = 'findings{cidr="",kind="not-applied",severity="warning"}'
     assert samples(host) == {not_applied: "1", overlap: "1", **of_routes(0, 2), shut: "1"}
     execute(Configure(CONFIG, host=host), in_time())
@@ -77,7 +78,8 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     section = attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[:1])
     fewer = attrs.evolve(CONFIG, static_routes=section)
     shown = samples(host, fewer)
-    assert (of_routes(1, 0, 1).items() <= shown.items(), shown[is_open]) == (True, "1")
+    assert of_routes(1, 0, 1).items() <= shown.items()
+    assert shown[is_open] == "1"
     host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
     lost = 'findings{cidr="",kind="lost-route",severity="error"}'
     assert samples(host) == {lost: "2", overlap: "1", **of_routes(0, 2), shut: "1"}
@@ -134,13 +136,15 @@ def test_the_command_writes_a_file_or_stdout(
     """
     words = "check", config, "--format", "prometheus"
     shown = run_here(*words)
-    assert (shown.returncode, shown.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
+    assert shown.returncode == 1
+    assert shown.stdout.startswith("# HELP hostrouting_findings ")
     assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == [
         "# HELP hostrouting_"
     ] * 2
     monkeypatch.chdir(config.parent)
     written = run_here(*words, "--out", "routing.prom")
-    assert (written.returncode, written.stdout) == (1, run_here("check", config).stdout)
+    assert written.returncode == 1
+    assert written.stdout == run_here("check", config).stdout
     out = str(config.with_name("routing.prom"))
     before = host.files.read(out) or b""
     assert re.sub("seconds{}.*", "", before.decode()) == re.sub("seconds{}.*", "", shown.stdout)
@@ -155,16 +159,16 @@ def test_only_a_file_is_replaced(config: Path) -> None:
     """A device such as /dev/null stays, and so does a link such as /dev/stderr; the two here are a
     pipe and a link.
     """
-    special, link = config.with_name("pipe"), config.with_name("link")
+    special = config.with_name("pipe")
+    link = config.with_name("link")
     os.mkfifo(special)
     link.symlink_to(config)
     for path in special, link:
         refused = run_here("check", config, "--format", "prometheus", "--out", path)
-        assert (refused.returncode, f"{path} is not a plain file to replace" in refused.stderr) == (
-            3,
-            True,
-        )
-    assert (special.is_fifo(), link.is_symlink()) == (True, True)
+        assert refused.returncode == 3
+        assert f"{path} is not a plain file to replace" in refused.stderr
+    assert special.is_fifo()
+    assert link.is_symlink()
 
 
 @needs("kernel", "promtool", "prometheus-node-exporter")
@@ -178,7 +182,9 @@ def test_node_exporter_takes_the_file(node: KernelNode, config: Path, tmp_path: 
     linted = subprocess.run(
         ["promtool", "check", "metrics"], input=out.read_bytes(), capture_output=True, check=True
     )
-    assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
+    assert linted.stdout == b""
+    assert linted.stderr == b""
+    assert out.stat().st_mode & 0o777 == 0o644
     inside = ["nsenter", f"--net=/run/netns/{node.name}"]
     collectors = "prometheus-node-exporter --collector.disable-defaults --collector.textfile"
     options = f"--collector.textfile.directory={out.parent} --web.listen-address=127.0.0.1:9100"

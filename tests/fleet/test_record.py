@@ -145,7 +145,8 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
 def test_a_line_that_is_not_a_record_is_refused_with_a_reason(line: bytes, reason: str) -> None:
     """Truncated, empty, nested, of another version, too long: one reason each, and a short one."""
     verdict = verdict_on(("f:7", line))
-    assert (verdict.is_record, verdict.report) == (False, None)
+    assert not verdict.is_record
+    assert verdict.report is None
     assert verdict.undecided.startswith(reason), verdict.undecided
     assert len(verdict.undecided) <= 300
 
@@ -164,7 +165,9 @@ def test_a_node_is_taken_without_its_links() -> None:
     host.files.write("/proc/sys/kernel/hostname", b"node-7\n", mode=0o444)
     host.files.write(INTENT_PATH, b"{", mode=0o644)
     record = take_record(Context(), host)
-    assert (record.hostname, record.config, len(record.checksum)) == ("node-7", None, 12)
+    assert record.hostname == "node-7"
+    assert record.config is None
+    assert len(record.checksum) == 12
     assert {str(route) for route in record.routes if ":" in str(route)} >= {
         "fd00::/64 dev eth0 proto kernel metric 256"
     }

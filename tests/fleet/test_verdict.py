@@ -59,7 +59,8 @@ def test_without_a_config_the_nodes_own_counts() -> None:
     """Then the routes that it has lost are errors, as in the live check; a config to be tried is
     not applied yet.
     """
-    own, tried = prove_record(LOST), prove_record(LOST, STRICT)
+    own = prove_record(LOST)
+    tried = prove_record(LOST, STRICT)
     assert kinds(own) == [("172.16.8.0/22", "overlap"), ("", "lost-route")]
     assert kinds(tried) == [("172.16.8.0/22", "overlap")]
     assert own.report is not None
@@ -88,7 +89,8 @@ def test_a_node_without_a_config() -> None:
 
 def test_what_a_record_cannot_answer_is_listed() -> None:
     """Units, files and probes; and of IPv6 what only the kernel could answer."""
-    plain, dual = prove_record(RIGHT), prove_record(FULL)
+    plain = prove_record(RIGHT)
+    dual = prove_record(FULL)
     assert plain.report is not None
     assert dual.report is not None
     assert (
@@ -110,13 +112,18 @@ def test_a_plan_is_proven() -> None:
     worse an error.
     """
     mended = prove_record(LOST, STRICT, planned=True)
-    assert (kinds(mended), mended.changes, mended.overlaps_now) == ([], 1, True)
+    assert kinds(mended) == []
+    assert mended.changes == 1
+    assert mended.overlaps_now
     already = prove_record(RIGHT, STRICT, planned=True)
-    assert (kinds(already), already.changes, already.overlaps_now) == ([], 0, False)
+    assert kinds(already) == []
+    assert already.changes == 0
+    assert not already.overlaps_now
     none = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
     worse = prove_record(RIGHT, none, planned=True)
     assert kinds(worse) == [("172.16.8.0/22", "overlap"), ("", "worse")]
     assert f"- {OURS}" in str(worse)
     stuck = prove_record(attrs.evolve(LOST, devices=LOST.devices[:1]), STRICT, planned=True)
     assert "there is no network device eth0" in stuck.undecided
-    assert (stuck.report, stuck.overlaps_now) == (None, True)
+    assert stuck.report is None
+    assert stuck.overlaps_now

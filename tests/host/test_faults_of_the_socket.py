@@ -142,7 +142,9 @@ def test_the_kernel_has_the_routes_that_the_error_names(
     node: KernelNode, monkeypatch: pytest.MonkeyPatch, fault: str, *, verify: bool, lasts: bool
 ) -> None:
     """A batch is in force as a whole, or its error lists what of it is not undone."""
-    backend, before, steps = kernel_of(node), routes_of(kernel_of(node)), 1
+    backend = kernel_of(node)
+    before = routes_of(kernel_of(node))
+    steps = 1
     plain = conversation.open_here
     while True:
         opened: list[FaultySocket] = []
@@ -151,14 +153,16 @@ def test_the_kernel_has_the_routes_that_the_error_names(
             opened.append(FaultySocket(plain(), step, FAULTS[fault], lasts=lasts))
             return opened[0]
 
-        changes, error = batch(backend), None
+        changes = batch(backend)
+        error = None
         with monkeypatch.context() as patched:
             patched.setattr(conversation, "open_here", open_faulty)
             try:
                 backend.apply(changes, verify=verify)
             except BackendError as raised:
                 error = raised
-        calls, now = opened[0].calls, routes_of(backend)
+        calls = opened[0].calls
+        now = routes_of(backend)
         where = steps, calls[: steps + 1], str(error)
         if now != before:
             restore(node)

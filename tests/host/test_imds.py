@@ -60,7 +60,8 @@ class TestAnswers:
         with FakeIMDS(document) as imds:
             assert answer_of(imds) == document
         [(path, headers)] = imds.requests
-        assert (path, headers["Metadata"]) == (PATH, "true")
+        assert path == PATH
+        assert headers["Metadata"] == "true"
 
     @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
     def test_no_proxy_is_used(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,8 @@ class TestTriesAgain:
         ctx, clock = hurried()
         with FakeIMDS(bad, bad, WITH_IPV6) as imds:
             assert answer_of(imds, ctx) == WITH_IPV6
-        assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
+        assert len(imds.requests) == 3
+        assert clock.monotonic() == 1.5
 
     def test_a_wait_is_reported(self, caplog: pytest.LogCaptureFixture) -> None:
         """The first failed try is logged for operators; later ones have a lower level."""
@@ -125,7 +127,8 @@ class TestTriesAgain:
             caught.value
         )
         # 0.5 + 1 + 2 + 4, then six of 8, and the rest of the minute.
-        assert (len(imds.requests), clock.monotonic()) == (11, 60)
+        assert len(imds.requests) == 11
+        assert clock.monotonic() == 60
 
     def test_a_service_that_comes_up_late(self) -> None:
         """A service that starts to listen during the wait is reached."""
@@ -199,7 +202,8 @@ class TestRefusals:
                 pytest.raises(BackendError, match=r"302 Found, a redirect to 'http:.*not followed"),
             ):
                 answer_of(imds)
-        assert (len(imds.requests), other.requests) == (1, [])
+        assert len(imds.requests) == 1
+        assert other.requests == []
 
 
 class TestTime:

@@ -87,10 +87,12 @@ def test_no_own_change_merges_routes_or_takes_a_foreign_one(node: KernelNode, se
 
     A route that stood between two next hops, which the kernel does not show, may come to light.
     """
-    random, backend = Random(seed), NetlinkBackend(netns=node.name)
+    random = Random(seed)
+    backend = NetlinkBackend(netns=node.name)
     for _ in range(STEPS):
         meddle(node, random)
-        changes, before = own_changes(backend, random), backend.routes(IPV6)
+        changes = own_changes(backend, random)
+        before = backend.routes(IPV6)
         error = applied(backend, changes)
         after = backend.routes(IPV6)
         named = [change.before for change in changes]

@@ -12,7 +12,9 @@ from hostrouting.host.netlink.frames import attribute
 from hostrouting.net.addresses import parse_address, parse_ipv4
 
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
-INCOMPLETE, REACHABLE, FAILED = 0x1, 0x2, 0x20
+INCOMPLETE = 0x1
+REACHABLE = 0x2
+FAILED = 0x20
 
 
 def without_mac(address: str, index: int, state: int) -> bytes:

@@ -178,7 +178,8 @@ class TestFileLock(RunLockContract):
             text=True,
             check=False,
         )
-        assert (result.returncode, result.stdout) == (0, "held\n"), result.stderr
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == "held\n", result.stderr
 
     def test_children_do_not_hold_it(self, lock: RunLock, other: RunLock) -> None:
         """A daemon that a run has started does not keep the next run waiting."""
@@ -256,7 +257,8 @@ class TestFileLock(RunLockContract):
         """Its holder ended between our opening and our locking: nobody holds it, so there is no
         wait.
         """
-        flock, tries = fcntl.flock, []
+        flock = fcntl.flock
+        tries = []
 
         def end_first(descriptor: int, operation: int) -> None:
             flock(descriptor, operation)
@@ -275,11 +277,9 @@ class TestFileLock(RunLockContract):
         with lock.hold_file(Context(), FILE):
             pass
         after = file.stat()
-        assert (after.st_ino, after.st_mtime_ns, after.st_size) == (
-            before.st_ino,
-            before.st_mtime_ns,
-            0,
-        )
+        assert after.st_ino == before.st_ino
+        assert after.st_mtime_ns == before.st_mtime_ns
+        assert after.st_size == 0
 
     def test_an_absent_file_is_not_made(self, tmp_path: Path, lock: RunLock) -> None:
         """The error names it."""
@@ -333,4 +333,5 @@ class TestFileLock(RunLockContract):
         """
         argv = ["unshare", "--mount", "bash", "-c", script, sys.executable, code]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert (done.stdout, done.returncode) == ("held\n", 0), done.stderr
+        assert done.stdout == "held\n", done.stderr
+        assert done.returncode == 0, done.stderr

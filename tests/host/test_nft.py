@@ -181,7 +181,8 @@ def test_a_script_means_the_same_to_the_fake_and_to_nft(
     shared_node: KernelNode, chains: list[list[str]]
 ) -> None:
     """The fake lists the rules of any script as nft does."""
-    fake, real = MemoryNftables(), inside(shared_node)
+    fake = MemoryNftables()
+    real = inside(shared_node)
     hook = "type filter hook prerouting priority -150; policy drop;\n"
     script = ""
     for number, chain in enumerate(chains):
@@ -206,7 +207,8 @@ class TestNftCommandAlone:
             ToolNotFoundError, match="nft is needed to list the table ip6 ours, but not installed"
         ) as caught:
             ours(nftables)
-        assert (caught.value.tool, caught.value.package) == ("nft", "nftables")
+        assert caught.value.tool == "nft"
+        assert caught.value.package == "nftables"
         with pytest.raises(
             ToolNotFoundError,
             match="to load the ruleset, but not installed; install the package nftables",

@@ -84,7 +84,8 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
     number.
     """
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
-    sizes, numbers = [], []
+    sizes = []
+    numbers = []
     for batch in RouteWriter(INDEXES).batches(steps(routes), echoes={}):
         length = struct.unpack_from("=I", batch)[0]
         sizes.append(len(batch) // length)
@@ -102,11 +103,9 @@ def test_a_dump_can_be_of_one_table_and_protocol() -> None:
     """
     request = rtmsg(dump_request(table=1000, protocol=142).packed())
     request.decode()
-    assert (request["header"]["flags"], request["proto"], request.get_attr("RTA_TABLE")) == (
-        0x301,
-        142,
-        1000,
-    )
+    assert request["header"]["flags"] == 0x301
+    assert request["proto"] == 142
+    assert request.get_attr("RTA_TABLE") == 1000
 
 
 def test_an_interrupted_dump_is_read_again() -> None:

@@ -51,11 +51,9 @@ def test_a_list_that_it_returned_may_be_changed(host: FakeHost) -> None:
     node.routes().clear()
     node.rules().clear()
     node.links().clear()
-    assert (node.routes(), node.rules(), node.links()) == (
-        host.routes.routes(),
-        host.routes.rules(),
-        host.routes.links(),
-    )
+    assert node.routes() == host.routes.routes()
+    assert node.rules() == host.routes.rules()
+    assert node.links() == host.routes.links()
 
 
 def test_lookups_are_of_the_kernel(host: FakeHost) -> None:
@@ -82,5 +80,7 @@ def test_an_image_has_none_to_read() -> None:
     """Its host stays the same but for that: files, units and lock are those of the image."""
     image = FakeHost(is_live=False)
     node = at_one_moment(image)
-    assert (node.files, node.services, node.lock) == (image.files, image.services, image.lock)
+    assert node.files == image.files
+    assert node.services == image.services
+    assert node.lock == image.lock
     assert not node.is_live

@@ -34,7 +34,8 @@ def recorded_answers(kind: str, case: str) -> list[bytes]:
 
 def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
     offset = 16 + FIXED[kind]
-    fixed, fields = one[16:offset], []
+    fixed = one[16:offset]
+    fields = []
     while offset < len(one):
         length, number = struct.unpack_from("=HH", one, offset)
         fields.append((number, one[offset + 4 : offset + length]))
@@ -86,7 +87,8 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     kind: str, case: str, command: str, numbers: set[int]
 ) -> None:
     """An address of three bytes was read as one of four, and one of sixteen by its first four."""
-    recorded, (request, calls) = recorded_answers(kind, case), ASKED[kind]
+    recorded = recorded_answers(kind, case)
+    request, calls = ASKED[kind]
     with played({request: b"".join(recorded)}):
         calls[command]()
     tried = set()

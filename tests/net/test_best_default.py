@@ -9,7 +9,8 @@ from hostrouting.net.routes import NextHop, ObservedRoute, best_default_devs, de
 
 ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
 IB0 = ObservedRoute.parse("::/0", "ib0", "fe80::2", metric=1024, protocol=9)
-LOW, HIGH = ((20, b"\3"),), ((20, b"\1"),)
+LOW = ((20, b"\3"),)
+HIGH = ((20, b"\1"),)
 
 
 @pytest.mark.parametrize(

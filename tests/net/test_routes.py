@@ -86,7 +86,8 @@ def test_changes_read_as_a_plan_does() -> None:
 
 def test_a_deletion_fits_a_route_with_more_attributes() -> None:
     """An attribute that the deletion has must be there; one that it lacks fits any value."""
-    mtu, window = (8, b"\5"), (3, b"\7")
+    mtu = (8, b"\5")
+    window = (3, b"\7")
     bare, one, both = (
         ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, extra=extra)
         for extra in ((), (mtu,), (window, mtu))

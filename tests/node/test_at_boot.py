@@ -195,7 +195,8 @@ def test_the_journal_gets_each_verdict_once() -> None:
     lines = [f"<3>{line}" for line in f"{BAD}\n{HELD}".split("\n")]
     assert log_lines(strict, host, is_journal=True) == lines
     [again] = log_lines(strict, host, is_journal=True)
-    assert (again.partition("since ")[0], again.partition(": ")[2]) == ("<3>as before, ", FACT)
+    assert again.partition("since ")[0] == "<3>as before, "
+    assert again.partition(": ")[2] == FACT
     assert log_lines(strict, host, is_journal=False) == f"{BAD}\n{HELD}".split("\n")
     fine = Verdict(10, FINE, 5, LOGGED)
     assert log_lines(fine, host, is_journal=True) == [f"<5>{FINE}"]
@@ -279,7 +280,8 @@ def test_a_failure_is_a_line_and_no_answer(node: KernelNode, image: Path) -> Non
     lines = run_on(
         node, image, f"{damage}status=0; {RUN} check rule || status=$?; echo $status; ls {FOLDER}"
     )
-    assert (len(lines), lines[1]) == (2, "12")
+    assert len(lines) == 2
+    assert lines[1] == "12"
     assert lines[0].startswith("the installed config /etc/aks-flex-node/hostrouting.json")
 
 
@@ -287,7 +289,8 @@ def test_what_the_journal_has_is_known_by_its_text() -> None:
     """The fact is a line of its own, whatever the text begins with."""
     host = FakeHost()
     strict = Verdict(11, f"{BAD}\n{HELD}", 3, LOGGED, fact=FACT)
-    assert (known_since(strict, host), strict.first_fact) == ("", FACT)
+    assert known_since(strict, host) == ""
+    assert strict.first_fact == FACT
     log_lines(strict, host, is_journal=True)
     assert re.fullmatch(r"\d\d:\d\d", known_since(strict, host))
     assert known_since(strict._replace(text=FINE), host) == ""

@@ -101,7 +101,8 @@ def test_a_section_declares_what_its_capability_installs(
     capability: Capability,
 ) -> None:
     """All of its units and files, whether they come or go, so that a reset leaves none."""
-    config, host = HostRoutingConfig.from_mapping(FULL), gpu_node()
+    config = HostRoutingConfig.from_mapping(FULL)
+    host = gpu_node()
     section = capability.in_config(config)
     installed: set[str] = set()
     for part in capability.parts(config, host):
@@ -148,7 +149,8 @@ def test_a_reset_takes_the_watch_first_then_the_pair() -> None:
 
 def test_render_has_the_files_of_each_capability() -> None:
     """Those that its section declares, of the one unit that the config enables."""
-    config, host = HostRoutingConfig.from_mapping(FULL), gpu_node()
+    config = HostRoutingConfig.from_mapping(FULL)
+    host = gpu_node()
     paths = {*render_files(config, host=host).paths}
     for section in config.sections.values():
         if section.units:

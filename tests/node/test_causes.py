@@ -150,7 +150,8 @@ def test_a_node_that_needs_no_apply(host: FakeHost, trouble: Trouble) -> None:
     trouble(host)
     status = node_status(in_time(), host)
     kinds = [finding.kind for finding in status.report.findings]
-    assert (kinds, status.next) == (["not-watched"], None)
+    assert kinds == ["not-watched"]
+    assert status.next is None
 
 
 def test_a_lease_that_is_late(host: FakeHost) -> None:
@@ -188,11 +189,9 @@ def test_a_default_route_that_networkd_lost(host: FakeHost) -> None:
     status = node_status(in_time(), host)
     assert status.next == "networkctl reconfigure eth0"
     [found] = [each for each in status.report.findings if each.kind == "lost-default"]
-    assert (found.subject, found.severity, found.reason) == (
-        "eth0",
-        "warning",
-        "has lost its IPv4 default route, and systemd-networkd manages it",
-    )
+    assert found.subject == "eth0"
+    assert found.severity == "warning"
+    assert found.reason == "has lost its IPv4 default route, and systemd-networkd manages it"
     host.files.remove(path)
     assert node_status(in_time(), host).next == "hostrouting check"
 

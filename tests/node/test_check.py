@@ -157,7 +157,9 @@ def test_a_new_config_that_an_apply_refuses(
     new = {"enabled": True, "routes": [{"destination": "172.17.0.0/24", **route}]}
     report = check(host, config_of(staticRoutes=new))
     [lost] = [finding for finding in report.findings if finding.subject.startswith("172.17.0.0/24")]
-    assert (report.ok, lost.kind, lost.severity) == (False, "lost-route", "error")
+    assert not report.ok
+    assert lost.kind == "lost-route"
+    assert lost.severity == "error"
     assert lost.reason == f"is not in force (will be refused: {reason})"
 
 
@@ -307,7 +309,8 @@ def test_a_plan_after_a_run_that_was_killed(
     planned = capsys.readouterr().out
     assert main(["apply", str(config)]) == 0
     *changed, verdict = capsys.readouterr().out.splitlines()
-    assert (sorted(changed), verdict[:6]) == (sorted(planned.splitlines()), "right:")
+    assert sorted(changed) == sorted(planned.splitlines())
+    assert verdict[:6] == "right:"
     assert f"+ {SCRIPT}\n" in planned
     host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
     assert main(["plan", "--exit-code", str(config)]) == 4
@@ -371,7 +374,8 @@ def test_a_lost_route_advises_an_apply(host: FakeHost) -> None:
     assert finding.sentence == "is not in force; apply the config"
     assert "add these routes" not in report.overlap.advice
     [cidr] = report.to_mapping()["cidrs"]
-    assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
+    assert cidr["suggested_routes"] == []
+    assert cidr["configured_routes"] == ["172.16.8.0/22"]
 
 
 def test_pasted_advice_converges(host: FakeHost) -> None:
@@ -480,7 +484,8 @@ def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
     config = applied(host, **ROUTES)
     lose_the_default_route(host)
     assert findings_of(check(host, config)) == []
-    task, ctx = Configure(config, host=host), in_time()
+    task = Configure(config, host=host)
+    ctx = in_time()
     assert not task.plan(ctx)
     execute(task, ctx)
     assert ctx.clock.monotonic() == 0
@@ -522,10 +527,8 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
         "default via 10.9.0.1 dev eth1 metric 100",
     )
     [finding] = check(host, config).findings
-    assert (finding.kind, finding.subject) == (
-        "lost-route",
-        "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142",
-    )
+    assert finding.kind == "lost-route"
+    assert finding.subject == "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142"
     assert "was '172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'" in finding.reason
 
 
@@ -605,7 +608,9 @@ def test_a_look_that_lacks_time_is_an_answer(host: FakeHost, look: str) -> None:
             ctx.result(node_status(ctx, host).report)
 
     report = run(look_late, Context(timeout=1, clock=clock))
-    assert (report.status, report.error, report.result.ok) == ("ok", None, False)
+    assert report.status == "ok"
+    assert report.error is None
+    assert not report.result.ok
 
 
 def test_a_status_that_has_no_time_left(
@@ -618,9 +623,12 @@ def test_a_status_that_has_no_time_left(
     clock = ManualClock()
     host.services.operations.plan(4, lambda: clock.advance(1))
     found = node_status(Context(timeout=1, clock=clock), host)
-    assert (found.routes, found.lost_routes, found.gates) == (1, 0, None)
+    assert found.routes == 1
+    assert found.lost_routes == 0
+    assert found.gates is None
     assert "gates: unknown: no time was left to look" in found.lines()
-    assert (found.verdict, found.report.ok) == ("unknown", False)
+    assert found.verdict == "unknown"
+    assert not found.report.ok
     assert found.report.headline == "unknown: no time was left to look at files and 6 more"
     for command in "status", "check":
         monkeypatch.setattr(
@@ -631,11 +639,13 @@ def test_a_status_that_has_no_time_left(
     monkeypatch.setattr(Host, "live", lambda: host)
     assert main(["status", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["ok"], answer["boot_files"]) == (False, {"differ": None})
+    assert answer["ok"] is False
+    assert answer["boot_files"] == {"differ": None}
     assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
     assert main(["check", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["ok"], answer["unread"][:2]) == (False, ["routes", "files"])
+    assert answer["ok"] is False
+    assert answer["unread"][:2] == ["routes", "files"]
     arrange(host.routes, "172.16.8.0/24 dev ib0")
     assert main(["status"]) == 1
 
@@ -662,7 +672,8 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
     assert findings_of(check(host, config)) == []
     trouble(host)
     [(severity, kind, _)] = findings_of(check(host, config))
-    assert (severity, kind) == ("error" if required else "warning", "probe-snat")
+    assert severity == ("error" if required else "warning")
+    assert kind == "probe-snat"
 
 
 def no_root(host: FakeHost) -> None:
@@ -706,7 +717,9 @@ def test_a_cloud_that_does_not_report_ipv6(host: FakeHost) -> None:
     with pytest.raises(TaskFailedError, match="no answer"):
         applied(host, **required)
     [finding] = check(host, config_of(**required)).findings
-    assert (finding.severity, finding.kind, finding.reason) == ("error", "probe-snat", "no answer")
+    assert finding.severity == "error"
+    assert finding.kind == "probe-snat"
+    assert finding.reason == "no answer"
 
 
 def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:

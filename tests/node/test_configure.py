@@ -107,7 +107,8 @@ def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) 
 
 def test_a_deadline_does_not_hide_the_causes() -> None:
     """A node without a default route fails by that, though the wait for it takes all the time."""
-    host, context = FakeHost(), Context(timeout=20, clock=ManualClock(auto=True))
+    host = FakeHost()
+    context = Context(timeout=20, clock=ManualClock(auto=True))
     host.routes.add_link("eth0")
     report = run(configure(host, **OVERLAP), context)
     assert isinstance(report.error, TaskFailedError)
@@ -133,7 +134,8 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     """
     warned = {"routeOverlap": {**OVERLAP["routeOverlap"], "mode": "WARN"}}
     report = run(configure(host, **warned))
-    assert (report.ok, report.degraded) == (True, True)
+    assert report.ok
+    assert report.degraded
     proof = report.find("configure/check-route-overlap").result
     assert [finding.kind for _, finding in proof.findings] == ["overlap"]
     assert report.result_of(OverlapReport) is proof
@@ -143,16 +145,20 @@ def test_an_agent_sees_the_overlap_that_warn_tolerates(host: FakeHost) -> None:
     reason = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({decider})"
     assert step["reasons"] == report.reasons == [reason]
     skipped = run(configure(host, **warned), skip=["check-route-overlap"])
-    assert (skipped.ok, skipped.degraded, skipped.result) == (True, True, None)
+    assert skipped.ok
+    assert skipped.degraded
+    assert skipped.result is None
     check = CheckRouteOverlap(HostRoutingConfig.from_mapping(warned), host=host)
     assert run(Serial(with_retry(check, attempts=2)), skip=[check.name]).degraded
     host.routes.remove_address("ib0", "172.16.1.4/16")
     right = run(configure(host, **warned))
-    assert (right.ok, right.degraded) == (True, False)
+    assert right.ok
+    assert not right.degraded
     machine = FakeHost(is_live=False)
     machine.files.programs |= host.files.programs
     image = run(configure(machine, **warned))
-    assert (image.ok, image.degraded) == (True, False)
+    assert image.ok
+    assert not image.degraded
     assert image.find("configure/check-route-overlap").result is None
 
 
@@ -168,14 +174,19 @@ def test_a_program_that_the_boot_lacks_degrades_the_run(*, is_live: bool) -> Non
     whole = Serial(Configure(config, host=host), name="bootstrap")
     report = run(whole)
     step = report.find("bootstrap/configure")
-    assert (report.ok, report.degraded, step.degraded) == (True, True, True)
+    assert report.ok
+    assert report.degraded
+    assert step.degraded
     [finding] = step.result.findings
-    assert (finding.kind, finding.subject, finding.severity) == ("no-program", "ip", "error")
+    assert finding.kind == "no-program"
+    assert finding.subject == "ip"
+    assert finding.severity == "error"
     assert "the gates shut, and they stay shut" in finding.reason
     assert finding in check_node(Context(), config, host).findings
     host.files.programs.add("/usr/bin/ip")
     mended = run(whole)
-    assert (mended.degraded, mended.find("bootstrap/configure").result.findings) == (False, ())
+    assert not mended.degraded
+    assert mended.find("bootstrap/configure").result.findings == ()
 
 
 @pytest.mark.parametrize("mode", ["STRICT", "WARN"])
@@ -186,7 +197,8 @@ def test_a_route_that_goes_after_the_proof_degrades_the_run(
 
     Then the node is proven again: the report has what the loss of the route means.
     """
-    host, ctx = gpu_node(), in_time(60)
+    host = gpu_node()
+    ctx = in_time(60)
     release = Boot.release
 
     def lose(*words: Any, **options: Any) -> object:
@@ -198,9 +210,11 @@ def test_a_route_that_goes_after_the_proof_degrades_the_run(
     monkeypatch.setattr(Boot, "release", lose)
     section = {**OVERLAP["routeOverlap"], "mode": mode}
     report = run(configure(host, **ROUTES, routeOverlap=section), ctx)
-    assert (report.ok, report.degraded) == (True, True)
+    assert report.ok
+    assert report.degraded
     assert [finding.kind for finding in report.result.findings] == ["lost-route"]
-    assert (report.result.is_wrong, report.result.overlap.ok) == (True, False)
+    assert report.result.is_wrong
+    assert not report.result.overlap.ok
 
 
 def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
@@ -218,7 +232,8 @@ def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
     section = {**OVERLAP["routeOverlap"], "mode": "WARN"}
     whole = configure(host, **ROUTES, routeOverlap=section)
     report = run(whole, in_time())
-    assert (report.ok, report.degraded) == (True, False)
+    assert report.ok
+    assert not report.degraded
     assert whole.applied is not None
     assert whole.applied.overlap is report.find("configure/check-route-overlap").result
     config = HostRoutingConfig.from_mapping({**ROUTES, "routeOverlap": section})
@@ -227,7 +242,8 @@ def test_the_verdict_of_a_run_is_the_proof_that_commits_it(
 
 def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The apply itself is complete. Without expected CIDRs the last look reads the routes."""
-    host, looked = gpu_node(), []
+    host = gpu_node()
+    looked = []
     release = Boot.release
 
     def refuse(*_: object) -> object:
@@ -240,7 +256,9 @@ def test_a_last_look_that_fails_degrades_nothing(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Boot, "release", fail)
     report = run(configure(host, **ROUTES))
-    assert (report.ok, report.degraded, report.result.not_asked) == (True, False, ("no answer",))
+    assert report.ok
+    assert not report.degraded
+    assert report.result.not_asked == ("no answer",)
     assert looked
 
 
@@ -248,13 +266,17 @@ def test_skipped_boot_files_degrade_a_strict_run() -> None:
     """No gate is held without them. Under WARN, and as to routes, what is skipped is so on purpose."""
     strict = configure(gpu_node(), **ROUTES, **OVERLAP)
     skipped = run(strict, skip=["install-boot-files"])
-    assert (skipped.ok, skipped.degraded) == (True, True)
+    assert skipped.ok
+    assert skipped.degraded
     warned = {"routeOverlap": {**OVERLAP["routeOverlap"], "mode": "WARN"}}
     skipped = run(configure(gpu_node(), **ROUTES, **warned), skip=["install-boot-files"])
-    assert (skipped.ok, skipped.degraded) == (True, False)
+    assert skipped.ok
+    assert not skipped.degraded
     host = gpu_node()
     skipped = run(configure(host, **ROUTES), skip=["configure-static-routes"])
-    assert (skipped.ok, skipped.degraded, own_routes(host)) == (True, False, [])
+    assert skipped.ok
+    assert not skipped.degraded
+    assert own_routes(host) == []
 
 
 def test_a_verdict_is_neither_true_nor_false(host: FakeHost) -> None:
@@ -732,7 +754,8 @@ def test_nothing_is_started_while_routing_is_wrong(
 
 def test_a_task_takes_its_options_by_name() -> None:
     """A logger in second place is the usual mistake; the error has the correct form."""
-    config, logger = HostRoutingConfig(), logging.getLogger("agent")
+    config = HostRoutingConfig()
+    logger = logging.getLogger("agent")
     each: Any
     for each in (
         Configure,

@@ -52,7 +52,9 @@ from phases import (
 )
 from phases.testing import ManualClock
 
-WIDE, HALF, OTHER = "172.16.8.0/28", "172.16.8.0/29", "172.16.8.8/29"
+WIDE = "172.16.8.0/28"
+HALF = "172.16.8.0/29"
+OTHER = "172.16.8.8/29"
 DROPPED = "the installed config has this, and the new one does not"
 STEP = (
     "keep their routes in a first apply that drops only their proof, or correct the config, or use "
@@ -199,16 +201,22 @@ def test_a_check_and_a_fleet_foresee_the_refusal(host: FakeHost) -> None:
 def test_two_applies_are_the_way_out(host: FakeHost) -> None:
     """The first drops the proof, and is degraded; the second drops the routes."""
     first = run(Configure(config(WIDE, "172.16.16.0/24"), host=host), in_time())
-    assert (first.ok, first.degraded, own_routes(host)) == (True, True, [WIDE, "172.16.16.0/24"])
+    assert first.ok
+    assert first.degraded
+    assert own_routes(host) == [WIDE, "172.16.16.0/24"]
     second = run(Configure(config("172.16.16.0/24"), host=host), in_time())
-    assert (second.ok, second.degraded, own_routes(host)) == (True, False, ["172.16.16.0/24"])
+    assert second.ok
+    assert not second.degraded
+    assert own_routes(host) == ["172.16.16.0/24"]
 
 
 def test_the_way_back_by_warn(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """Once WARN is installed, an apply of the config of before is degraded, with the reason."""
     run(Configure(config(WIDE, expected=(WIDE,), mode="WARN"), host=host), in_time())
     report = run(Configure(config("172.16.16.0/24"), host=host), in_time())
-    assert (report.ok, report.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
+    assert report.ok
+    assert report.degraded
+    assert own_routes(host) == ["172.16.16.0/24"]
     dropped, worse = report.reasons
     assert dropped.startswith("the proof of 172.16.8.0/28: the installed config has this")
     assert worse.startswith("worse than before: 172.16.8.0/28: overlap 172.16.8.0-172.16.8.15")
@@ -223,35 +231,45 @@ def test_the_mode_is_that_of_the_section_that_counts(host: FakeHost) -> None:
     """
     wanted = config(OTHER, expected=(HALF,), mode="WARN")
     report = run(Configure(wanted, host=host), in_time())
-    assert (report.ok, report.degraded, own_routes(host)) == (True, True, [OTHER])
+    assert report.ok
+    assert report.degraded
+    assert own_routes(host) == [OTHER]
     host = gpu_node()
     run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
     report = run(Configure(config(HALF, expected=(HALF,), mode="WARN"), host=host), in_time())
-    assert (causes(report), own_routes(host)) == ([WorseRoutingError], [WIDE])
+    assert causes(report) == [WorseRoutingError]
+    assert own_routes(host) == [WIDE]
 
 
 def test_dropped_addresses_count_under_the_installed_devices(host: FakeHost) -> None:
     """The new section allows ib0 for its own addresses, and for no others."""
     allowed = config(HALF, expected=(OTHER,), allowedDevs=["ib0"])
     narrowed = run(Configure(allowed, host=host), in_time())
-    assert (narrowed.ok, narrowed.degraded, own_routes(host)) == (True, True, [HALF])
+    assert narrowed.ok
+    assert narrowed.degraded
+    assert own_routes(host) == [HALF]
     host = gpu_node()
     run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
     wanted = config(OTHER, expected=(OTHER,), allowedDevs=["ib0"])
     report = run(Configure(wanted, host=host), in_time())
-    assert (causes(report), own_routes(host)) == ([WorseRoutingError], [WIDE])
+    assert causes(report) == [WorseRoutingError]
+    assert own_routes(host) == [WIDE]
 
 
 def test_force_an_empty_config_and_reset_are_exempt(host: FakeHost) -> None:
     """`force` goes on, and is degraded; all other ways remove everything, as they are meant to."""
     forced = run(Configure(config("172.16.16.0/24"), host=host, force=True), in_time())
-    assert (forced.ok, forced.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
+    assert forced.ok
+    assert forced.degraded
+    assert own_routes(host) == ["172.16.16.0/24"]
     nothing = HostRoutingConfig.from_mapping({"hostRouting": {}})
     for remove in (Configure(nothing, host=host), Reset(nothing, host=host)):
         run(Configure(config(WIDE, expected=(WIDE,)), host=host, force=True), in_time())
         assert [change for change in plan(remove).changes if change.kind] == []
         report = run(remove, in_time())
-        assert (report.ok, report.degraded, own_routes(host)) == (True, False, [])
+        assert report.ok
+        assert not report.degraded
+        assert own_routes(host) == []
 
 
 def test_an_empty_config_of_the_routes_alone_is_refused(host: FakeHost) -> None:
@@ -260,14 +278,17 @@ def test_an_empty_config_of_the_routes_alone_is_refused(host: FakeHost) -> None:
         host = gpu_node()
         run(Configure(config(WIDE, expected=(WIDE,)), host=host), in_time())
         report = run(PIPELINES[name](HostRoutingConfig(), host), in_time())
-        assert (causes(report), own_routes(host)) == ([WorseRoutingError], [WIDE])
+        assert causes(report) == [WorseRoutingError]
+        assert own_routes(host) == [WIDE]
 
 
 def test_a_run_that_skips_the_proof_is_degraded(host: FakeHost) -> None:
     """The installed proof stays, and the run compares nothing, whatever the new config expects."""
     wanted = config("172.16.16.0/24")
     report = run(Configure(wanted, host=host), in_time(), skip=["check-route-overlap"])
-    assert (report.ok, report.degraded, own_routes(host)) == (True, True, ["172.16.16.0/24"])
+    assert report.ok
+    assert report.degraded
+    assert own_routes(host) == ["172.16.16.0/24"]
 
 
 def test_a_damaged_intent_counts_nothing(host: FakeHost) -> None:
@@ -297,7 +318,8 @@ def test_the_proof_alone_may_be_dropped(
         caplog.clear()
         planned = [str(change) for change in plan(make(wanted, host=host)).changes if change.kind]
         report = run(make(wanted, host=host), in_time())
-        assert (report.ok, report.degraded) == (True, bool(dropped))
+        assert report.ok
+        assert report.degraded == bool(dropped)
         logged = [text for text in caplog.messages if DROPPED in text]
         if dropped:
             assert planned == [f"- proof of {dropped} (expected by the installed config)"]
@@ -305,7 +327,8 @@ def test_the_proof_alone_may_be_dropped(
         else:
             assert planned == logged == []
         again = run(make(wanted, host=host), in_time())
-        assert (again.ok, again.degraded) == (True, False)
+        assert again.ok
+        assert not again.degraded
 
 
 def test_parts_of_an_ipv6_network_that_no_route_decides_are_not_missed(
@@ -367,18 +390,24 @@ def test_no_pipeline_makes_a_dropped_address_wrong_in_silence(name: str) -> None
         for expected in (), (HALF,):
             with KernelNode.made() as kernel:
                 uplink(kernel, ib0="172.16.1.4/16")
-                host, oracle = host_of(kernel_of(kernel), is_live=True), KernelOracle(kernel)
+                host = host_of(kernel_of(kernel), is_live=True)
+                oracle = KernelOracle(kernel)
                 earlier = config(WIDE, expected=(WIDE,), mode=mode)
                 assert run(Configure(earlier, host=host), in_time()).ok
                 # Without a route of the proof alone.
                 wanted = config(HALF, expected=expected, mode=mode)
                 report, worse = run_judged(name, oracle, host, wanted)
                 if name == "check":
-                    assert (report.ok, report.degraded, len(worse)) == (True, True, 0)
+                    assert report.ok
+                    assert report.degraded
+                    assert len(worse) == 0
                 elif mode == "WARN":
-                    assert (report.ok, report.degraded, len(worse)) == (True, True, 8)
+                    assert report.ok
+                    assert report.degraded
+                    assert len(worse) == 8
                 else:
-                    assert (WorseRoutingError in causes(report), own_routes(host)) == (True, [WIDE])
+                    assert WorseRoutingError in causes(report)
+                    assert own_routes(host) == [WIDE]
 
 
 #: A node with two fabrics, by e1 and e2.
@@ -473,7 +502,8 @@ def test_random_configs_in_a_row(world: node_worlds.World, data: st.DataObject) 
     """
     with KernelNode.made() as kernel:
         world._replace(down=None).arrange(kernel)
-        host, oracle = host_of(kernel_of(kernel), is_live=True), KernelOracle(kernel)
+        host = host_of(kernel_of(kernel), is_live=True)
+        oracle = KernelOracle(kernel)
         assume(oracle.expected())
         earlier = HostRoutingConfig(
             static_routes=data.draw(static_routes()), route_overlap=data.draw(sections())

@@ -137,7 +137,8 @@ def test_the_disk_holds_what_the_run_names(
         undisturbed = node()
         before = undisturbed.state()
         execute(task(undisturbed.host), in_time())
-        after, changes = undisturbed.state(), undisturbed.disk.changes
+        after = undisturbed.state()
+        changes = undisturbed.disk.changes
         unmount()
         assert changes > 20
         for step in range(1, changes + 1, 4):
@@ -150,7 +151,8 @@ def test_the_disk_holds_what_the_run_names(
                 else (lambda: fill(tmp_path))
             )
             report = run(task(broken.host), in_time())
-            now, lines = broken.state(), statements(caplog.messages)
+            now = broken.state()
+            lines = statements(caplog.messages)
             unfinished = [line for line in caplog.messages if line.startswith("not undone")]
             where = story, trouble, step, lines, unfinished, str(report.error)
             assert not [path for path in now.files if ".hostrouting-" in path], where

@@ -147,16 +147,20 @@ def test_the_node_is_in_the_state_that_the_run_names(
     """
     begin, task = STORIES[story]
     host = begin()
-    before, first = state(host), len(operations(host, port).calls)
+    before = state(host)
+    first = len(operations(host, port).calls)
     execute(task(host), in_time())
-    after, calls = state(host), operations(host, port).calls[first:]
+    after = state(host)
+    calls = operations(host, port).calls[first:]
     assert calls
     for step, fault in trials(calls, FAULTS[port]):
-        host, ctx = begin(), in_time()
+        host = begin()
+        ctx = in_time()
         caplog.clear()
         fail(host, port, step, fault, ctx)
         report = outcome(task(host), ctx)
-        now, lines = state(host), statements(caplog.messages)
+        now = state(host)
+        lines = statements(caplog.messages)
         where = story, step, calls[step - 1], repr(fault), lines
         assert [*disproved(lines, now, before, after)] == [], where
         if not lines:
@@ -187,7 +191,8 @@ def test_a_fault_of_the_undo(
     port: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is called undone that is not; the log names the files and routes that stay."""
-    host, begun = node(), list[int]()
+    host = node()
+    begun = list[int]()
     before = state(host)
     undo_of(host, lambda: begun.append(len(operations(host, port).calls)), monkeypatch)
     assert state(host) == before
@@ -197,7 +202,8 @@ def test_a_fault_of_the_undo(
         host = node()
         caplog.clear()
         undo_of(host, partial(fail, host, port, step, fault, in_time()), monkeypatch)
-        now, lines = state(host), [line for line in caplog.messages if "undo" in line]
+        now = state(host)
+        lines = [line for line in caplog.messages if "undo" in line]
         where = step, calls[step - 1], repr(fault), lines
         assert len(lines) == 1, where
         assert is_named(lines[0], now, before), where
@@ -211,15 +217,18 @@ def test_a_disk_that_becomes_read_only(story: str, caplog: pytest.LogCaptureFixt
     """It is so from any change on, also for the undo: what cannot be restored is named."""
     begin, task = STORIES[story]
     host = begin()
-    before, first = state(host), len(host.files.operations.calls)
+    before = state(host)
+    first = len(host.files.operations.calls)
     execute(task(host), in_time())
-    after, calls = state(host), host.files.operations.calls[first:]
+    after = state(host)
+    calls = host.files.operations.calls[first:]
     for step in steps_of(calls):
         host = begin()
         caplog.clear()
         host.files.operations.plan(step, partial(host.files.tree.read_only.add, "/etc"))
         report = outcome(task(host), in_time())
-        now, lines = state(host), statements(caplog.messages)
+        now = state(host)
+        lines = statements(caplog.messages)
         unfinished = [line for line in caplog.messages if line.startswith("not undone")]
         where = story, step, calls[step - 1], lines, unfinished
         assert [*disproved(lines, now, before, after)] == [], where
@@ -230,7 +239,8 @@ def test_a_disk_that_becomes_read_only(story: str, caplog: pytest.LogCaptureFixt
 
 def test_a_disk_that_fails_between_commit_and_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
     """The config is in force, the task of the files has the failure, and another apply cleans up."""
-    host, undisturbed = node(), node()
+    host = node()
+    undisturbed = node()
     execute(Configure(NEW, host=undisturbed), in_time())
     compare = Boot.refuse_gates
     # The plan, the installation, and the removal of earlier files.
@@ -281,7 +291,8 @@ def test_a_first_apply_that_ends_between_files_and_routes(
 
 def test_a_reset_that_is_interrupted_after_its_files(caplog: pytest.LogCaptureFixture) -> None:
     """The boot files are gone, the rest was not tried, which one line reports."""
-    host, ctx = node(), in_time()
+    host = node()
+    ctx = in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
     report = run(Reset(HostRoutingConfig(), host=host), ctx)
     assert str(report.error) == "cancelled: SIGTERM"
@@ -301,4 +312,5 @@ def test_a_reset_whose_systemd_fails(
     assert "systemd does not answer" in str(report.error)
     assert "the boot files are removed all the same" in caplog.messages
     routes, files = state(host)
-    assert (routes, [path for path in files if "aks-flex-node" in path]) == ([], [])
+    assert routes == []
+    assert [path for path in files if "aks-flex-node" in path] == []

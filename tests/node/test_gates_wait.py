@@ -37,7 +37,8 @@ class Moments:
 
     def __init__(self, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
-        self._host, self._monkeypatch = host, monkeypatch
+        self._host = host
+        self._monkeypatch = monkeypatch
         self._note_calls(host.routes, "apply", "routes")
         self._note_calls(host.files, "link", "files")
         self._note_calls(host.files, "remove", "files")
@@ -81,7 +82,9 @@ def test_over_an_installed_config(host: FakeHost, monkeypatch: pytest.MonkeyPatc
 
 def test_an_undo_ends_before_the_wait(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is interrupted after everything was changed is undone while gates wait."""
-    moments, ctx, before = Moments(host, monkeypatch), in_time(), state(host)
+    moments = Moments(host, monkeypatch)
+    ctx = in_time()
+    before = state(host)
     reload = host.services.daemon_reload
 
     def interrupt(given: Context) -> None:
@@ -91,8 +94,10 @@ def test_an_undo_ends_before_the_wait(host: FakeHost, monkeypatch: pytest.Monkey
     monkeypatch.setattr(host.services, "daemon_reload", interrupt)
     assert isinstance(run(Configure(MORE, host=host), ctx).error, CancelledError)
     assert {moment.partition(", ")[2] for moment in moments.seen} == {"gates wait"}
-    assert (moments.seen[0], moments.seen[-1]) == ("routes, gates wait", "routes, gates wait")
-    assert (state(host), host.lock.locked_files) == (before, set())
+    assert moments.seen[0] == "routes, gates wait"
+    assert moments.seen[-1] == "routes, gates wait"
+    assert state(host) == before
+    assert host.lock.locked_files == set()
 
 
 @pytest.mark.parametrize("kind", [ConfigureStaticRoutes, CheckRouteOverlap])
@@ -120,7 +125,8 @@ def test_a_first_apply_waits_for_a_lease_and_no_gate_for_that(
     host = gpu_node()
     [default] = [route for route in host.routes.routes() if not route.prefix_length]
     lose_the_default_route(host)
-    moments, clock = Moments(host, monkeypatch), ActingClock()
+    moments = Moments(host, monkeypatch)
+    clock = ActingClock()
 
     def look() -> None:
         moments.note("waiting")
@@ -145,7 +151,8 @@ def test_a_wait_before_the_first_change(host: FakeHost, monkeypatch: pytest.Monk
     """
     [default] = [route for route in host.routes.routes() if not route.prefix_length]
     lose_the_default_route(host)
-    moments, clock = Moments(host, monkeypatch), ActingClock()
+    moments = Moments(host, monkeypatch)
+    clock = ActingClock()
 
     def look() -> None:
         moments.note("waiting")
@@ -161,7 +168,9 @@ def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.Monkey
     """A lease that is lost with its routes, between the first change and the commit, undoes the run
     at once.
     """
-    clock, reload, before = ActingClock(), host.services.daemon_reload, state(host)
+    clock = ActingClock()
+    reload = host.services.daemon_reload
+    before = state(host)
 
     def lose(given: Context) -> None:
         monkeypatch.setattr(host.services, "daemon_reload", reload)
@@ -173,12 +182,14 @@ def test_nothing_waits_while_gates_do(host: FakeHost, monkeypatch: pytest.Monkey
     with pytest.raises(TaskFailedError, match="static routes cannot be completed"):
         execute(Configure(MORE, host=host), Context(clock=clock))
     assert clock.monotonic() == 0
-    assert (state(host)[1], host.lock.locked_files) == (before[1], set())
+    assert state(host)[1] == before[1]
+    assert host.lock.locked_files == set()
 
 
 def test_a_lock_that_another_program_keeps(host: FakeHost) -> None:
     """The run fails after 15 s, before its first change, with a command that shows the program."""
-    before, clock = state(host), ActingClock()
+    before = state(host)
+    clock = ActingClock()
     host.lock.locked_files.add(LOCK)
     with pytest.raises(TaskFailedError) as caught:
         execute(Configure(MORE, host=host), Context(clock=clock))
@@ -188,7 +199,8 @@ def test_a_lock_that_another_program_keeps(host: FakeHost) -> None:
         f"another program (such as the gate of a unit) holds {LOCK} and did not end in time; "
         "see: lslocks | grep hostrouting.lock"
     )
-    assert (state(host), clock.monotonic()) == (before, 15)
+    assert state(host) == before
+    assert clock.monotonic() == 15
 
 
 def test_a_lock_that_cannot_be_opened(host: FakeHost) -> None:
@@ -203,13 +215,15 @@ def test_a_lock_that_cannot_be_opened(host: FakeHost) -> None:
 def test_an_earlier_release_had_none(host: FakeHost) -> None:
     """The file is made before the first change, and goes with an undo."""
     host.files.remove(LOCK)
-    before, ctx = state(host), in_time()
+    before = state(host)
+    ctx = in_time()
     host.routes.steps.plan(1, lambda: ctx.cancel("SIGTERM"))
     assert isinstance(run(Configure(MORE, host=host), ctx).error, CancelledError)
     assert state(host) == before
     report = run(Configure(MORE, host=host), in_time())
     assert f"+ {LOCK}" in [str(change) for each in report.walk() for change in each.changes]
-    assert (host.files.read(LOCK), host.files.mode(LOCK)) == (b"", 0o600)
+    assert host.files.read(LOCK) == b""
+    assert host.files.mode(LOCK) == 0o600
 
 
 def test_a_lock_of_any_user_is_mended(host: FakeHost) -> None:
@@ -230,7 +244,8 @@ def test_a_wrong_lock_is_mended_before_it_is_taken(
 ) -> None:
     """A file of another content is exchanged: later, gates would find the new one free."""
     host.files.write(LOCK, b"1234\n", mode=0o644)
-    write, locked = host.files.write, []
+    write = host.files.write
+    locked = []
 
     def note(path: str, content: bytes, *, mode: int) -> bool:
         if path == LOCK:
@@ -239,4 +254,6 @@ def test_a_wrong_lock_is_mended_before_it_is_taken(
 
     monkeypatch.setattr(host.files, "write", note)
     execute(Configure(MORE, host=host), in_time())
-    assert (host.files.read(LOCK), host.files.mode(LOCK), locked) == (b"", 0o600, [False])
+    assert host.files.read(LOCK) == b""
+    assert host.files.mode(LOCK) == 0o600
+    assert locked == [False]

@@ -48,11 +48,9 @@ def test_an_entry_has_the_user_and_the_change_of_the_config(
     behind sudo.
     """
     monkeypatch.setenv("SUDO_UID", "1000\nMESSAGE=forged")
-    files, options, path = (
-        MemoryFiles(),
-        Namespace(command="apply", verdict=""),
-        f"{tmp_path}/socket",
-    )
+    files = MemoryFiles()
+    options = Namespace(command="apply", verdict="")
+    path = f"{tmp_path}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(path)
         journal.settimeout(10)

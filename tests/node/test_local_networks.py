@@ -86,9 +86,11 @@ def test_an_installed_one_stays_valid(host: FakeHost) -> None:
     assert run(Configure(config_of(**OLD), host=host)).ok
     assert answer(["check", "rule"], host).status == 10
     report = check_node(Context(), config_of(**OLD), host, seconds=0, path=INTENT_PATH)
-    assert (report.ok, [line for line in report.lines() if "local" in line]) == (True, [WARNING])
+    assert report.ok
+    assert [line for line in report.lines() if "local" in line] == [WARNING]
     status = node_status(Context(), host)
-    assert (status.report.ok, status.verdict) == (True, "right")
+    assert status.report.ok
+    assert status.verdict == "right"
     proven = prove_record(take_record(Context(), host)).report
     assert proven is not None
     assert proven.ok
@@ -102,10 +104,12 @@ def test_commands(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (config := tmp_path / "c.json").write_text(json.dumps({"routeOverlap": OLD}))
     for command in "check", "plan", "apply", "render":
         answered = run_here(command, config)
-        assert (answered.returncode, answered.stderr) == (2, f"hostrouting: {REFUSAL}\n")
+        assert answered.returncode == 2
+        assert answered.stderr == f"hostrouting: {REFUSAL}\n"
     answered = run_here("init", "--cidr", "127.0.0.0/8")
     step = "give --cidr once for each expected CIDR"
-    assert (answered.returncode, answered.stderr) == (2, f"hostrouting: {REASON}; {step}\n")
+    assert answered.returncode == 2
+    assert answered.stderr == f"hostrouting: {REASON}; {step}\n"
     install_old(host)
     for command in "apply", "check", "plan", "render":
         answered = run_here(command, config)

@@ -19,7 +19,9 @@ from phases import run
 
 CIDRS = ("172.16.8.0/22", "172.16.16.0/24", "10.96.0.0/16", "10.244.0.0/16")
 #: The routers that answer, by their device.
-ETH0, ETH1, IB0 = ("eth0", "10.224.0.1"), ("eth1", "10.9.0.1"), ("ib0", "172.16.0.1")
+ETH0 = ("eth0", "10.224.0.1")
+ETH1 = ("eth1", "10.9.0.1")
+IB0 = ("ib0", "172.16.0.1")
 _MOST_STEPS = 4
 #: They only show more.
 _LOOKS = {None, CHECK, f"hostrouting plan {INTENT_PATH}"}
@@ -33,7 +35,8 @@ class Node:
         self.host = FakeHost()
         self.routers = {ETH0, ETH1}
         connect(self.host.routes, eth0="10.224.0.4/16", ib0="172.16.1.4/16", eth1="10.9.0.4/16")
-        routing, draw = self.host.routes, self.draw
+        routing = self.host.routes
+        draw = self.draw
         routing.add_route("default", gateway=ETH0[1], dev="eth0", metric=draw.choice([0, 100]))
         if draw.random() < 0.3:
             routing.add_route("default", gateway=ETH1[1], dev="eth1", metric=200)

@@ -64,7 +64,8 @@ class Counts:
     def __init__(self, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counted: Counter[str] = Counter()
         self._is_applying = False
-        routes, apply = host.routes.routes, host.routes.apply
+        routes = host.routes.routes
+        apply = host.routes.apply
         compare = Steps.between
 
         def read(family: int = IPV4) -> list[ObservedRoute]:
@@ -112,7 +113,8 @@ def test_what_an_apply_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_an_apply_of_ipv6_needs(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, and of IPv4 what the exit of IPv6 depends on."""
-    small, more = config_of("fd00:8::/64"), config_of("fd00:8::/64", "fd00:9::/64")
+    small = config_of("fd00:8::/64")
+    more = config_of("fd00:8::/64", "fd00:9::/64")
     counts = Counts(host, monkeypatch)
     first, again, changed = (counts.of(Configure(each, host=host)) for each in (small, small, more))
     assert first == {"IPv4": 3, "IPv6": 3, "proofs": 3, "files": 2}
@@ -278,7 +280,8 @@ def test_gates_wait_if_right_files_are_read_by_systemd_alone(
     """A route is lost during the reload, so the run changes the node after all."""
     assert run(Configure(SMALL, host=host), in_time()).ok
     host.files.write(UNFINISHED, b"", mode=0o644)
-    apply, held = host.routes.apply, []
+    apply = host.routes.apply
+    held = []
 
     def change(changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         held.append(set(host.lock.locked_files))
@@ -342,7 +345,8 @@ def test_what_the_last_reading_shows_is_in_the_verdict(
 
     monkeypatch.setattr(ProvenRun, "after", prove)
     report = run(Configure(config, host=host), in_time())
-    assert (report.ok, report.degraded) == (True, True)
+    assert report.ok
+    assert report.degraded
     actions = [finding.action for finding in report.result.findings]
     assert "".join(actions) == kinds
 
@@ -351,7 +355,8 @@ def test_a_network_that_is_connected_during_the_proof_is_not_blamed_on_the_chang
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel has decided by a route that came after the reading of the proof."""
-    lookup, after = host.routes.lookup, ProvenRun.after
+    lookup = host.routes.lookup
+    after = ProvenRun.after
 
     def connect_first(destinations: Sequence[int], **options: Any) -> object:
         if not any(link.name == "eth1" for link in host.routes.links()):

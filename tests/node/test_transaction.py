@@ -99,7 +99,8 @@ def host() -> FakeHost:
 
 def composed(wanted: HostRoutingConfig, *, host: Host) -> Task:
     """Return a pipeline of the two tasks, as an agent writes it."""
-    routes, check = ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)
+    routes = ConfigureStaticRoutes(wanted, host=host)
+    check = CheckRouteOverlap(wanted, host=host)
     return Serial(routes, check, name="configure")
 
 
@@ -131,7 +132,8 @@ def test_a_task_alone_refuses_what_makes_the_node_worse(
     assert state(host)[0] == []
     execute(Configure(config(RIGHT, mode="WARN"), host=host), in_time())
     report = run(ConfigureStaticRoutes(without, host=host), in_time())
-    assert (report.ok, report.degraded) == (True, True)
+    assert report.ok
+    assert report.degraded
     assert report.reasons[0].startswith("worse than before: 172.16.8.0/22: overlap")
     assert "this leaves right without this config" in caplog.text
 
@@ -149,13 +151,13 @@ def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
         "nothing was changed; correct the config, or use --force if this is meant",
     ]
     [worse] = error.worse
-    assert (worse.fact.cidr, worse.fact.finding.kind, worse.fact.finding.devs) == (
-        "172.16.8.0/22",
-        "overlap",
-        ("ib0",),
-    )
-    assert (worse.fact.finding.first, worse.fact.finding.last) == ("172.16.8.0", "172.16.11.255")
-    assert (worse.cause.after, str(worse.cause.before)) == (None, ROUTE)
+    assert worse.fact.cidr == "172.16.8.0/22"
+    assert worse.fact.finding.kind == "overlap"
+    assert worse.fact.finding.devs == ("ib0",)
+    assert worse.fact.finding.first == "172.16.8.0"
+    assert worse.fact.finding.last == "172.16.11.255"
+    assert worse.cause.after is None
+    assert str(worse.cause.before) == ROUTE
     assert copy.copy(error).worse == (worse,)
     assert state(host) == before
 
@@ -188,7 +190,9 @@ def test_of_changes_of_one_prefix_the_last_is_the_cause() -> None:
 def test_a_run_without_the_proof_refuses_nothing(host: FakeHost) -> None:
     """`skip` leaves out the comparison, too."""
     report = run(Configure(config(), host=host), in_time(), skip=["check-route-overlap"])
-    assert (report.ok, report.degraded, state(host)[0]) == (True, True, [])
+    assert report.ok
+    assert report.degraded
+    assert state(host)[0] == []
 
 
 def test_dropped_parts_are_logged(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
@@ -216,7 +220,8 @@ def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
     """The plan is unknown and refuses nothing; the proof after finds the address wrong by our
     route: undone.
     """
-    before, wanted = state(host), config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
+    before = state(host)
+    wanted = config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
 
     def lookup(destinations: Sequence[int], **options: Any) -> object:
         # The kernel has the packets outside of any tunnel.
@@ -354,7 +359,8 @@ def test_foreign_changes_meanwhile_are_not_reported_as_undone(
     """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does
     not hide that.
     """
-    ctx, reload = in_time(), host.services.daemon_reload
+    ctx = in_time()
+    reload = host.services.daemon_reload
 
     def change(given: Context) -> None:
         monkeypatch.setattr(host.services, "daemon_reload", reload)
@@ -399,7 +405,8 @@ def test_an_interrupt_after_the_commit_is_logged(
     host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a sibling: nothing is undone, and a line reports that the config is changed."""
-    ctx, read_link = in_time(), host.files.read_link
+    ctx = in_time()
+    read_link = host.files.read_link
 
     def interrupt(path: str) -> str | None:
         if path.endswith("route-overlap.ok"):
@@ -420,7 +427,8 @@ def test_an_undo_that_systemd_does_not_read_names_what_is_left(
     """The files and routes are back, so the log names none of them, and the note lets the next run
     reload.
     """
-    before, ctx = state(host), in_time()
+    before = state(host)
+    ctx = in_time()
 
     def refuse(_: Context) -> None:
         ctx.cancel("SIGINT")
@@ -458,7 +466,8 @@ def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyP
     """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the
     run ends.
     """
-    ctx, remove = in_time(), host.files.remove
+    ctx = in_time()
+    remove = host.files.remove
 
     def interrupt(path: str) -> bool:
         if path.endswith("static-routes.sh"):
@@ -539,7 +548,8 @@ def test_a_reset_that_cannot_remove_a_file_changes_nothing(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, method: str, path: str, reason: str
 ) -> None:
     """With a read-only /etc, or a file that others hold, the config and the routes stay, too."""
-    before, call = state(host), getattr(host.files, method)
+    before = state(host)
+    call = getattr(host.files, method)
 
     def refuse(given: str, **options: object) -> object:
         if given.endswith(path):
@@ -606,7 +616,8 @@ def test_a_forecast_without_a_built_in_rule_is_undecided(priority: str) -> None:
         section = {"expectedCidrs": ["fd00:5::/64"], "expectedDevs": ["eth0"], "mode": "STRICT"}
         wanted = attrs.evolve(config(route), route_overlap=RouteOverlapConfig.from_mapping(section))
         kernel.ip("-6 rule del pref", priority)
-        task, before = ConfigureStaticRoutes(wanted, host=host), host.routes.routes(IPV6)
+        task = ConfigureStaticRoutes(wanted, host=host)
+        before = host.routes.routes(IPV6)
         forecast = Forecaster(in_time(), wanted, host).plan(task.plan_routes).forecast
         assert "until a first rule is added" in forecast.undecided
         with pytest.raises(TaskFailedError, match="leave right without"):
@@ -664,7 +675,8 @@ def test_no_address_that_the_kernel_sent_right_goes_wrong(
             }
 
         assume(oracle.expected())
-        before, ctx = wrong(), in_time()
+        before = wrong()
+        ctx = in_time()
         if fails:
             fake.files.fail_at(number)
         else:
@@ -698,7 +710,8 @@ def test_an_apply_never_makes_a_node_worse(
     """Whatever ends it, no address that left right leaves wrong, and one of the two configs is
     there as a whole.
     """
-    earlier, wanted = data.draw(st.none() | configs(world)), data.draw(configs(world))
+    earlier = data.draw(st.none() | configs(world))
+    wanted = data.draw(configs(world))
 
     def prepared() -> FakeHost:
         host = FakeHost(MemoryBackend())
@@ -711,7 +724,8 @@ def test_an_apply_never_makes_a_node_worse(
             run(Configure(earlier, host=host, force=True), in_time())
         return host
 
-    host, twin = prepared(), prepared()
+    host = prepared()
+    twin = prepared()
     is_installed = host.files.exists("/etc/systemd/system/hostrouting-ready.service")
     before = state(host)
     was = prove_now(wanted, Fabric(), host)

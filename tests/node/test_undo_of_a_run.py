@@ -250,7 +250,8 @@ def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(
     """Over an installed config routes and boot files change together, as those of Configure do."""
     host = node()
     execute(Configure(config("172.16.8.0/22"), host=host))
-    before, write = state(host), host.files.write
+    before = state(host)
+    write = host.files.write
 
     def full(path: str, content: bytes, *, mode: int) -> bool:
         if "/hostrouting-" in path:
@@ -317,7 +318,8 @@ def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
-    routes, check = ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)
+    routes = ConfigureStaticRoutes(wanted, host=host)
+    check = CheckRouteOverlap(wanted, host=host)
     tasks = Parallel(routes, check, Serial(routes), Serial(check))
     execute(tasks)
     with host.lock.hold(Context()) as held:

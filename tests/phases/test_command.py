@@ -45,12 +45,10 @@ def test_a_failing_command() -> None:
     assert (
         str(error) == "`sh -c 'echo partial; echo broken >&2; exit 3'` ended with status 3: broken"
     )
-    assert (error.argv, error.status, error.stdout, error.stderr) == (
-        tuple(argv),
-        3,
-        "partial\n",
-        "broken\n",
-    )
+    assert error.argv == tuple(argv)
+    assert error.status == 3
+    assert error.stdout == "partial\n"
+    assert error.stderr == "broken\n"
 
 
 def test_a_killed_command() -> None:
@@ -108,7 +106,8 @@ def test_much_of_everything() -> None:
     code = "import sys; data = sys.stdin.read(); sys.stderr.write(data); sys.stdout.write(data)"
     data = "x" * 1_000_000
     result = run_command(Context(), [sys.executable, "-c", code], input=data)
-    assert (result.stdout, result.stderr) == (data, data)
+    assert result.stdout == data
+    assert result.stderr == data
 
 
 def test_output_that_is_not_text_is_shown() -> None:
@@ -213,7 +212,8 @@ except DeadlineExceededError as error:
 """
     without_kill = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", program]
     done = subprocess.run(without_kill, check=False, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("deadline exceeded: not done within 0.3 s\n", "")
+    assert done.stdout == "deadline exceeded: not done within 0.3 s\n"
+    assert done.stderr == ""
 
 
 def test_interrupt_ends_the_command(fifo: Path) -> None:

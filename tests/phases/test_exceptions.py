@@ -6,7 +6,9 @@ from phases import CommandFailedError, PhaseError, TaskFailedError, UnknownTaskE
 def test_path_is_printed_once() -> None:
     """However many groups a failure passes, its message has the path once, in front."""
     error = TaskFailedError(["c"], OSError("broken")).under("b").under("a")
-    assert (str(error), error.path, error.names) == ("a/b/c: broken", "a/b/c", ("a", "b", "c"))
+    assert str(error) == "a/b/c: broken"
+    assert error.path == "a/b/c"
+    assert error.names == ("a", "b", "c")
 
 
 def test_combine_loses_nothing() -> None:
@@ -43,7 +45,8 @@ def test_unknown_task_lists_the_known_ones() -> None:
         str(error)
         == "no task is named 'beta' (did you mean 'bta'?), 'zzz'; the tasks are: alpha, bta"
     )
-    assert (error.unknown, error.known) == (("beta", "zzz"), ("alpha", "bta"))
+    assert error.unknown == ("beta", "zzz")
+    assert error.known == ("alpha", "bta")
 
 
 def test_command_failure_shows_how_it_ended() -> None:
@@ -65,10 +68,8 @@ def test_a_pickled_error_has_its_cause() -> None:
     error = CommandFailedError(["x"], None, reason="could not be started")
     error.__cause__ = TaskFailedError(["a"], OSError("busy"))
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert (str(copied.__cause__), repr(copied.__cause__.__cause__)) == (
-        "a: busy",
-        "OSError('busy')",
-    )
+    assert str(copied.__cause__) == "a: busy"
+    assert repr(copied.__cause__.__cause__) == "OSError('busy')"
 
 
 class GroupError(Exception):

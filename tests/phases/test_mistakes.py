@@ -106,7 +106,8 @@ def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: s
         return do(ctx)  # nothing shows before it is called
 
     report = run(Serial(_Task(do=hidden)))
-    assert (report.status, report.children[0].status) == ("failed", "failed")
+    assert report.status == "failed"
+    assert report.children[0].status == "failed"
     with pytest.raises(TaskFailedError, match=message):
         report.raise_for_failure()
     with pytest.raises(TaskFailedError, match=rf"^greet: undo\(ctx\) returned {why}"):
@@ -149,7 +150,8 @@ def test_any_other_answer_is_ignored(answer: object) -> None:
 
     report = run(Serial(greet, fail), undo_on_failure=True)
     statuses = {each.name: each.status for each in report.children}
-    assert (statuses, journal) == ({"greet": "undone", "fail": "failed"}, ["undone", "undone"])
+    assert statuses == {"greet": "undone", "fail": "failed"}
+    assert journal == ["undone", "undone"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,9 @@ def test_a_coroutine_that_is_cancelled_inside_a_task_is_a_failure() -> None:
     ctx = Context()
     half = task("half")(lambda _: asyncio.run(cancelled()))
     report = run(Serial(tolerate(half), task("rest")(lambda _: None), name="all"), ctx)
-    assert (report.ok, report.degraded, ctx.cancelled) == (True, True, False)
+    assert report.ok
+    assert report.degraded
+    assert not ctx.cancelled
     assert str(report.children[0].error) == "half: CancelledError"
 
 
@@ -395,7 +399,8 @@ def test_an_error_without_a_printable_text() -> None:
 
     before = task("before", undo=lambda ctx: undone.append(str(ctx.cancelled)))(lambda _: None)
     report = run(Serial(before, task("mute")(fail), name="all"), undo_on_failure=True)
-    assert (str(report.error), undone) == ("all/mute: MuteError", ["False"])
+    assert str(report.error) == "all/mute: MuteError"
+    assert undone == ["False"]
 
 
 @pytest.mark.parametrize(

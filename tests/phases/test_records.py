@@ -48,7 +48,8 @@ def _recording(*changes: Change, undone: list[str] | None = None, fail: bool = F
 def test_a_report_has_the_records_of_a_failed_task() -> None:
     """Records made before a failure are in the report; a plan never is."""
     report = run(_recording(A, B, fail=True))
-    assert (report.status, report.changes) == ("failed", (A, B))
+    assert report.status == "failed"
+    assert report.changes == (A, B)
 
 
 def test_a_method_is_one_inverse() -> None:
@@ -72,7 +73,8 @@ def test_a_method_is_one_inverse() -> None:
 
     report = run(Serial(Routes(), FAIL), undo_on_failure=True)
     assert undone == ["routes", "c", "routes"]
-    assert (report.children[0].status, report.children[0].changes) == ("ok", (C,))
+    assert report.children[0].status == "ok"
+    assert report.children[0].changes == (C,)
 
 
 def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
@@ -119,7 +121,8 @@ def test_an_inverse_that_fails_is_reported() -> None:
         Serial(_recording(B, undone=undone), stuck, FAIL, name="all"), undo_on_failure=True
     )
     assert undone == ["b"]
-    assert (report.children[1].status, report.children[1].changes) == ("failed", (A,))
+    assert report.children[1].status == "failed"
+    assert report.children[1].changes == (A,)
     assert str(report.error) == "all/fail: x; all/stuck: stuck"
 
 
@@ -171,7 +174,8 @@ def test_an_undo_goes_on_after_its_context_has_ended() -> None:
         inside.record(A, undo=inverse)
 
     report = run(Serial(slow, stop), ctx, undo_on_failure=True)
-    assert (report.status, undone) == ("cancelled", ["a"])
+    assert report.status == "cancelled"
+    assert undone == ["a"]
 
 
 def test_a_run_does_not_cancel_its_caller() -> None:
@@ -230,7 +234,8 @@ class _World:
     def change(self, ctx: Context, place: int) -> None:
         """Write to a place, and record it, as one step."""
         with self.lock:
-            before, after = self.values[place], f"ours {next(self.numbers)}"
+            before = self.values[place]
+            after = f"ours {next(self.numbers)}"
             self.values[place] = after
 
             def undo(_: Context) -> None:

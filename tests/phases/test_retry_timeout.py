@@ -81,7 +81,8 @@ def test_a_failed_attempt_leaves_no_result(clock: ManualClock) -> None:
             raise errors.pop()
 
     report = run(with_retry(fail_first, attempts=2), Context(clock=clock))
-    assert (report.degraded, report.result) == (False, None)
+    assert not report.degraded
+    assert report.result is None
 
 
 def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
@@ -123,7 +124,8 @@ def test_cancelled_is_not_tried_again() -> None:
     own = FailingTask("b", CancelledError("mine"))
     with pytest.raises(TaskFailedError):
         execute(with_retry(own, attempts=3))
-    assert (len(calls), own.calls) == (1, 1)
+    assert len(calls) == 1
+    assert own.calls == 1
 
 
 def test_an_error_shows_if_a_retry_can_help(clock: ManualClock) -> None:
@@ -140,7 +142,8 @@ def test_an_error_shows_if_a_retry_can_help(clock: ManualClock) -> None:
     refused = FailingTask("a", AnsweredError())
     with pytest.raises(TaskFailedError) as caught:
         execute(with_retry(refused, attempts=3), Context(clock=clock))
-    assert (refused.calls, caught.value.retryable) == (1, False)
+    assert refused.calls == 1
+    assert not caught.value.retryable
     assert [failed(OSError()).retryable, failed(OSError(), AnsweredError()).retryable] == [
         True,
         False,
@@ -169,11 +172,9 @@ def test_an_observer_gets_each_attempt(
     pauses = [event.wait for event in events if event.status == "retrying"]
     assert pauses == [Wait("the next attempt", 1), Wait("the next attempt", 2)]
     flaky_ = report.children[0].to_mapping()
-    assert (flaky_["attempts"], flaky_["duration"], flaky_["start"]) == (
-        3,
-        3.0,
-        "2026-01-01T00:00:00.000000Z",
-    )
+    assert flaky_["attempts"] == 3
+    assert flaky_["duration"] == 3.0
+    assert flaky_["start"] == "2026-01-01T00:00:00.000000Z"
     assert "task=all/flaky error='busy'" in caplog.records[0].getMessage()
 
 
@@ -190,11 +191,9 @@ def test_pause_ends_with_the_context(clock: ManualClock) -> None:
 
 def test_wrapping_keeps_name_and_abilities() -> None:
     """A wrapped task plans, undoes and is seen into as before; one that cannot does not seem to."""
-    plain, full, group = (
-        FailingTask("a", OSError()),
-        RecordingTask("b", []),
-        Serial(RecordingTask("c", [])),
-    )
+    plain = FailingTask("a", OSError())
+    full = RecordingTask("b", [])
+    group = Serial(RecordingTask("c", []))
     for wrapped in with_timeout(plain, 1), with_retry(plain, attempts=1):
         assert wrapped.name == "a"
         assert not isinstance(wrapped, (Plannable, Undoable, Group))
@@ -204,7 +203,8 @@ def test_wrapping_keeps_name_and_abilities() -> None:
         assert not isinstance(wrapped, Group)
     wrapped = with_retry(with_timeout(group, 1), attempts=1)
     assert isinstance(wrapped, Group)
-    assert (wrapped.subtasks, wrapped.anonymous) == (group.subtasks, True)
+    assert wrapped.subtasks == group.subtasks
+    assert wrapped.anonymous
 
 
 def test_done_too_late_is_done() -> None:

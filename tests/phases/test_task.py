@@ -15,11 +15,9 @@ def test_function_becomes_a_task() -> None:
     full = task("full", plan=lambda _: [Change("+", "x")], undo=lambda _: None)(lambda _: None)
     execute(plain)
     assert journal == ["plain"]
-    assert (plain.name, isinstance(plain, Plannable), isinstance(plain, Undoable)) == (
-        "plain",
-        False,
-        False,
-    )
+    assert plain.name == "plain"
+    assert not isinstance(plain, Plannable)
+    assert not isinstance(plain, Undoable)
     assert isinstance(full, Plannable)
     assert isinstance(full, Undoable)
     assert repr(full) == "<task full>"

@@ -96,13 +96,12 @@ def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
         "all": "failed",
     }
     assert isinstance(report.error, TaskFailedError)
-    assert (str(report.error), report.error.failures) == (
-        "all/probes: no IPv6; all/probes: disk full",
-        (probes.error, full),
-    )
-    assert (caplog.records[0].levelno, caplog.records[0].getMessage()) == (
-        logging.ERROR,
-        "failed task=all/probes duration=0.000s status=failed error='probes: no IPv6; probes: disk full'",
+    assert str(report.error) == "all/probes: no IPv6; all/probes: disk full"
+    assert report.error.failures == (probes.error, full)
+    assert caplog.records[0].levelno == logging.ERROR
+    assert (
+        caplog.records[0].getMessage()
+        == "failed task=all/probes duration=0.000s status=failed error='probes: no IPv6; probes: disk full'"
     )
     # A run of nothing else returns its report, too.
     assert str(run(tolerate(probes, on_failure=note)).error) == "probes: no IPv6; probes: disk full"

@@ -139,7 +139,8 @@ def test_a_missing_tool_is_named(
         str(tmp_path / "out"),
     ]
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr.splitlines()) == (int(not built), lines)
+    assert ran.returncode == int(not built)
+    assert ran.stderr.splitlines() == lines
     assert [path.name for path in (tmp_path / "out").glob("*")] == built
 
 
@@ -207,7 +208,8 @@ def test_a_package_is_installed_upgraded_and_removed(
         cat /files
     """
     first, second, *files = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
-    assert (first, second) == (f"hostrouting {__version__}", f"hostrouting {NEWER}")
+    assert first == f"hostrouting {__version__}"
+    assert second == f"hostrouting {NEWER}"
     assert [line for line in files if line.endswith(" left")] == []
     assert {"/usr/bin/hostrouting", *MANUAL, *(f"{DOCUMENTS}/{name}" for name in PAGES)} <= set(
         files
@@ -246,6 +248,7 @@ def test_a_removal_names_only_a_watch_that_needs_the_package(
         done
     """
     lines = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
-    first, second = lines.index("/usr/bin/hostrouting"), lines.index("/opt/agent/bin/hostrouting")
+    first = lines.index("/usr/bin/hostrouting")
+    second = lines.index("/opt/agent/bin/hostrouting")
     assert any("cannot start again" in line for line in lines[first:second])
     assert not any("cannot start again" in line for line in lines[second:])

@@ -51,7 +51,8 @@ def test_the_text_of_a_picture_is_legible_and_inside(name: str, screen: int) -> 
         if box.attrib["class"] in {"box", "paper"}
     ]
     for text in picture.iter(f"{_SVG}text"):
-        left, bottom = float(text.attrib["x"]), float(text.attrib["y"])
+        left = float(text.attrib["x"])
+        bottom = float(text.attrib["y"])
         # A character of 13 px is 7.8 px wide; 10 px are above the line, and 4 below it.
         right = left + 7.8 * len(f"{text.text}")
         around = [

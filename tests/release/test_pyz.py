@@ -49,7 +49,8 @@ def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
     words = ["bash", "-c", script, sys.executable, str(ROOT / "release/pyz.py"), str(output)]
     failed = subprocess.run(words, check=False, capture_output=True, text=True)
     assert "File too large" in failed.stderr
-    assert (list(tmp_path.iterdir()), output.read_bytes()) == ([output], b"the one before")
+    assert list(tmp_path.iterdir()) == [output]
+    assert output.read_bytes() == b"the one before"
 
 
 @pytest.mark.slow
@@ -76,7 +77,8 @@ def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> N
 def test_the_file_needs_no_package(pyz: Path) -> None:
     """A Python without site-packages runs it, with its compiled modules."""
     result = run(pyz, "--version")
-    assert (result.returncode, result.stdout) == (0, f"hostrouting {__version__}\n"), result.stderr
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"hostrouting {__version__}\n", result.stderr
     used = run("-v", pyz, "--version").stderr
     assert (
         f"import 'hostrouting.cli' # <zipimporter object \"{pyz}/{VERSION}/hostrouting/\">" in used
@@ -110,10 +112,8 @@ def test_an_old_python_is_named(pyz: Path) -> None:
     main = zipfile.ZipFile(pyz).read("__main__.py").decode()
     old = "import sys; sys.version_info = (3, 9, 2)\n"
     result = run("-c", old + main)
-    assert (result.returncode, result.stderr) == (
-        3,
-        "hostrouting needs Python 3.10 or newer, and this is 3.9\n",
-    )
+    assert result.returncode == 3
+    assert result.stderr == "hostrouting needs Python 3.10 or newer, and this is 3.9\n"
     # Python 3.5 is the first one that allows it in a tuple, and a syntax error comes before the
     # first line.
     assert not any(isinstance(node, ast.Starred) for node in ast.walk(ast.parse(main)))
@@ -128,7 +128,8 @@ def test_files_come_from_the_archive(form: tuple[str, ...], tmp_path: Path) -> N
     """Scripts and units are rendered as from the package; the service of watch starts the file
     itself.
     """
-    pyz, config = build(tmp_path / "one.file", *form), tmp_path / "config.json"
+    pyz = build(tmp_path / "one.file", *form)
+    config = tmp_path / "config.json"
     routes = {"enabled": True, "routes": [{"destination": "172.16.0.0/16"}]}
     config.write_text(
         json.dumps({"staticRoutes": routes, "watch": {"enabled": True, "mode": "service"}})

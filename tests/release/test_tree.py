@@ -32,7 +32,8 @@ def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path)
         and (ROOT / page.relative_to(documents)).parent.joinpath(link).exists()
         and not (page.parent / link).exists()
     ]
-    assert (len(pages) > 10, lost) == (True, [])
+    assert len(pages) > 10
+    assert lost == []
 
 
 def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> None:

@@ -60,7 +60,8 @@ class _Maker:
         self._gateways: dict[tuple[str, str], None] = {}
 
     def world(self) -> AskedWorld:
-        draw, family = self._draw, self._family
+        draw = self._draw
+        family = self._family
         commands = [f"link add {name} type ifb" for name in DEVICES]
         commands += [f"link set {name} up" for name in DEVICES]
         for name, text in zip(DEVICES, _NETWORKS[family], strict=True):

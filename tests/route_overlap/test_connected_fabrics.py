@@ -152,12 +152,14 @@ def lost(node: KernelNode, cidrs: Iterable[str], seed: int, own: str = "eth0") -
     edges = {0, 1}
     for row in shown:
         network = ipaddress.ip_network("0.0.0.0/0" if row["dst"] == "default" else row["dst"])
-        first, last = int(network[0]), int(network[-1])
+        first = int(network[0])
+        last = int(network[-1])
         edges |= {first - 1, first, first + 1, last - 1, last, last + 1}
     asked: set[int] = set()
     for cidr in cidrs:
         network = ipaddress.ip_network(cidr)
-        first, last = int(network[0]), int(network[-1])
+        first = int(network[0])
+        last = int(network[-1])
         asked |= {edge for edge in {*edges, first, last} if first <= edge <= last}
         asked |= {draw.randint(first, last) for _ in range(200)}
     addresses = sorted(asked)

@@ -20,7 +20,8 @@ from phases import Context
 
 pytestmark = needs_kernel
 
-IPV4, IPV6 = "10.96.0.0/16", "fd09::/64"
+IPV4 = "10.96.0.0/16"
+IPV6 = "fd09::/64"
 #: The addresses of e0, by family.
 OWN = {IPV4: "10.1.0.1/16", IPV6: "fd00:1::1/64"}
 

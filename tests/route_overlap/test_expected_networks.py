@@ -79,7 +79,8 @@ def test_several_are_not_waited_for(prover: AskedNode) -> None:
     prover.links("ib0", "eth0", "eth1")
     prover.default("eth0", metric=1)
     prover.default("eth1", metric=2)
-    node, clock = prover.node, ManualClock(auto=True)
+    node = prover.node
+    clock = ManualClock(auto=True)
     routes = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
     section = {"expectedCidrs": [SERVICES], "expectedDevs": [WIDE]}
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})

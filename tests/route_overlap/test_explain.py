@@ -46,7 +46,8 @@ def test_a_refusing_route_is_named(node: MemoryBackend) -> None:
 @pytest.mark.parametrize(("expected", "mark"), [(True, "  "), (False, "! "), (None, "  ")])
 def test_a_device_that_is_not_expected_has_a_mark(expected: bool | None, mark: str) -> None:
     """Beside the colour, which a pipe does not have; without a config nothing is marked."""
-    first, last = Address.parse("172.16.8.0"), Address.parse("172.16.8.255")
+    first = Address.parse("172.16.8.0")
+    last = Address.parse("172.16.8.255")
     route = "172.16.8.0/24 dev ib0"
     part = ExplainedPart(first, last, ("ib0",), route, None, None, is_expected=expected)
     _, line = Explanation("172.16.8.0/24", (part,)).lines()
@@ -73,7 +74,8 @@ def explanations(draw: st.DrawFn) -> Explanation:
     parts = []
     for first, following in pairwise(ends):
         devs = tuple(draw(st.lists(names, max_size=9, unique=True)))
-        low, high = Address(family, first), Address(family, following - 1)
+        low = Address(family, first)
+        high = Address(family, following - 1)
         hops = " ".join(f"nexthop via {low} dev {dev} weight 1" for dev in devs)
         rule = draw(st.sampled_from([None, "5270: from all lookup 52"])) if devs else None
         route, reason = (f"{low}/{width} {hops}", None) if devs else (None, "no route at all")

@@ -8,7 +8,9 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.testing import FakeHost
 
 CIDR = "10.96.0.0/16"
-DHCP, STATIC, BOOT = 16, 4, 3
+DHCP = 16
+STATIC = 4
+BOOT = 3
 WRONG = "the IPv4 default route by eth1"
 RELOAD = "and run: networkctl reload"
 NETPLAN = {
@@ -83,7 +85,8 @@ def test_the_setting_of_the_owner(protocol: int, files: dict[str, str], step: st
     host = node(protocol, files)
     [chosen] = prove_egress(host, [CIDR]).notes
     right = 'if that is right, add "expectedDevs": ["eth1"] to routeOverlap'
-    assert (chosen.kind, chosen.subject) == ("chosen-exit", WRONG)
+    assert chosen.kind == "chosen-exit"
+    assert chosen.subject == WRONG
     assert chosen.step == (f"{right}; if not, {step}" if step else right)
     named = prove_egress(host, [CIDR], expected_devs=["eth0"]).notes
     assert [note.step for note in named] == ([step] if step else [])

@@ -16,7 +16,8 @@ from hostrouting import prove_egress
 
 pytestmark = needs_kernel
 
-V4, V6 = "10.96.0.0/16", "fd09::/64"
+V4 = "10.96.0.0/16"
+V6 = "fd09::/64"
 OF_E0 = {"expectedDevs": ["e0"]}
 OF_E1 = {"expectedDevs": ["e1"]}
 #: Where ip finds names for tables.

@@ -34,17 +34,14 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
     )
     assert f"\n  {PLATFORM}\n    168.63.129.16: overlap, leaves by ib0" in str(report)
     platform, metadata = report.to_mapping()["cidrs"]
-    assert (platform["cidr"], platform["name"]) == (
-        "168.63.129.16/32",
-        "Azure platform: DHCP, DNS, health probes",
-    )
-    assert (metadata["ok"], metadata["name"]) == (True, "Azure instance metadata")
+    assert platform["cidr"] == "168.63.129.16/32"
+    assert platform["name"] == "Azure platform: DHCP, DNS, health probes"
+    assert metadata["ok"] is True
+    assert metadata["name"] == "Azure instance metadata"
     [route] = report.suggested_routes
-    assert (route.destination, route.gateway, route.dev) == (
-        "168.63.129.16/32",
-        "10.224.0.1",
-        "eth0",
-    )
+    assert route.destination == "168.63.129.16/32"
+    assert route.gateway == "10.224.0.1"
+    assert route.dev == "eth0"
 
 
 def test_the_preset_of_an_address_without_a_route_is_named(tmp_path: Path) -> None:

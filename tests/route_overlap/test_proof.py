@@ -77,7 +77,8 @@ def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
     legs = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0")
     node.insert_route(Route.parse("10.96.0.0/16", nexthops=legs, protocol=3))
     [finding] = prove(node, "10.96.0.0/16").findings
-    assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
+    assert finding.devs == ("eth0", "ib0")
+    assert finding.dev == "ib0"
 
 
 def test_without_default_route_the_way_of_each_address_is_reported(node: MemoryBackend) -> None:
@@ -121,7 +122,8 @@ def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
 
 def test_a_host_stands_for_its_backend(node: MemoryBackend) -> None:
     """As an agent has it, and an `ip_network` for its text; else the error has what to give."""
-    host, cidrs = FakeHost(node), ["172.16.0.0/16"]
+    host = FakeHost(node)
+    cidrs = ["172.16.0.0/16"]
     assert prove_egress(host, [*map(ip_network, cidrs)]) == prove_egress(node, cidrs)
     assert explain_routing(host, cidrs) == explain_routing(node, cidrs)
     for function in prove_egress, explain_routing:

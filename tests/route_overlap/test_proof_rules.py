@@ -45,7 +45,8 @@ def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBacke
     node.insert_route(Route.parse("10.96.0.0/24", kind="blackhole", tos=8, protocol=3))
     arrange(node, "prohibit 10.96.0.0/16")
     [finding] = prove(node, "10.96.0.0/24").findings
-    assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
+    assert finding.kind == "blocked"
+    assert finding.route == "prohibit 10.96.0.0/16"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,8 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
     # The rule is added last, since it may block other destinations.
     node.add_rule(rule)
     [finding] = prove(node, "10.96.0.0/24").findings
-    assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
+    assert finding.kind == "blocked"
+    assert finding.route == "prohibit 10.96.0.0/16"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,8 @@ def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBa
     arrange(node, "blackhole 10.96.0.0/24 table 88")
     node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
     [finding] = prove(node, "10.96.0.0/24").findings
-    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/24 table 88")
+    assert finding.kind == "blocked"
+    assert finding.route == "blackhole 10.96.0.0/24 table 88"
 
 
 @pytest.mark.parametrize("rules", [(), (Rule(50, table=100, mark=1, mark_mask=1),)])
@@ -118,7 +121,8 @@ def test_an_exit_is_a_device_by_which_expected_addresses_leave(
         node.add_rule(rule)
     report = prove_egress(node, ["10.96.0.0/16"], allowed_devs=["cilium_*"])
     assert report.ok
-    assert (report.expected_devs, report.exits) == (("eth0",), ())
+    assert report.expected_devs == ("eth0",)
+    assert report.exits == ()
 
 
 @needs_kernel
@@ -135,7 +139,8 @@ def test_a_dead_route_does_not_block() -> None:
         arrange(node, "blackhole 10.96.0.0/16")
         [report] = prove_egress(kernel_of(node), ["10.96.0.0/24"]).cidrs
     [finding] = report.findings
-    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
+    assert finding.kind == "blocked"
+    assert finding.route == "blackhole 10.96.0.0/16"
 
 
 @needs_kernel
@@ -165,7 +170,8 @@ def test_a_built_in_rule_that_is_gone_is_named(option: str, cidr: str) -> None:
         for note in report.notes:
             node.ip(note.command.removeprefix("ip "))
         report = prove_here()
-        assert (report.ok, report.notes) == (True, ())
+        assert report.ok
+        assert report.notes == ()
 
 
 def lost(number: str, table: str, option: str) -> NodeFinding:
@@ -186,7 +192,9 @@ def test_the_source_that_the_kernel_chooses_is_looked_up(node: MemoryBackend) ->
     arrange(node, "10.96.0.0/16 dev ib0 table 88")
     node.add_rule(Rule(100, table=88, source=parse_cidr("10.224.0.4/32")))
     [finding] = prove(node, "10.96.0.0/12").findings
-    assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
+    assert finding.kind == "overlap"
+    assert finding.first == "10.96.0.0"
+    assert finding.last == "10.96.255.255"
     assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
 
 
@@ -257,7 +265,8 @@ def test_the_rule_that_decides_has_a_command_that_deletes_it(
         report = prove_egress(kernel_of(node), ["172.16.8.0/22"], expected_devs=["eth0"])
         [part] = explain_routing(kernel_of(node), ["172.16.8.0/22"])[0].parts
         [(_, finding)] = report.findings
-        assert (finding.program, finding.command) == (program, command)
+        assert finding.program == program
+        assert finding.command == command
         assert report.lines()[0].endswith(f"({named})")
         assert f"or run: {command}" in report.steps
         assert str(part.rule or part.route) in named

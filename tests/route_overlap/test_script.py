@@ -186,7 +186,8 @@ class TestRunning:
         self, node: KernelNode, uplink: None, tmp_path: Path, program: str | None, detail: str
     ) -> None:
         """`ip` is missing, killed, or ends half-way with a clean exit: no marker is left."""
-        tools, folder = tmp_path / "tools", tmp_path / "run"
+        tools = tmp_path / "tools"
+        folder = tmp_path / "run"
         tools.mkdir()
         for tool in "rm", "mkdir", "bash", "head", "sed", "cat":
             (tools / tool).symlink_to(shutil.which(tool) or "")
@@ -203,7 +204,8 @@ class TestRunning:
                 environment={"PATH": str(tools)},
                 waits=30,
             )
-            assert (ran.status, ran.markers) == (status, {})
+            assert ran.status == status
+            assert ran.markers == {}
             assert ran.output.startswith(f"cannot be proven here: ip ({detail}")
 
     @pytest.mark.parametrize("zone", ["JST-9", "EST5", ""])
@@ -225,7 +227,8 @@ class TestRunning:
         ran = run_script(
             node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment=environment
         )
-        assert (ran.is_plain, ran.markers) == (False, {})
+        assert not ran.is_plain
+        assert ran.markers == {}
 
     def test_many_cidrs_among_many_routes(self, node: KernelNode, uplink: None) -> None:
         """More than 64 KB of questions, and no room for a temporary file; the route that leads
@@ -264,7 +267,8 @@ class TestRunning:
         DefaultEnvironment=, are not taken.
         """
         cidrs = ["172.16.8.0/22", "10.96.0.0/16"]
-        script, markers = tmp_path / "check.sh", tmp_path / "run"
+        script = tmp_path / "check.sh"
+        markers = tmp_path / "run"
         for expected, is_right in ([cidrs[1]], True), (cidrs, False):
             section = {"routeOverlap": {"expectedCidrs": expected, "mode": "STRICT"}}
             text = render_script(HostRoutingConfig.from_mapping(section))
@@ -387,7 +391,8 @@ class TestProgram:
         for name in "route-overlap.ok", "route-overlap.detected":
             (folder / name).write_text("old\n")
         ran = self.run(node, program, status, mode=mode)
-        assert (ran.status, ran.markers) == (end, {})
+        assert ran.status == end
+        assert ran.markers == {}
         assert ran.output == (
             "cannot be proven here: ip (RTNETLINK answers: Network is unreachable); "
             f"{program} ended with {status}; run: "
@@ -402,7 +407,8 @@ class TestProgram:
         folder.mkdir()
         (folder / "route-overlap.ok").write_text("old\n")
         ran = self.run(node, program, 0, waits=30)
-        assert (ran.status, ran.markers) == (12, {})
+        assert ran.status == 12
+        assert ran.markers == {}
         assert f"; {program} has not answered after 10 s; run: hostrouting apply" in ran.output
 
     def test_the_interpreter_complains(self, node: KernelNode, program: Path) -> None:
@@ -433,16 +439,15 @@ class TestProgram:
             path.write_text(f"#!{shutil.which('bash')}\n{route} || true\nexit {status}\n")
             path.chmod(0o755)
             ran = self.run(node, path, 0, waits=2)
-            assert (ran.status, ran.markers["route-overlap.ok"]) == (
-                10,
-                "10.96.0.0/16 leaves by eth0\n",
-            )
+            assert ran.status == 10
+            assert ran.markers["route-overlap.ok"] == "10.96.0.0/16 leaves by eth0\n"
             node.ip("route del default")
             shutil.rmtree(program.with_name("run"))
 
     def test_the_interpreter(self, node: KernelNode, tmp_path: Path) -> None:
         """The first line of the program names it; where it is gone, the usual one is taken."""
-        usual, named = tmp_path / "usual", tmp_path / "named"
+        usual = tmp_path / "usual"
+        named = tmp_path / "named"
         for path, status in (usual, 11), (named, 10):
             path.write_text(f"#!{shutil.which('bash')}\necho $*\nexit {status}\n")
             path.chmod(0o755)
@@ -470,7 +475,8 @@ class TestProgram:
         for line, status in (f"#!{named} -IS\n", 10), ("#!/nonexistent -IS\n", 11), ("", 11):
             zipped.write_bytes(line.encode() + b"PK\3\4\n")
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            assert (done.returncode, done.stdout) == (status, f"-I -S {zipped} check ip\n")
+            assert done.returncode == status
+            assert done.stdout == f"-I -S {zipped} check ip\n"
 
     @pytest.mark.parametrize("step", [397, pytest.param(7, marks=pytest.mark.soak)])
     def test_a_script_that_is_cut_anywhere(

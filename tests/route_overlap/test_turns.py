@@ -80,7 +80,9 @@ def test_with_an_expected_device_the_wrong_one_is_an_overlap() -> None:
         f"10.96.0.0 to 10.111.255.255: overlap, leaves by ib0, one of eth0, ib0 ({_ROUTES})"
     )
     [route] = report.suggested_routes
-    assert (route.destination, route.gateway, route.dev) == ("10.96.0.0/12", "10.224.0.1", "eth0")
+    assert route.destination == "10.96.0.0/12"
+    assert route.gateway == "10.224.0.1"
+    assert route.dev == "eth0"
 
 
 def test_both_may_be_expected() -> None:
@@ -119,7 +121,8 @@ def test_an_explanation_has_all() -> None:
     _two_exits(node)
     [explanation] = explain_routing(node, _CIDRS)
     [part] = explanation.parts
-    assert (part.by, part.route) == ("eth0+ib0", _ROUTES)
+    assert part.by == "eth0+ib0"
+    assert part.route == _ROUTES
 
 
 def test_the_fix_is_a_route_before_them() -> None:
@@ -186,7 +189,9 @@ def test_a_gateway_of_ipv6_has_its_turn(is_first: bool) -> None:
     assert len(named) == 2
     assert before == report
     [finding] = report.cidrs[0].findings
-    assert (finding.kind, finding.dev, sorted(finding.devs)) == ("overlap", "ib0", ["eth0", "ib0"])
+    assert finding.kind == "overlap"
+    assert finding.dev == "ib0"
+    assert sorted(finding.devs) == ["eth0", "ib0"]
 
 
 #: Sends 20 datagrams from a socket of no address, each to a port of its own.

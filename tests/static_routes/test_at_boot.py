@@ -31,7 +31,8 @@ def test_a_node_that_is_not_plain(host: FakeHost) -> None:
     before = others(host)
     install(host, CONFIG)
     assert verdict_at_boot(host) == Verdict(10, "routes in force: 3", 5, LOGGED)
-    assert (ours(host), others(host)) == (WANTED, before)
+    assert ours(host) == WANTED
+    assert others(host) == before
     assert verdict_at_boot(host, "wait") == Verdict(10, "routes in force: 3", 5, LOGGED)
 
 
@@ -104,7 +105,8 @@ def test_a_kernel_without_memory(host: FakeHost, number: int) -> None:
     install(host, config_of([static_route("172.22.0.0/16 via 10.224.0.1 dev eth0")]))
     host.routes.refuse_at(1, number=number)
     verdict = verdict_at_boot(host, "wait")
-    assert (verdict.status, verdict.priority) == (11, 3)
+    assert verdict.status == 11
+    assert verdict.priority == 3
     assert verdict.text.startswith("refused: 172.22.0.0/16 via 10.224.0.1 dev eth0: ")
     assert verdict_at_boot(host, "wait").status == 10
 

@@ -63,7 +63,8 @@ def test_a_route_with_another_number_is_another_route(
 @each_attribute
 def test_a_number_that_no_route_has_is_refused(attribute: RouteAttribute) -> None:
     """The first one beyond either end."""
-    lowest, highest = attribute.numbers[0], attribute.numbers[-1]
+    lowest = attribute.numbers[0]
+    highest = attribute.numbers[-1]
     for number in lowest - 1, highest + 1:
         with pytest.raises(InvalidConfigError) as caught:
             StaticRoute.from_mapping({"destination": "172.16.1.0/24", attribute.name: number})

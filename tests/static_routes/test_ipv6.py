@@ -189,7 +189,8 @@ def test_a_merge_by_another_program(
     error = run(Reset(HostRoutingConfig(), host=host)).error
     assert error is not None
     assert status_after(error) == FAILED
-    assert (at(host), at(host, "fd00:7::/48")) == ([merged], [])
+    assert at(host) == [merged]
+    assert at(host, "fd00:7::/48") == []
     assert "not removed: another program has merged" in caplog.text
     assert reason in str(error)
     verdict, *_ = verdict_now(Context(), host)
@@ -313,7 +314,8 @@ def several(routes: Sequence[ObservedRoute]) -> set[frozenset[NextHop]]:
 
 
 def check_history(node: Node, host: Host, seed: int) -> None:
-    random, inverses = Random(seed), list[Callable[[Context], object]]()
+    random = Random(seed)
+    inverses = list[Callable[[Context], object]]()
     for _ in range(12):
         if random.random() < 0.5:
             meddle(node, random)

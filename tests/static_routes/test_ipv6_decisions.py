@@ -101,9 +101,11 @@ def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
     """Our second route of a place, on the link, comes back behind the first one, which still
     decides.
     """
-    first, second = held(gateway=None, dev="ib0"), held(gateway=None)
+    first = held(gateway=None, dev="ib0")
+    second = held(gateway=None)
     [back], notes = RouteAccount.between([first, second], [first]).inverse([first])
-    assert (back.verb, notes) == ("append", [])
+    assert back.verb == "append"
+    assert notes == []
 
 
 DEFAULTS = [held("::/0", dev, ROUTER, metric=1024, protocol=9) for dev in ("ib0", "eth0")]

@@ -125,7 +125,8 @@ _HOPS = {IPV4: "via 10.{0}.0.1 dev e{0}", IPV6: "via fe80::{0}1 dev e{0}"}
 @st.composite
 def default_routes(draw: st.DrawFn) -> str:
     """A command that adds one, by either device or both."""
-    family, at = draw(st.sampled_from([IPV4, IPV4, IPV6])), draw(st.sampled_from([0, 0, 1, 1, 2]))
+    family = draw(st.sampled_from([IPV4, IPV4, IPV6]))
+    at = draw(st.sampled_from([0, 0, 1, 1, 2]))
     hops = [_HOPS[family].format(hop) for hop in ([0, 1] if at == 2 else [at])]
     text = hops[0] if at < 2 else " ".join(f"nexthop {hop}" for hop in hops)
     option = "-6" if family == IPV6 else "-4"

@@ -100,7 +100,8 @@ def test_another_program_removes_our_route_before_we_do(node: BusyNode, host: Fa
     node.insert_route(OWN_ROUTE)
     node.steps.plan(1, lambda: node.delete_route(OWN_ROUTE))
     account = run(host)
-    assert (node.in_place(), account.changes) == ([], [])
+    assert node.in_place() == []
+    assert account.changes == []
 
 
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:
@@ -219,7 +220,8 @@ class TestUndo:
         second = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 256)
         old = attrs.evolve(OWN_ROUTE, network=OWN_ROUTE.network + 512)
         node.insert_route(old)
-        before, account = node.routes(), Account()
+        before = node.routes()
+        account = Account()
         node.steps.fail(2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             converge(
@@ -249,7 +251,8 @@ def test_foreign_routes_are_as_without_us(
 
     An exclusive addition is refused while the own route is there, so it counts only if both nodes accept it.
     """
-    node, shadow = BusyNode(), BusyNode()
+    node = BusyNode()
+    shadow = BusyNode()
     host = FakeHost(node)
 
     def both(step: tuple[str, int]) -> None:

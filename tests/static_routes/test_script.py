@@ -248,7 +248,8 @@ class TestRunning:
         node.ip("route flush proto 142")
         status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
         verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: no default route completes it"
-        assert (status, line) == (11, verdict)
+        assert status == 11
+        assert line == verdict
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
     def test_a_repair_is_logged_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
@@ -314,7 +315,8 @@ class TestRunning:
         node.ip("route add default via 10.224.0.1 dev eth0 metric 5")
         config = config_of([StaticRoute(destination="172.20.1.0/24")])
         status, [line] = boot(node, *config.static_routes.routes)
-        assert (status, own_routes(node)) == (12, ["default via 10.224.0.9 dev eth0"])
+        assert status == 12
+        assert own_routes(node) == ["default via 10.224.0.9 dev eth0"]
         assert line.startswith(
             "static routes cannot be proven here: row (default via 10.224.0.9 dev eth0); "
         )
@@ -591,11 +593,9 @@ class TestRunning:
             static_route("172.16.3.0/24 via 10.224.0.1 dev eth7"),
             StaticRoute(destination="172.16.4.0/24", dev="ib0"),
         ]
-        first, second, third = (
-            "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: ",
-            "refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: ",
-            "refused: 172.16.4.0/24 ",
-        )
+        first = "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: "
+        second = "refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: "
+        third = "refused: 172.16.4.0/24 "
         assert boot(node, *routes) == (
             11,
             [

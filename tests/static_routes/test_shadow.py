@@ -117,7 +117,8 @@ class Life:
 
     def apply(self) -> None:
         """Apply a config: own routes are the first of their places, or nothing has changed."""
-        before, config = self.beside.routes, self.config()
+        before = self.beside.routes
+        config = self.config()
         wanted = [_as_shown(route) for route in config.static_routes.routes]
         reasons = [route for route in wanted if _may_be_refused(route, before)]
         try:
@@ -177,7 +178,8 @@ class Life:
 
     def operation(self) -> None:
         """Let it add, change or delete a route, perhaps one that it has made before."""
-        pick, chance = self.random.choice, self.random.random
+        pick = self.random.choice
+        chance = self.random.random
         earlier = pick(self.made) if self.made else ""
         if earlier and chance() < 0.35:
             [prefix] = {*earlier.split()} & {*PREFIXES}
@@ -192,7 +194,8 @@ class Life:
     def intrusion(self) -> None:
         """Let it put a route before an own one."""
         if self.applied:
-            route, hop = self.random.choice(self.applied), self.random.choice(HOPS)
+            route = self.random.choice(self.applied)
+            hop = self.random.choice(HOPS)
             self.act("prepend", f"{route.destination} metric {route.metric} proto static {hop}")
 
     def event(self) -> None:
@@ -233,11 +236,13 @@ def _is_on_the_list(
     hidden = foreign(before)
     if refused and not in_shadow:
         # (b): the exclusive one, and the refresh of a route that is hidden.
-        assert (refused, after) == (REFUSED, before)
+        assert refused == REFUSED
+        assert after == before
         assert verb == "add" or (verb in {"replace", "change"} and shadow == hidden)
         return
     [lost] = [route for route in ours(before) if route not in after]
-    assert (refused, ours(after)) == ("", [route for route in ours(before) if route != lost])
+    assert refused == ""
+    assert ours(after) == [route for route in ours(before) if route != lost]
     if verb == "del":
         # (c): the foreign route stays; without the own one it had been deleted, if it exists.
         assert foreign(after) == hidden
@@ -247,11 +252,14 @@ def _is_on_the_list(
     # none.
     [new] = [route for route in after if route not in before]
     assert verb in {"replace", "change"}
-    assert (first_is(before, lost), first_is(after, new)) == (True, True)
+    assert first_is(before, lost)
+    assert first_is(after, new)
     assert [route for route in after if route in before] == [r for r in before if r != lost]
     replaced = next((route for route in hidden if place(route) == place(lost)), None)
     if in_shadow:
-        assert (verb, replaced, shadow) == ("change", None, hidden)
+        assert verb == "change"
+        assert replaced is None
+        assert shadow == hidden
     else:
         assert first_is(shadow, new)
         assert [route for route in shadow if route != new] == [r for r in hidden if r != replaced]

@@ -80,12 +80,14 @@ def test_a_reading_within_an_apply_can_fail() -> None:
     with pytest.raises(BackendError) as caught:
         node.apply([RouteChange.remove(each) for each in before if each.kind == "blackhole"])
     assert str(caught.value) == "rtnetlink: No buffer space available"
-    assert (caught.value.errno, node.routes()) == (errno.ENOBUFS, before)
+    assert caught.value.errno == errno.ENOBUFS
+    assert node.routes() == before
 
 
 def test_the_files_units_and_packet_filters_of_a_machine_fail_likewise() -> None:
     """A test names the method, and need not count the calls of others."""
-    host, ctx = FakeHost(), Context()
+    host = FakeHost()
+    ctx = Context()
     host.files.fail_at(1, of="write")
     host.services.fail_at(1, of="state")
     host.nftables.fail_at(1, of="table")

@@ -57,5 +57,6 @@ def test_a_packet_has_all_next_hops_of_its_route(worlds: TwoWorlds) -> None:
     several = Route(network=0, prefix_length=0, protocol=3, nexthops=hops)
     worlds.both(lambda world: world.insert_route(several))
     packet = Packet(10 << 24 | 1, ip_protocol=6, source_port=1000, destination_port=53)
-    of_kernel, of_memory = decisions(worlds.node, [packet]), [decided(worlds.memory, packet)]
+    of_kernel = decisions(worlds.node, [packet])
+    of_memory = [decided(worlds.memory, packet)]
     assert of_kernel == of_memory == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]

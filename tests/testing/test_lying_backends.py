@@ -312,7 +312,8 @@ def test_a_lie_is_caught(promise: str, name: str) -> None:
     """The right backend keeps the promise that the wrapper around it breaks."""
     absent = NetlinkBackend(netns="hostrouting-absent")
     keeps(promise, right := MemoryBackend(), right, absent)
-    node, lies = MemoryBackend(), LIES[promise][name]
+    node = MemoryBackend()
+    lies = LIES[promise][name]
     with pytest.raises((AssertionError, pytest.fail.Exception, BackendError, OSError, ValueError)):
         keeps(promise, node, Wrapper(node, lies), Wrapper(absent, lies))
 

@@ -162,7 +162,8 @@ def test_random_churn(node: KernelNode, changes: int) -> None:
         tracemalloc.start()
         try:
             gc.collect()
-            before, descriptors = tracemalloc.get_traced_memory()[0], _descriptors()
+            before = tracemalloc.get_traced_memory()[0]
+            descriptors = _descriptors()
             churn(changes, watched, node, seed=2)
             gc.collect()
             grown = tracemalloc.get_traced_memory()[0] - before

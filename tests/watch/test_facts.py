@@ -28,7 +28,9 @@ def test_the_log_has_the_facts(histories: list[dict[str, int | None]]) -> None:
 def test_the_same_facts_bring_no_line(present: dict[str, int | None]) -> None:
     """However often they are found."""
     again = Facts[str, int | None]().after(present).after(dict(present))
-    assert (again.new, again.over, again.has_changed) == ({}, {}, False)
+    assert again.new == {}
+    assert again.over == {}
+    assert not again.has_changed
 
 
 def test_the_order_is_that_of_the_facts() -> None:

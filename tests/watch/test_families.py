@@ -44,7 +44,8 @@ def test_a_reload_brings_the_other_family(monkeypatch: pytest.MonkeyPatch) -> No
     ipv4 = {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0"}
     seldom = {"watch": {"enabled": True, "interval": "1h"}}
     watch = Watch(config_of(ipv4, **seldom), host=host)
-    listen, deleted = host.events.listen, list[ObservedRoute]()
+    listen = host.events.listen
+    deleted = list[ObservedRoute]()
 
     def late(ctx: Context, *, families: Sequence[int]) -> object:
         for route in node.routes_of(OUR_PROTOCOL, IPV6):

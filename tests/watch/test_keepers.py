@@ -58,7 +58,8 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     Events bring no look that would delay the one for which the keeper has a time.
     """
     clock = ManualClock()
-    ctx, keeper = Context(clock=clock), Busy(monkeypatch)
+    ctx = Context(clock=clock)
+    keeper = Busy(monkeypatch)
     now = clock.monotonic()
     keeper.run(ctx)
     for seconds in 0.0, 1.0, 4.9:
@@ -121,7 +122,8 @@ def test_a_failure_after_half_of_the_work_is_logged_once(caplog: pytest.LogCaptu
     keeper.run(ctx)
     assert not str(keeper.trouble)
     keeper.run(ctx)
-    failure, over = "nothing can be kept: full", "this is over: nothing can be kept"
+    failure = "nothing can be kept: full"
+    over = "this is over: nothing can be kept"
     assert caplog.messages == [failure, over, failure]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 

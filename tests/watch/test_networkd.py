@@ -51,7 +51,8 @@ def assignments(draw: st.DrawFn, value: str) -> str:
 @st.composite
 def texts(draw: st.DrawFn) -> tuple[str, bool | None]:
     """The text of one file, and the switch that it sets; None for no switch."""
-    lines, found = [], None
+    lines = []
+    found = None
     for _ in range(draw(st.integers(0, 4))):
         section = draw(st.sampled_from(["Network", "DHCPv4", "network", "Network ", ""]))
         lines.append(f"{draw(white)}[{section}]{draw(white)}")

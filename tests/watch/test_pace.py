@@ -15,7 +15,8 @@ def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
     """Repairs that follow each other without end take 0.3 seconds, 3 % of the time, and one repair
     more at most.
     """
-    now, pace = 50.0, PACE
+    now = 50.0
+    pace = PACE
     for seconds in spent:
         now = max(now, pace.free) + seconds
         pace = pace.after(seconds, now=now)
@@ -25,7 +26,8 @@ def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
 @given(st.lists(st.tuples(costs, st.floats(10, 100)), max_size=50))
 def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> None:
     """A repair of a tenth of a second now and then never slows the next one."""
-    now, pace = 0.0, PACE
+    now = 0.0
+    pace = PACE
     for seconds, quiet in repairs:
         now += quiet
         assert pace.free <= now
@@ -43,7 +45,8 @@ def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_the_shortest_pause(spent: list[float]) -> None:
     """The siblings, whose looks run programs, leave the run lock to others for a second after each."""
-    now, pace = 50.0, Pace(savings=0.3, share=0.03, least=1.0, longest=5.0)
+    now = 50.0
+    pace = Pace(savings=0.3, share=0.03, least=1.0, longest=5.0)
     for seconds in spent:
         now += seconds
         pace = pace.after(seconds, now=now)
@@ -61,7 +64,8 @@ def test_what_is_done_when_it_may_be(
     """In any period whose acts each waited for their time, they cost at most the savings, what grew
     meanwhile, and the last act.
     """
-    now, pace = 0.0, Pace(savings=savings, share=share)
+    now = 0.0
+    pace = Pace(savings=savings, share=share)
     done: list[tuple[float, int]] = []
     for cost, quiet in acts:
         now = max(now + quiet, pace.free)
@@ -77,7 +81,8 @@ def test_what_is_done_when_it_may_be(
 @given(st.lists(st.floats(0, 7200), max_size=60))
 def test_a_pause_begins_with_the_fourth_change_within_an_hour(waits: list[float]) -> None:
     """A contest costs a pause after each such change, and after no other; of 1 s to 10 min."""
-    now, contest = 1e6, Contest()
+    now = 1e6
+    contest = Contest()
     changes: list[float] = []
     for wait in waits:
         now = max(now + wait, contest.free)
@@ -93,7 +98,8 @@ def test_a_pause_begins_with_the_fourth_change_within_an_hour(waits: list[float]
 
 def test_each_pause_is_twice_the_one_before() -> None:
     """A program that changes a thing back at once waits for longer and longer, up to 10 min."""
-    contest, pauses = Contest(), []
+    contest = Contest()
+    pauses = []
     for _ in range(14):
         now = max(100.0, contest.free)
         contest = contest.after(now=now)

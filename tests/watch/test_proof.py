@@ -45,7 +45,8 @@ def test_a_run_keeps_no_list_of_the_markers() -> None:
     """A watch may run for a year: the markers that it writes are not in the report of its run."""
     watched = ProvenNode(config_of())
     report = run(task("watch")(watched.keeper.act), watched.ctx)
-    assert (report.error, report.changes) == (None, ())
+    assert report.error is None
+    assert report.changes == ()
     assert watched.marker() == "ok"
 
 
@@ -62,7 +63,8 @@ def test_a_finding_of_a_strict_config_is_an_error(
 def test_a_late_unit_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     """Under STRICT it is logged and counts as the boot script's answer does, until it is up again."""
     watched = ProvenNode(attrs.evolve(config_of(mode="STRICT"), after=("fabric.service",)))
-    path, services = "/etc/systemd/system/fabric.service", watched.host.services
+    path = "/etc/systemd/system/fabric.service"
+    services = watched.host.services
     watched.host.files.write(path, b"[Service]\nExecStart=/bin/a", mode=0o644)
     services.start(watched.ctx, "fabric.service")
     watched.run(2)
@@ -90,9 +92,11 @@ def test_the_number_of_readings(
     watched.overlaps()
     if seconds:
         watched.run(seconds - 0.1)
-        assert (caplog.records, watched.marker()) == ([], "ok")
+        assert caplog.records == []
+        assert watched.marker() == "ok"
     watched.run(0.2)
-    assert (caplog.messages[0], watched.marker()) == (LINE, f"{LINE}\n")
+    assert caplog.messages[0] == LINE
+    assert watched.marker() == f"{LINE}\n"
     assert caplog.records[0].levelno == logging.WARNING
     fields = {"cidr": "172.16.0.0/16", "kind": "overlap", "dev": "ib0"}
     assert fields.items() <= vars(caplog.records[0]).items()
@@ -286,7 +290,8 @@ def test_lost_events(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> N
 
 def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
     """It is found by the proof of the next interval."""
-    listeners, watched.host.events.listeners = watched.host.events.listeners, []
+    listeners = watched.host.events.listeners
+    watched.host.events.listeners = []
     watched.overlaps()
     watched.host.events.listeners = listeners
     watched.run(59)

@@ -39,7 +39,8 @@ class Watched:
 
     def until_marked(self, text: str) -> None:
         """Wait for a marker with this text; that of a good proof is `ok`."""
-        exists, read = self.host.files.exists, self.host.files.read
+        exists = self.host.files.exists
+        read = self.host.files.read
         if text == "ok":
             self.until(lambda: exists(MARKER_OK) and not exists(MARKER_DETECTED))
         else:

@@ -22,7 +22,8 @@ SECONDS = 60
 @contextmanager
 def another_thread(lock: SharedLock, ctx: Context) -> Iterator[tuple[Event, Event]]:
     """A thread that holds the lock until the second event; at the first one it has taken it."""
-    has_it, release = Event(), Event()
+    has_it = Event()
+    release = Event()
 
     def run() -> None:
         with lock.hold(ctx):
@@ -98,7 +99,8 @@ def test_a_thread_that_gives_up_leaves_the_wait_to_the_next() -> None:
     """If the time of the waiting thread is over, another one waits in its place, and gets the lock."""
     inner = MemoryLock()
     inner.holder = 4242
-    lock, impatient = SharedLock(inner), Context(timeout=0.05)
+    lock = SharedLock(inner)
+    impatient = Context(timeout=0.05)
 
     def give_up() -> None:
         # Its time may be over before it takes the lock, too.
@@ -117,7 +119,8 @@ def test_a_cancelled_thread_stops_waiting() -> None:
     """A thread whose context is cancelled raises while another one goes on waiting."""
     inner = MemoryLock()
     inner.holder = 4242
-    lock, ctx = SharedLock(inner), Context()
+    lock = SharedLock(inner)
+    ctx = Context()
     errors: list[BaseException] = []
 
     def wait() -> None:

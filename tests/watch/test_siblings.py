@@ -128,7 +128,8 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(
     meanwhile.
     """
     caplog.set_level(logging.INFO)
-    layer, supervisor = BrokenLinkLayer(host.routes), MemorySupervisor()
+    layer = BrokenLinkLayer(host.routes)
+    supervisor = MemorySupervisor()
     broken = exchanged(host, link_layer=layer, supervisor=supervisor)
     troubles = [
         "the rules for IPv6 probes cannot be kept now",
@@ -152,7 +153,9 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
     """A watch ends while a sibling is stuck, as one that restores what it removed with a program
     that hangs.
     """
-    stuck, released, went_on = Event(), Event(), Event()
+    stuck = Event()
+    released = Event()
+    went_on = Event()
 
     class Stuck(MemoryLinkLayer):
         def neighbours(self) -> list[Neighbour]:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from support.patience import wait_until
@@ -74,10 +75,8 @@ def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list
 def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
     """Then it sends each change of state, and its end."""
     watching = Watch(config("172.16.1.0/24", "172.16.2.0/24"), host=host)
-    down, up = (
-        (lambda: host.routes.set_up("eth0", up=False)),
-        (lambda: host.routes.set_up("eth0", up=True)),
-    )
+    down = partial(host.routes.set_up, "eth0", up=False)
+    up = partial(host.routes.set_up, "eth0", up=True)
     assert watch(host, watching, down, up) == [
         {"READY": "1", "STATUS": "routes in force: 2"},
         {"STATUS": "routes in force: 0, waiting: 2"},
@@ -259,7 +258,8 @@ class TestLivingClock:
         left behind.
         """
         clock = LivingClock(MemorySupervisor())
-        main, code = threading.get_ident(), SystemClock.wait.__code__
+        main = threading.get_ident()
+        code = SystemClock.wait.__code__
         last_line = max(line for _, _, line in code.co_lines() if line)
 
         def kill() -> None:
@@ -297,7 +297,8 @@ class TestLivingClock:
             after = signal.set_wakeup_fd(before)
             os.close(reader)
             os.close(writer)
-        assert (during != writer, after) == (True, writer)
+        assert during != writer
+        assert after == writer
 
     def test_the_loop_of_a_program_gets_its_signals(self) -> None:
         """A loop of asyncio gets them by the wakeup descriptor that was there before."""

@@ -132,7 +132,8 @@ def test_a_run_keeps_no_list_of_the_sweeps() -> None:
     """
     node = kept(sweep="clean")
     report = run(task("watch")(node.keeper.act), node.ctx)
-    assert (report.error, report.changes) == (None, ())
+    assert report.error is None
+    assert report.changes == ()
     assert there(node.host) == []
 
 

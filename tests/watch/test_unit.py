@@ -229,7 +229,8 @@ def test_a_command_that_the_service_could_not_start_is_reported(
     seconds.
     """
     monkeypatch.setattr("sys.argv", [path])
-    host, wanted = node(), config(**ROUTES, **BY_SERVICE)
+    host = node()
+    wanted = config(**ROUTES, **BY_SERVICE)
     host.files.write(path, b"", mode=mode)
     apply(host, **ROUTES, **BY_SERVICE)
     assert files_of_watch(host) == []
@@ -258,9 +259,12 @@ def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
     assert host.files.exists(f"{UNITS}/static-routes.service")
     assert files_of_watch(host) == []
     [change] = planned(host, wanted)
-    assert (change.subject, change.detail) == (SERVICE, f"will be left out: {reason}")
+    assert change.subject == SERVICE
+    assert change.detail == f"will be left out: {reason}"
     [finding] = found(host, wanted)
-    assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
+    assert finding.kind == "watch"
+    assert finding.subject == SERVICE
+    assert finding.severity == "warning"
     assert reason in finding.reason
 
 
@@ -269,7 +273,8 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str) -> 
     """It has its file and the link for the boot, and runs after the apply; a second one changes
     nothing. A reset leaves nothing.
     """
-    host, wanted = with_command(), config(**ROUTES, **sections)
+    host = with_command()
+    wanted = config(**ROUTES, **sections)
     before = set(host.files.tree.snapshot())
     changes = [str(change) for change in planned(host, wanted)]
     target = "timers" if unit == TIMER else "multi-user"
@@ -300,7 +305,8 @@ def test_a_unit_whose_files_are_lost_leaves_the_intent_by_its_task_alone() -> No
 
 def test_a_stopped_unit_is_started_again() -> None:
     """`plan` and `check` report that it does not run."""
-    host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+    host = with_command()
+    wanted = config(**ROUTES, **BY_TIMER)
     apply(host, **ROUTES, **BY_TIMER)
     host.services.stop(in_time(), TIMER)
     assert [str(change) for change in planned(host, wanted)] == [f"~ {TIMER} (started)"]
@@ -313,19 +319,22 @@ def test_a_stopped_unit_is_started_again() -> None:
 
 def test_a_service_that_fails_is_reported_with_the_way_to_its_reason() -> None:
     """Another apply alone would start it in vain."""
-    host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
+    host = with_command()
+    wanted = config(**ROUTES, **BY_SERVICE)
     apply(host, **ROUTES, **BY_SERVICE)
     host.services._unit(SERVICE).outcome = "activating", "auto-restart", "exit-code"
     [finding] = found(host, wanted)
     reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
-    assert (finding.reason, finding.apply) == (reason, "now")
+    assert finding.reason == reason
+    assert finding.apply == "now"
 
 
 def test_a_masked_unit_is_reported_with_the_way_out() -> None:
     """`check` does not advise an apply, which leaves a mask; nothing that cannot start is
     announced to start.
     """
-    host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+    host = with_command()
+    wanted = config(**ROUTES, **BY_TIMER)
     apply(host, **ROUTES, **BY_TIMER)
     host.services.stop(in_time(), TIMER)
     host.files.link(f"{UNITS}/{TIMER}", "/dev/null")
@@ -360,13 +369,15 @@ def test_plan_and_apply_of_a_masked_optional_unit(
     make_image(tmp_path)
     planned = run_here("plan", document, "--root", tmp_path)
     applied = run_here("apply", document, "--root", tmp_path)
-    assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
+    assert planned.returncode == 0, applied.stderr
+    assert applied.returncode == 0, applied.stderr
     [masked] = [line for line in planned.stdout.splitlines() if "masked" in line]
     assert masked.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
     assert "an administrator has masked it" in applied.stderr
     assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
     again = run_here("plan", "--exit-code", document, "--root", tmp_path)
-    assert (again.returncode, "masked" in again.stdout) == (0, True)
+    assert again.returncode == 0
+    assert "masked" in again.stdout
 
 
 @pytest.mark.parametrize(
@@ -391,11 +402,9 @@ def test_what_has_no_effect_is_a_finding(
     host = with_command()
     apply(host, **sections)
     [finding] = check_node(in_time(), config(**sections), host).findings
-    assert (finding.kind, finding.subject, finding.severity) == (
-        "watch",
-        f"hostRouting{subject}",
-        severity,
-    )
+    assert finding.kind == "watch"
+    assert finding.subject == f"hostRouting{subject}"
+    assert finding.severity == severity
     assert reason in finding.reason
     assert bool(files_of_watch(host)) is (sections != BY_TIMER)
     if sections != BY_TIMER:

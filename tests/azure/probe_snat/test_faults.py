@@ -56,7 +56,8 @@ class TestFaults:
     @pytest.mark.parametrize("error", [None, Killed()])
     def test_do(self, ctx: Context, port: str, error: BaseException | None, ruleset: str) -> None:
         """At every single call."""
-        wanted, pristine = made_host(ruleset), made_host()
+        wanted = made_host(ruleset)
+        pristine = made_host()
         ConfigureProbeSNAT(CONFIG, host=wanted).do(ctx)
         calls = len(getattr(wanted, port).operations.calls)
         for number in range(1, calls + 1):

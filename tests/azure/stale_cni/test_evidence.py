@@ -76,12 +76,11 @@ def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: 
     address = POD6 if leftover in OF_POD6 else POD
     own = f"{address} is an address of the node itself, on cilium_host"
     if isinstance(leftover, EbtablesRule | Neighbour):
-        assert (kind, reason) == (
-            "stale",
-            f"no device and no pod has {MAC}, to which it leads; {own}",
-        )
+        assert kind == "stale"
+        assert reason == f"no device and no pod has {MAC}, to which it leads; {own}"
     else:
-        assert (kind, reason) == ("node", own)
+        assert kind == "node"
+        assert reason == own
 
 
 def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address() -> None:
@@ -299,10 +298,8 @@ def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(
     assert verdicts[:2] == ["live", "live"]
 
 
-DEAD_RECORD, LIVE_RECORD = (
-    Endpoint((POD, POD6), "azv1", MAC),
-    Endpoint(("10.240.0.77",), "azv1", NEW_MAC),
-)
+DEAD_RECORD = Endpoint((POD, POD6), "azv1", MAC)
+LIVE_RECORD = Endpoint(("10.240.0.77",), "azv1", NEW_MAC)
 
 
 @each_leftover

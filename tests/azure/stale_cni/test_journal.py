@@ -108,10 +108,8 @@ def test_a_record_is_readable() -> None:
     )
     written = json.loads(files.read(record.path) or b"")
     rule_, neighbour_, route_ = written["objects"]
-    assert (written["time"], written["ebtables-save"]) == (
-        "2026-01-01T00:00:00Z",
-        {"nft": "*nat\n"},
-    )
+    assert written["time"] == "2026-01-01T00:00:00Z"
+    assert written["ebtables-save"] == {"nft": "*nat\n"}
     assert rule_["ebtables rule"] == f"ebtables nft nat: {line}"
     assert neighbour_["neighbour"] == "10.240.0.9 dev azure0 lladdr aa:bb:cc:00:00:09 PERMANENT"
     assert route_["route"] == "172.16.1.0/24 via 10.224.0.9 dev eth0 proto static"
@@ -182,7 +180,8 @@ def test_the_last_record_takes_the_folder_with_it(folder: str, left: str) -> Non
     sweeps.remove(first)
     assert files.exists(second.path)
     sweeps.remove(second)
-    assert (files.exists(left), files.names(left)) == (True, [])
+    assert files.exists(left)
+    assert files.names(left) == []
 
 
 class FullDisk(MemoryFiles):
@@ -291,7 +290,9 @@ def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
     sweeps = Sweeps(files, FOLDER)
     good = added(sweeps)
     current, outlived, (damaged,) = sweeps.read()
-    assert (current, outlived, damaged.path) == ([good], [], SWEEP)
+    assert current == [good]
+    assert outlived == []
+    assert damaged.path == SWEEP
     assert damaged.damage.startswith(f"{SWEEP} is damaged: ")
     assert damaged.damage.endswith("; restore by hand the objects that are missing, then delete it")
 

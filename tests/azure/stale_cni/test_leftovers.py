@@ -103,7 +103,8 @@ def test_a_live_pod_is_the_first_reason(leftover: Restorable) -> None:
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_second_route_in_one_place_is_unknown(dev: str) -> None:
     """Of two routes in one place, neither could be restored as it stood."""
-    first, second = route(dev=dev), route(dev="eth0")
+    first = route(dev=dev)
+    second = route(dev="eth0")
     assert judged(snapshot(first, second)) == [("unknown", "another route has the same place")]
 
 

@@ -61,7 +61,8 @@ def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
     pods: list[Pod] = []
     mode = draw(st.sampled_from(["", "own", "tunnel"]))
     for number in range(draw(st.integers(1, 6))):
-        address, device = draw(st.sampled_from(ADDRESSES)), draw(st.sampled_from(DEVICES))
+        address = draw(st.sampled_from(ADDRESSES))
+        device = draw(st.sampled_from(DEVICES))
         is_free = all(
             not pod.is_alive or (pod.address != address and pod.device != device) for pod in pods
         )

@@ -144,7 +144,8 @@ def test_exactly_the_stale_objects_are_removed_and_restored(world: World) -> Non
     trace.
     """
     host = world.make()
-    before, seen = whole_state(host), objects(host)
+    before = whole_state(host)
+    seen = objects(host)
     planned = [change.subject for change in sweep(host).plan(context())]
     assert set(planned) == world.stale()
     sweep(host).do(context())

@@ -27,7 +27,8 @@ def test_as_many_readings_as_configured(confirmations: int) -> None:
     host = made_host()
     ctx = context()
     sweep(host, config_of(confirmations=confirmations)).do(ctx)
-    assert (ctx.clock.monotonic(), there(host)) == (confirmations, [])
+    assert ctx.clock.monotonic() == confirmations
+    assert there(host) == []
 
 
 def test_objects_that_change_between_readings_are_left_alone(
@@ -69,7 +70,8 @@ def test_a_last_look_that_fails_is_an_error() -> None:
     host = made_host()
     host.ebtables.fail_at(4)
     assert "Cannot allocate memory" in refusal(host, kind=BackendError)
-    assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
+    assert there(host) == []
+    assert host.files.tree.exists(RECORD)
 
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
@@ -81,7 +83,8 @@ def test_a_run_cancelled_after_the_sweep_has_swept(
     # Two readings, the deletion, and then the last look.
     host.ebtables.fail_at(4, error)
     sweep_now(host)
-    assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
+    assert there(host) == []
+    assert host.files.tree.exists(RECORD)
     assert (
         f"no time to check if they are added again ({error}); they are recorded in {RECORD}"
         in caplog.messages
@@ -92,7 +95,8 @@ def test_a_deadline_after_the_sweep_does_not_fail_its_run(caplog: pytest.LogCapt
     """All is removed: the run is ok, though the context of the task ended in its last look."""
     host = made_host()
     report = run(sweep(host), context(), timeout=1.5)
-    assert (report.status, there(host)) == ("ok", [])
+    assert report.status == "ok"
+    assert there(host) == []
     assert "no time to check if they are added again (deadline" in caplog.text
 
 
@@ -177,5 +181,6 @@ def test_of_many_that_are_not_understood_the_first_ten_are_shown(
     task.do(context())
     left = [record for record in caplog.records if "is left alone" in record.getMessage()]
     levels = [record.levelname for record in left if record.kind == "unknown"]  # type: ignore[attr-defined]
-    assert (levels.count("WARNING"), levels.count("DEBUG")) == (10, 21)
+    assert levels.count("WARNING") == 10
+    assert levels.count("DEBUG") == 21
     assert caplog.messages.count("and 21 more are left alone (shown by -v)") == 1

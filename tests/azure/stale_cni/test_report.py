@@ -30,8 +30,10 @@ from hostrouting.node.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
-DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
-LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
+DEAD = "10.240.0.9"
+DEAD_MAC = "aa:bb:cc:00:00:09"
+LIVE = "10.240.0.10"
+LIVE_MAC = "aa:bb:cc:00:00:10"
 FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
 WHY = f"no live endpoint of azure-vnet has {DEAD}"
 RULES = [
@@ -71,7 +73,9 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
     assert f"  = ebtables nft nat: {FOREIGN}: {reason}" in lines_of(report, verbose=True)
     answer = report.to_mapping()
     assert json.loads(json.dumps(answer)) == answer
-    assert (answer["ok"], answer["dry_run"], answer["record"]) == (True, False, report.record)
+    assert answer["ok"] is True
+    assert answer["dry_run"] is False
+    assert answer["record"] == report.record
     assert answer["removed"] == [{"object": rule, "reason": WHY} for rule in RULES]
     assert answer["unknown"] == [
         {
@@ -99,7 +103,8 @@ def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
 
 def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
     """The same objects with the same reasons; the key is there only where there are any."""
-    host, config = made_host(), config_of()
+    host = made_host()
+    config = config_of()
     expected = sweep_node(context(), config, made_host(), dry_run=True).to_mapping()
     answer = check_node(context(), config, host).to_mapping()
     by_object = itemgetter("object")
@@ -127,7 +132,8 @@ def test_a_run_leaves_nothing_on_its_task() -> None:
     """One task may run twice: what a sweep spared and recorded is in its report, and a verdict
     after it looks.
     """
-    host, config = made_host(), config_of()
+    host = made_host()
+    config = config_of()
     task = CleanStaleCNI(config, host=host)
     before = {**vars(task)}
     task.do(context())
@@ -144,14 +150,16 @@ def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     host = made_host()
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
-    assert (whole_state(host), report.ok) == (before, True)
+    assert whole_state(host) == before
+    assert report.ok
     assert lines_of(report)[-2] == "would remove 2 stale objects"
     assert [each["object"] for each in report.to_mapping()["would_remove"]] == RULES
     assert "removed" not in report.to_mapping()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host, dry_run=True)
     why = "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
-    assert (report.ok, report.to_mapping()["obstacle"]) == (False, why)
+    assert not report.ok
+    assert report.to_mapping()["obstacle"] == why
     assert lines_of(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
 
 
@@ -172,12 +180,10 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host)
     answer = report.to_mapping()
-    assert (report.ok, answer["ok"], answer["removed"], answer["record"]) == (
-        False,
-        False,
-        [],
-        None,
-    )
+    assert not report.ok
+    assert answer["ok"] is False
+    assert answer["removed"] == []
+    assert answer["record"] is None
     assert "10-azure.conflist names azure-vnet. Nothing was changed." in answer["error"]
     assert lines_of(report) == [
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"
@@ -190,12 +196,10 @@ def test_a_sweep_that_was_undone_has_no_record() -> None:
     before = whole_state(host)
     host.ebtables.fail_at(3)
     report = sweep_node(context(), config_of(), host)
-    assert (whole_state(host), report.changes, report.record, report.ok) == (
-        before,
-        (),
-        None,
-        False,
-    )
+    assert whole_state(host) == before
+    assert report.changes == ()
+    assert report.record is None
+    assert not report.ok
 
 
 def test_a_signal_has_its_own_status() -> None:
@@ -276,23 +280,20 @@ def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_
     """
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
-    assert (forecast.returncode, forecast.stdout) == (
-        0,
-        f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n",
-    )
+    assert forecast.returncode == 0
+    assert forecast.stdout == f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n"
     assert command(node, "--dry-run", "--exit-code", config).returncode == 4
     done = command(node, "--json", "--exit-code", config)
     answer = json.loads(done.stdout)
     # The result once, in the answer; the log of tasks needs -v.
     assert done.stderr == ""
-    assert (done.returncode, answer["ok"], answer["removed"]) == (
-        0,
-        True,
-        [{"object": RULES[1], "reason": WHY}],
-    )
+    assert done.returncode == 0
+    assert answer["ok"] is True
+    assert answer["removed"] == [{"object": RULES[1], "reason": WHY}]
     assert answer["record"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
     again = command(node, "--dry-run", "--exit-code", config)
-    assert (again.returncode, again.stdout) == (0, "nothing stale of azure-vnet was found\n")
+    assert again.returncode == 0
+    assert again.stdout == "nothing stale of azure-vnet was found\n"
     for done in command(node, config), command(node, "-v", config):
         assert ("completed task=clean-stale-cni" in done.stderr) == ("-v" in done.args)
         assert (done.stdout + done.stderr).count("nothing stale of azure-vnet was found") == 1
@@ -308,6 +309,7 @@ def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
     assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"
     config = written(tmp_path, enabled=True)
     powerless_run = command(node, config, prefix=[*OWN_FILES, *powerless()])
-    assert (powerless_run.returncode, powerless_run.stdout) == (3, "")
+    assert powerless_run.returncode == 3
+    assert powerless_run.stdout == ""
     assert "nothing was changed" in powerless_run.stderr
     assert DEAD_LINE in [line.strip() for line in node.run("ebtables-nft-save").splitlines()]

@@ -39,7 +39,9 @@ def test_everything_is_written_down_before_it_goes() -> None:
     sweep_now(host)
     record = json.loads(host.files.tree.read(RECORD) or b"")
     assert [next(iter(entry.values())) for entry in record["objects"]] == STALE
-    assert (record["boot_id"], record["ebtables-save"], on_disk) == ("boot-1", texts, [True])
+    assert record["boot_id"] == "boot-1"
+    assert record["ebtables-save"] == texts
+    assert on_disk == [True]
 
 
 # --- failures midway
@@ -115,7 +117,8 @@ def test_a_run_cancelled_while_rules_go_restores_everything() -> None:
     gone.
     """
     host = made_host()
-    before, delete = whole_state(host), host.ebtables.delete
+    before = whole_state(host)
+    delete = host.ebtables.delete
 
     def cancelled(ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         delete(ctx, rules)

@@ -231,4 +231,5 @@ def test_undo_without_a_sweep_reads_nothing(caplog: pytest.LogCaptureFixture) ->
     host = made_host()
     undo_now(host)
     assert caplog.messages == [f"no sweep since this machine was started is recorded in {FOLDER}"]
-    assert (host.ebtables.operations.calls, host.link_layer.operations.calls) == ([], [])
+    assert host.ebtables.operations.calls == []
+    assert host.link_layer.operations.calls == []

@@ -67,7 +67,8 @@ def test_the_bridge_is_the_one_that_the_config_names() -> None:
     """On a node whose bridge has another name its neighbours are looked at, and not those of
     azure0.
     """
-    there, elsewhere = neighbour(dev="azure1"), neighbour()
+    there = neighbour(dev="azure1")
+    elsewhere = neighbour()
     assert [
         v.object for v in judge(snapshot(there, elsewhere), pod_cidrs=POD_CIDRS, bridge="azure1")
     ] == [there]
@@ -167,7 +168,8 @@ def test_objects_are_stale_only_if_all_readings_agree() -> None:
     """
     a, b, c, d = (neighbour(f"10.240.0.{number}") for number in range(10, 14))
     agreed, changed = agree([stale(a, b), stale(a, c, d)])
-    assert ([v.object for v in agreed], [v.object for v in changed]) == ([a], [b, c, d])
+    assert [v.object for v in agreed] == [a]
+    assert [v.object for v in changed] == [b, c, d]
 
 
 def test_a_rule_that_moved_is_the_same_rule() -> None:
@@ -175,21 +177,24 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
     before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
     after = before._replace(position=1)
     agreed, changed = agree([stale(before), stale(after)])
-    assert ([v.object for v in agreed], changed) == ([after], [])
+    assert [v.object for v in agreed] == [after]
+    assert changed == []
 
 
 def test_a_rule_that_came_a_second_time_has_changed() -> None:
     """Identical rules are counted: a program that adds one more is changing them."""
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
     agreed, changed = agree([stale(rule), stale(rule, again)])
-    assert (agreed, [v.object for v in changed]) == ([], [again])
+    assert agreed == []
+    assert [v.object for v in changed] == [again]
 
 
 def test_a_rule_of_which_one_of_two_is_gone_has_changed() -> None:
     """A program that has removed one of two identical rules is changing them: none is deleted."""
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
     agreed, changed = agree([stale(rule, again), stale(rule)])
-    assert (agreed, [v.object for v in changed]) == ([], [rule])
+    assert agreed == []
+    assert [v.object for v in changed] == [rule]
 
 
 @given(

@@ -25,7 +25,8 @@ def after_each_batch(act: Callable[[int], object]) -> Iterator[None]:
             if hasattr(record, "progress"):
                 act(record.progress[0])
 
-    logger, hook = logging.getLogger(EbtablesCommand.__module__), Hook()
+    logger = logging.getLogger(EbtablesCommand.__module__)
+    hook = Hook()
     level = logger.level
     logger.addHandler(hook)
     logger.setLevel(logging.INFO)
@@ -71,7 +72,8 @@ class TestBatches:
         places.
         """
         table.load(SNAT, *(arp_rule(number) for number in range(2500)))
-        before, rules = table.saved(), table.rules()
+        before = table.saved()
+        rules = table.rules()
         calls: list[int] = []
 
         def progress(done: int) -> None:
@@ -100,7 +102,9 @@ class TestBatches:
     def test_a_context_that_ends_midway_ends_a_deletion(self, table: Table) -> None:
         """No further batch is begun, and an insertion restores the rules that are gone."""
         table.load(*(arp_rule(number) for number in range(2500)))
-        before, rules, short = table.saved(), table.rules(), Context()
+        before = table.saved()
+        rules = table.rules()
+        short = Context()
         with (
             after_each_batch(lambda done: short.cancel(f"at {done}")),
             pytest.raises(CancelledError),

@@ -218,7 +218,8 @@ class TestWhatCannotBeSeen:
         """The legacy table is read if it is loaded already, or if the kernel has no modules to
         load.
         """
-        modules, built_in = tmp_path / "modules", tmp_path / "modules.builtin"
+        modules = tmp_path / "modules"
+        built_in = tmp_path / "modules.builtin"
         assert legacy_may_have_rules(str(modules), str(built_in))
         modules.write_text(
             "ebtable_filter 12288 0 - Live 0x0\nebtables 45056 1 ebtable_filter, Live 0x0\n"
