@@ -5,6 +5,7 @@ exist.
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import metadata, requires
 from pathlib import Path
@@ -146,24 +147,22 @@ def test_tests_that_a_document_names_exist(document: str) -> None:
     """A fact names the test that proves it as `folder/test_file.py::test_name`, below tests/ or
     hostrouting/.
     """
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / document).read_text(encoding="utf-8"))
-    lost = [
-        f"{path}::{test}"
-        for path, test in named
-        if not any(test in functions(folder, path) for folder in TESTS)
-    ]
+    text = (ROOT / document).read_text(encoding="utf-8")
+    lost = []
+    for path, test in re.findall(r"`([\w/]+\.py)::(\w+)`", text):
+        if not any(test in functions(folder, path) for folder in TESTS):
+            lost.append(f"{path}::{test}")
     assert lost == []
 
 
 @pytest.mark.parametrize("document", ["docs/kernel-facts.md", "docs/design.md"])
 def test_every_row_of_a_table_of_facts_names_a_test(document: str) -> None:
     """A fact without a test is not listed."""
-    rows = re.findall(
-        r"^\| (.*) \|$", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
+    text = (ROOT / document).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*) \|$", text, flags=re.MULTILINE)
     facts = [row for row in rows if not row.startswith(("Fact |", "Invariant |"))]
-    assert facts
-    assert [row for row in facts if "::test_" not in row.rpartition(" | ")[2]] == []
+    assert facts != []
+    assert [fact for fact in facts if "::test_" not in fact.rpartition(" | ")[2]] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -200,12 +199,9 @@ def test_the_oldest_versions_are_those_of_the_package() -> None:
     """The table of supported versions has the bounds of pyproject.toml, by which pip chooses."""
     text = (ROOT / "docs/supported-versions.md").read_text(encoding="utf-8")
     oldest = dict(re.findall(r"^\| (\w+) \| ([0-9.]+) \|", text, flags=re.MULTILINE))
-    bounds = dict(
-        re.findall(
-            r"^(\w+)>=([0-9.]+)$", "\n".join(requires("hostrouting") or []), flags=re.MULTILINE
-        )
-    )
-    assert bounds
+    required = "\n".join(requires("hostrouting") or [])
+    bounds = dict(re.findall(r"^(\w+)>=([0-9.]+)$", required, flags=re.MULTILINE))
+    assert bounds != {}
     assert {name: oldest[name] for name in bounds} == bounds
     assert f">={oldest['Python']}" == metadata("hostrouting")["Requires-Python"]
 
@@ -213,13 +209,14 @@ def test_the_oldest_versions_are_those_of_the_package() -> None:
 def layers() -> list[set[str]]:
     """Return the enforced layers, the highest first, each as the names of its rooms."""
     contracts = read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
-    (ordered,) = (
-        contract["layers"] for contract in contracts if contract["name"] == "imports go one way"
-    )
-    return [
-        {name.strip(" ()").removeprefix("hostrouting.") for name in re.split(r"[|:]", layer)}
-        for layer in ordered
-    ]
+    [layered] = [each for each in contracts if each["name"] == "imports go one way"]
+    return [names_in(layer) for layer in layered["layers"]]
+
+
+def names_in(layer: str) -> set[str]:
+    """Return the names of the rooms in the text of a layer."""
+    names = [name.strip(" ()") for name in re.split(r"[|:]", layer)]
+    return {name.removeprefix("hostrouting.") for name in names}
 
 
 def rooms() -> set[str]:
@@ -231,6 +228,18 @@ def rooms() -> set[str]:
     return names - {"__init__"} | {"phases"}
 
 
+def names_in_row(row: str) -> set[str]:
+    """Return the names of the rooms in a row of the table."""
+    names = re.findall(r"`([^`]+)`", row)
+    return {name.removesuffix(".py").rstrip("/") for name in names}
+
+
+def existing_rooms(groups: Iterable[set[str]]) -> list[set[str]]:
+    """Return the groups without the names that no room has, and without empty groups."""
+    found = [group & rooms() for group in groups]
+    return [group for group in found if group]
+
+
 def test_the_table_of_rooms_is_the_enforced_one() -> None:
     """CONTRIBUTING.md lists every room that exists, in the order of the layers: each may import the
     rows above it.
@@ -238,36 +247,26 @@ def test_the_table_of_rooms_is_the_enforced_one() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     text = text.partition("## Rooms")[2].partition("## Words")[0]
     rows = re.findall(r"^\| (`[^|]*`) \| [^|]* \|$", text, flags=re.MULTILINE)
-    listed = [
-        {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([^`]+)`", row)}
-        for row in rows
-    ]
-    exist = rooms()
-    assert [row & exist for row in listed if row & exist] == [
-        layer & exist for layer in reversed(layers()) if layer & exist
-    ]
+    listed = [names_in_row(row) for row in rows]
+    assert existing_rooms(listed) == existing_rooms(reversed(layers()))
     assert set.union(*listed) <= set.union(*layers())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_make_has_the_targets_that_a_document_names(document: str) -> None:
     """A command that a reader copies works."""
-    rules = re.findall(
-        r"^([\w -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
-    named = re.findall(
-        r"(?:^|`)make ([\w-]+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    rules = re.findall(r"^([\w -]+):", makefile, flags=re.MULTILINE)
+    text = (ROOT / document).read_text(encoding="utf-8")
+    named = re.findall(r"(?:^|`)make ([\w-]+)", text, flags=re.MULTILINE)
     assert set(named) <= set(" ".join(rules).split())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_nox_has_the_sessions_that_a_document_names(document: str) -> None:
     """A command that a reader copies works."""
-    sessions = re.findall(
-        r"^@nox\.session.*?^def (\w+)",
-        (ROOT / "noxfile.py").read_text(encoding="utf-8"),
-        flags=re.MULTILINE | re.DOTALL,
-    )
-    named = re.findall(r"nox -s ([\w ]+)", (ROOT / document).read_text(encoding="utf-8"))
-    assert {name for names in named for name in names.split()} <= set(sessions)
+    program = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    sessions = re.findall(r"^@nox\.session.*?^def (\w+)", program, flags=re.MULTILINE | re.DOTALL)
+    text = (ROOT / document).read_text(encoding="utf-8")
+    named = " ".join(re.findall(r"nox -s ([\w ]+)", text))
+    assert set(named.split()) <= set(sessions)

@@ -11,7 +11,7 @@ from support import small_world
 from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting import BackendError, EventsLostError
-from hostrouting.host import IPV4, IPV6, NetworkEvent, Route, RouteEvent
+from hostrouting.host import IPV4, IPV6, Device, NetworkEvent, Route, RouteEvent
 from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.events import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
@@ -61,7 +61,9 @@ def test_a_route_of_ipv6_is_read_as_it_was_packed(route: Route) -> None:
 def dumped(kind: str) -> list[bytes]:
     """Return messages with which a kernel answered a dump, and only those of IPv4."""
     found = recorded(kind)
-    return found if "links" in kind else [one for one in found if one[HEADER_LENGTH] == IPV4]
+    if "links" in kind:
+        return found
+    return [one for one in found if one[HEADER_LENGTH] == IPV4]
 
 
 def gone(one: bytes) -> bytes:
@@ -70,40 +72,53 @@ def gone(one: bytes) -> bytes:
     return header.pack(length, kind + 1, *rest) + one[HEADER_LENGTH:]
 
 
-def all_names() -> dict[int, str]:
-    return {
-        device.ifindex: device.name
-        for device in parse_devices(payloads("netlink-links/kernel"), [])
-    }
-
-
 def payloads(kind: str) -> list[bytes]:
     return [one[HEADER_LENGTH:] for one in dumped(kind)]
 
 
-def test_things_are_read_as_in_a_dump() -> None:
-    """Devices, addresses and rules that a kernel showed are the same in events, new and gone."""
-    names = all_names()
-    devices = parse_devices(
+def devices_in_the_dump() -> list[Device]:
+    """Return the devices of the recorded dumps, with their addresses."""
+    return parse_devices(
         payloads("netlink-links/kernel"), payloads("netlink-addresses/kernel-ipv4")
     )
-    expected: dict[str, list[tuple[object, ...]]] = {
-        "netlink-links/kernel": [(device._replace(addresses=()), "") for device in devices],
-        "netlink-addresses/kernel-ipv4": [
-            (device.name, own) for device in devices for own in device.addresses
-        ],
-        "netlink-rules/kernel": [(parse_rule(one),) for one in payloads("netlink-rules/kernel")],
-    }
-    for kind, things in expected.items():
-        assert things, kind
-        answers = [EventReader(names).read(one) for one in dumped(kind)]
-        added = [event for event in answers if event]
-        assert sorted(tuple(event[1:]) for event in added) == sorted(things), kind
-        assert {event[0] for event in added} <= {"set", "add"}
-        answers = [EventReader(names).read(gone(one)) for one in dumped(kind)]
-        removed = [event for event in answers if event]
-        assert {event[0] for event in removed} == {"remove"}, kind
-        assert len(removed) >= len(things)
+
+
+def events_of(announcements: Sequence[bytes]) -> list[NetworkEvent]:
+    """Return the events that a reader who knows the devices of the dumps finds."""
+    names = {device.ifindex: device.name for device in devices_in_the_dump()}
+    read = [EventReader(names).read(announcement) for announcement in announcements]
+    return [event for event in read if event]
+
+
+def is_read_as(kind: str, things: Sequence[tuple[object, ...]]) -> None:
+    """Assert that the messages of a dump are events of these things, new and gone."""
+    assert things != []
+    added = events_of(dumped(kind))
+    assert sorted(tuple(event[1:]) for event in added) == sorted(things)
+    assert {event[0] for event in added} <= {"set", "add"}
+    removed = events_of([gone(one) for one in dumped(kind)])
+    assert {event[0] for event in removed} == {"remove"}
+    assert len(removed) >= len(things)
+
+
+def test_devices_are_read_as_in_a_dump() -> None:
+    """Devices that a kernel showed are the same in events, without their addresses."""
+    devices = devices_in_the_dump()
+    is_read_as("netlink-links/kernel", [(device._replace(addresses=()), "") for device in devices])
+
+
+def test_addresses_are_read_as_in_a_dump() -> None:
+    """Addresses that a kernel showed are the same in events, with the name of their device."""
+    addresses = [
+        (device.name, address) for device in devices_in_the_dump() for address in device.addresses
+    ]
+    is_read_as("netlink-addresses/kernel-ipv4", addresses)
+
+
+def test_rules_are_read_as_in_a_dump() -> None:
+    """Rules that a kernel showed are the same in events."""
+    rules = [(parse_rule(payload),) for payload in payloads("netlink-rules/kernel")]
+    is_read_as("netlink-rules/kernel", rules)
 
 
 @pytest.mark.parametrize(

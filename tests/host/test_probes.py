@@ -32,12 +32,16 @@ OTHER_MAC = bytes.fromhex("123456789abc")
 ETH_P_ALL = 3
 
 macs, ipv4s, ipv6s = (st.binary(min_size=size, max_size=size) for size in (6, 4, 16))
-options = st.lists(
-    st.tuples(st.integers(0, 255), st.integers(1, 3)).map(
-        lambda one: bytes([*one]) + bytes(one[1] * 8 - 2)
-    ),
-    max_size=3,
-).map(b"".join)
+
+
+def option(kind: int, eights: int) -> bytes:
+    """Return an option of a neighbour advertisement, of so many times eight bytes."""
+    return bytes([kind, eights]) + bytes(eights * 8 - 2)
+
+
+options = st.lists(st.builds(option, st.integers(0, 255), st.integers(1, 3)), max_size=3).map(
+    b"".join
+)
 
 
 def reply(address: bytes) -> bytes:
@@ -172,6 +176,8 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
     return NetlinkLinkLayer(netns=node.name)
 
 
+#: The kernel reports to multicast groups (NOARP) when it likes, and a pod remembers the sender of a
+#: question.
 NOISE = re.compile(" NOARP|^fe80::380:c2ff:fe00:1 .* lladdr 01:80:c2:00:00:01 ")
 
 
@@ -180,20 +186,14 @@ class TestOnTheKernel:
     """Facts that the contract cannot show."""
 
     def shown(self, node: KernelLinks) -> list[list[str]]:
-        """The neighbours, addresses and routes of the node and of its pods."""
-        listings = "neigh show nud all", "-o address", "-4 route", "-6 route"
-        return [
-            # NOARP are the multicast groups to which the kernel reports when it likes; it may take
-            # a second to notice that a link has come up. And a pod remembers the sender of a
-            # question.
-            sorted(
-                line.replace("linkdown", "")
-                for line in one.ip(words).splitlines()
-                if not NOISE.search(line)
-            )
-            for one in (node.kernel, *node.pods.values())
-            for words in listings
-        ]
+        """Return the neighbours, addresses and routes of the node and of its pods, a list each."""
+        listings = []
+        for namespace in node.kernel, *node.pods.values():
+            for words in "neigh show nud all", "-o address", "-4 route", "-6 route":
+                # It may take the kernel a second to notice that a link has come up.
+                shown = namespace.ip(words).replace("linkdown", "").splitlines()
+                listings.append(sorted(line for line in shown if not NOISE.search(line)))
+        return listings
 
     def test_a_question_changes_no_neighbour(
         self, node: KernelLinks, layer: NetlinkLinkLayer
@@ -273,9 +273,9 @@ class TestOnTheKernel:
                 for frame, (_, _, kind, *_) in received(heard)
                 if kind != socket.PACKET_OUTGOING
             ]
-        (mac,) = {frame[6:12] for frame in frames}
-        for address, times in zip(addresses, (1, 2, 2, 1), strict=True):
-            assert frames.count(question(mac, pack_address(address))) == times
+        [mac] = {frame[6:12] for frame in frames}
+        asked = [frames.count(question(mac, pack_address(address))) for address in addresses]
+        assert asked == [1, 2, 2, 1]
 
     def test_a_device_that_takes_nothing_is_an_error(
         self, node: KernelLinks, layer: NetlinkLinkLayer
@@ -322,7 +322,9 @@ class TestOnTheKernel:
         wait_until(
             lambda: not any(" tentative" in show() for show in shows), "the address stays tentative"
         )
-        assert all("fd00:1::77" in show() and "dadfailed" not in show() for show in shows)
+        for show in shows:
+            assert "fd00:1::77" in show()
+            assert "dadfailed" not in show()
         assert layer.answering(Context(), questions) == set(questions)
 
     @pytest.mark.parametrize("forwarding", [0, 1])

@@ -9,6 +9,7 @@ import json
 import random
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,11 +67,14 @@ class _Maker:
         commands += [f"link set {name} up" for name in DEVICES]
         for name, text in zip(DEVICES, _NETWORKS[family], strict=True):
             network = ipaddress.ip_network(text)
-            end = f"dev {name} nodad" if family == 6 else f"dev {name}"
+            end = f"dev {name}"
+            if family == 6:
+                end += " nodad"
             commands.append(f"addr add {network[4]}/{network.prefixlen} {end}")
             if draw.random() < 0.3:
-                word = draw.choice(["", "preferred_lft 0"]) if family == 6 else ""
-                commands.append(f"addr add {network[9]}/{network.prefixlen} {end} {word}")
+                if family == 6:
+                    end += draw.choice(["", " preferred_lft 0"])
+                commands.append(f"addr add {network[9]}/{network.prefixlen} {end}")
         if family == 6 and draw.random() < 0.3:
             commands.append(f"addr add fec0::{draw.randint(4, 9)}/64 dev e0 nodad")
         shapes = ["one", "two", "two", "three", "metric"]
@@ -112,7 +116,9 @@ class _Maker:
 
     def _defaults(self, shape: str, table: int) -> list[str]:
         count = {"one": 1, "two": 2, "three": 3, "metric": 2}[shape]
-        metric = self._draw.choice(["", " metric 100"]) if self._family == 4 else " metric 100"
+        metric = " metric 100"
+        if self._family == 4:
+            metric = self._draw.choice(["", " metric 100"])
         commands = []
         for number in range(count):
             words = self._hop(header=True)
@@ -124,8 +130,9 @@ class _Maker:
                 words = f"nhid {key}"
             elif self._draw.random() < 0.05 and self._family == 4:
                 words += " tos 0x08"
-            own = f" metric {100 + 50 * number}" if shape == "metric" else metric
-            commands.append(f"route append default {words} table {table}{own}")
+            if shape == "metric":
+                metric = f" metric {100 + 50 * number}"
+            commands.append(f"route append default {words} table {table}{metric}")
         return commands
 
     def _inner(self) -> str:
@@ -153,9 +160,8 @@ class _Maker:
                 "fwmark 1",
             ]
         )
-        word, _, rest = selector.partition(" ")
-        first = f"rule add not {rest}" if word == "not" else f"rule add {selector}"
-        return f"{first} lookup {draw.choice([100, 100, 254])} pref {draw.choice([50, 60])}"
+        table = draw.choice([100, 100, 254])
+        return f"rule add {selector} lookup {table} pref {draw.choice([50, 60])}"
 
 
 def arrange(node: KernelNode, world: AskedWorld) -> None:
@@ -175,55 +181,64 @@ class Sent(NamedTuple):
 def sent(node: KernelNode, world: AskedWorld, seed: int) -> Iterator[Sent]:
     """Yield where the kernel sends packets to the CIDRs, while the gateways are in several states."""
     draw = random.Random(seed)
-    addresses = [str(address) for cidr in world.cidrs for address in ipaddress.ip_network(cidr)]
-    family = f"-{world.family}"
-    # On a host the kernel passes over an IPv6 gateway that fails after the proof.
-    known = ["stale", "failed", ""] if world.family == 4 else ["stale"]
-    states = [{}, dict.fromkeys(world.gateways, "stale")]
-    states += [{gateway: draw.choice(known) for gateway in world.gateways} for _ in range(2)]
-    own = _own(node, world.family)
-    for state in states:
+    own_addresses = _own_addresses(node, world.family)
+    for state in _states_of_gateways(world, draw):
         _set(node, world, state)
-        plain = _packets(world, addresses, [""])
-        answers = list(zip(plain, answers_of_kernel(node.name, family, plain), strict=True))
-        yield from map(Sent._make, answers)
-        sources = {
-            source
-            for _, answer in answers
-            for source in [answer.get("prefsrc", ""), *_bound(world, own, answer)]
-        }
-        again = _packets(world, addresses, sorted(sources - {""}))
-        yield from map(
-            Sent._make, zip(again, answers_of_kernel(node.name, family, again), strict=True)
-        )
+        unbound = _answers(node, world, _packets(world))
+        yield from unbound
+        sources = set[str]()
+        for packet in unbound:
+            if "prefsrc" in packet.answer:
+                sources.add(packet.answer["prefsrc"])
+            if world.family == 6:
+                # A program may bind to any address of the device.
+                sources.update(own_addresses.get(packet.answer.get("dev", ""), []))
+        for source in sorted(sources):
+            yield from _answers(node, world, _packets(world, f"from {source} "))
 
 
-def _bound(world: AskedWorld, own: dict[str, list[str]], answer: dict[str, Any]) -> list[str]:
-    """Return the sources to which a program may bind: of IPv6 those of the device."""
-    return own.get(answer.get("dev", ""), []) if world.family == 6 else []
+def _states_of_gateways(world: AskedWorld, draw: random.Random) -> list[dict[tuple[str, str], str]]:
+    """Return four states of the neighbour entries: none, all stale, and two by chance."""
+    known = ["stale", "failed", ""]
+    if world.family == 6:
+        # On a host the kernel passes over an IPv6 gateway that fails after the proof.
+        known = ["stale"]
+    states = [{}, dict.fromkeys(world.gateways, "stale")]
+    for _ in range(2):
+        states.append({gateway: draw.choice(known) for gateway in world.gateways})
+    return states
 
 
-def _packets(world: AskedWorld, addresses: Sequence[str], sources: Iterable[str]) -> list[str]:
-    return [
-        f"route get {address} {f'from {source} ' if source else ''}ipproto {protocol}"
-        + ("" if "icmp" in protocol else f" sport {1000 + flow} dport 9")
-        for source in sources
-        for at, address in enumerate(addresses)
-        for protocol in _PROTOCOLS[world.family]
-        for flow in range(_FLOWS if at < 2 and "icmp" not in protocol else 2)
-    ]
+def _answers(node: KernelNode, world: AskedWorld, packets: Sequence[str]) -> list[Sent]:
+    """Return where the kernel sends these packets."""
+    answers = answers_of_kernel(node.name, f"-{world.family}", packets)
+    return [Sent(packet, answer) for packet, answer in zip(packets, answers, strict=True)]
 
 
-def _own(node: KernelNode, family: int) -> dict[str, list[str]]:
-    shown = json.loads(node.ip(f"-{family} -j addr show"))
-    return {
-        link["ifname"]: [
-            one["local"]
-            for one in link["addr_info"]
-            if one["scope"] in {"global", "site"} and not one.get("deprecated")
+def _packets(world: AskedWorld, source: str = "") -> list[str]:
+    """Return a packet of each protocol and flow to each address, with these words for its source."""
+    packets = []
+    networks = [ipaddress.ip_network(cidr) for cidr in world.cidrs]
+    for number, address in enumerate(chain.from_iterable(networks)):
+        flows = _FLOWS if number < 2 else 2
+        for protocol in _PROTOCOLS[world.family]:
+            question = f"route get {address} {source}ipproto {protocol}"
+            if "icmp" in protocol:
+                packets += [question, question]
+            else:
+                packets += [f"{question} sport {1000 + flow} dport 9" for flow in range(flows)]
+    return packets
+
+
+def _own_addresses(node: KernelNode, family: int) -> dict[str, list[str]]:
+    """Return the lasting addresses of each device, without those of the link."""
+    own_addresses = {}
+    for link in filter(None, json.loads(node.ip(f"-{family} -j addr show"))):
+        lasting = [one for one in link["addr_info"] if not one.get("deprecated")]
+        own_addresses[link["ifname"]] = [
+            one["local"] for one in lasting if one["scope"] in {"global", "site"}
         ]
-        for link in filter(None, shown)
-    }
+    return own_addresses
 
 
 def _set(node: KernelNode, world: AskedWorld, states: dict[tuple[str, str], str]) -> None:

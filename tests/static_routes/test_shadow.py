@@ -127,7 +127,8 @@ class Life:
             assert reasons
             # Own routes come first in the last step: if a new route is refused before, nothing has
             # moved.
-            assert self.beside.routes == before or any(route in before for route in reasons)
+            is_any_in_force = any(route in before for route in reasons)
+            assert self.beside.routes == before or is_any_in_force
             _is_as_before(before, self.beside.routes)
             return
         after = self.beside.routes
@@ -135,7 +136,8 @@ class Life:
         assert sorted(ours(after)) == sorted(wanted)
         assert all(first_is(after, route) for route in wanted)
         # Such a route was there before.
-        assert {*map(place, reasons)} <= {*map(place, ours(before))}
+        places_before = {place(route) for route in ours(before)}
+        assert {place(route) for route in reasons} <= places_before
         self.applied = config.static_routes.routes
 
     def undo(self) -> None:
@@ -180,15 +182,22 @@ class Life:
         """Let it add, change or delete a route, perhaps one that it has made before."""
         pick = self.random.choice
         chance = self.random.random
-        earlier = pick(self.made) if self.made else ""
+        earlier = ""
+        if self.made:
+            earlier = pick(self.made)
         if earlier and chance() < 0.35:
-            [prefix] = {*earlier.split()} & {*PREFIXES}
-            self.act("del", earlier if chance() < 0.6 else f"{prefix} {pick(DESCRIPTIONS)}")
+            removed = earlier
+            if chance() >= 0.6:
+                removed = f"{_prefix_of(earlier)} {pick(DESCRIPTIONS)}"
+            self.act("del", removed)
         elif earlier and chance() < 0.4:
             self.act(pick(VERBS), earlier)
         else:
-            prefix = pick([*PREFIXES, *[route.destination for route in self.applied] * 2])
-            spot = f"{prefix}{TOS * (chance() < 0.15)}{pick(METRICS)}"
+            applied = [route.destination for route in self.applied]
+            spot = pick([*PREFIXES, *applied, *applied])
+            if chance() < 0.15:
+                spot += TOS
+            spot += pick(METRICS)
             self.act(pick(VERBS), pick(WAYS).format(spot, pick(PROTOCOLS)))
 
     def intrusion(self) -> None:
@@ -215,10 +224,14 @@ class Life:
         elif not refused_in_shadow:
             self.made = [*self.made[-7:], route]
         if refused != refused_in_shadow or ours(self.beside.routes) != ours(before):
-            [prefix] = {*route.split()} & {*PREFIXES}
-            states = before, self.beside.routes, self.beside.shadow
-            in_place = ([each for each in routes if f" {prefix} " in each] for routes in states)
-            _is_on_the_list(verb, (refused, refused_in_shadow), *in_place)
+            prefix = _prefix_of(route)
+            _is_on_the_list(
+                verb,
+                (refused, refused_in_shadow),
+                before=_routes_to(prefix, before),
+                after=_routes_to(prefix, self.beside.routes),
+                shadow=_routes_to(prefix, self.beside.shadow),
+            )
             # Without their next hops: the kernel may show these in another form than it takes.
             for maker in *PROTOCOLS, "kernel":
                 for words in (maker, maker + TOS) * len(before):
@@ -229,8 +242,24 @@ class Life:
         assert foreign(self.beside.routes) == self.beside.shadow
 
 
+def _prefix_of(route: str) -> str:
+    """Return the destination among the words of a route."""
+    [prefix] = {*route.split()} & {*PREFIXES}
+    return prefix
+
+
+def _routes_to(prefix: str, routes: Sequence[str]) -> list[str]:
+    """Return the shown routes to this destination."""
+    return [route for route in routes if f" {prefix} " in route]
+
+
+def _without(removed: str | None, routes: Sequence[str]) -> list[str]:
+    """Return the routes but this one."""
+    return [route for route in routes if route != removed]
+
+
 def _is_on_the_list(
-    verb: str, refusals: tuple[str, str], before: list[str], after: list[str], shadow: list[str]
+    verb: str, refusals: tuple[str, str], *, before: list[str], after: list[str], shadow: list[str]
 ) -> None:
     refused, in_shadow = refusals
     hidden = foreign(before)
@@ -242,11 +271,12 @@ def _is_on_the_list(
         return
     [lost] = [route for route in ours(before) if route not in after]
     assert refused == ""
-    assert ours(after) == [route for route in ours(before) if route != lost]
+    assert ours(after) == _without(lost, ours(before))
     if verb == "del":
         # (c): the foreign route stays; without the own one it had been deleted, if it exists.
         assert foreign(after) == hidden
-        assert len(shadow) == len(hidden) - (not in_shadow)
+        deleted = 0 if in_shadow else 1
+        assert len(shadow) == len(hidden) - deleted
         return
     # (a): the foreign route takes the own one's place; in the shadow that of the first, or there is
     # none.
@@ -254,7 +284,7 @@ def _is_on_the_list(
     assert verb in {"replace", "change"}
     assert first_is(before, lost)
     assert first_is(after, new)
-    assert [route for route in after if route in before] == [r for r in before if r != lost]
+    assert [route for route in after if route in before] == _without(lost, before)
     replaced = next((route for route in hidden if place(route) == place(lost)), None)
     if in_shadow:
         assert verb == "change"
@@ -262,7 +292,7 @@ def _is_on_the_list(
         assert shadow == hidden
     else:
         assert first_is(shadow, new)
-        assert [route for route in shadow if route != new] == [r for r in hidden if r != replaced]
+        assert _without(new, shadow) == _without(replaced, hidden)
 
 
 def _is_as_before(before: Sequence[str], after: Sequence[str]) -> None:
@@ -273,11 +303,11 @@ def _is_as_before(before: Sequence[str], after: Sequence[str]) -> None:
     """
     assert foreign(after) == foreign(before)
     for spot in {place(route) for route in (*ours(before), *ours(after))}:
-        then, now = (
-            [route for route in routes if place(route) == spot] for routes in (before, after)
-        )
+        then = [route for route in before if place(route) == spot]
+        now = [route for route in after if place(route) == spot]
         moved = ours(then[1:-1])
-        last = [*(route for route in then if route not in moved), *moved]
+        unmoved = [route for route in then if route not in moved]
+        last = [*unmoved, *moved]
         kept = [route for route in then if route in foreign(then) or _is_reachable(route, before)]
         assert now in (then, last, kept)
 

@@ -132,10 +132,11 @@ def test_systemd_accepts_them(sections: dict[str, Any], tmp_path: Path) -> None:
 @given(configs())
 def test_any_config_has_a_unit_or_none(some: HostRoutingConfig) -> None:
     """Each place in the assets is filled, whatever the config."""
-    file = boot_unit(some, "/opt/agent/bin/hostrouting").files[0]
-    assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(b"~@", b"").replace(
-        b" @", b""
-    )
+    content = boot_unit(some, "/opt/agent/bin/hostrouting").files[0].content
+    # Of systemd's own: the groups of system calls.
+    for group in b"SystemCallFilter=@", b"~@", b" @":
+        content = content.replace(group, b"")
+    assert b"@" not in content
     assert has_duties(some) <= some.watch.enabled
 
 

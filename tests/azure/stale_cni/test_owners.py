@@ -63,18 +63,27 @@ def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
     for number in range(draw(st.integers(1, 6))):
         address = draw(st.sampled_from(ADDRESSES))
         device = draw(st.sampled_from(DEVICES))
-        is_free = all(
-            not pod.is_alive or (pod.address != address and pod.device != device) for pod in pods
-        )
-        is_alive = is_free and draw(st.booleans())
+        living = [pod for pod in pods if pod.is_alive]
+        has_owner = any(pod.address == address or pod.device == device for pod in living)
+        is_alive = not has_owner and draw(st.booleans())
         objects = draw(st.sets(st.sampled_from(["reply", "dnat", "neighbour"])))
-        recorded = mode if is_alive or draw(st.booleans()) else ""
+        is_recorded = is_alive or draw(st.booleans())
+        recorded = mode if is_recorded else ""
         heard = is_alive and draw(st.booleans())
         mac = f"aa:bb:cc:00:00:{number:02x}"
         pods.append(Pod(address, mac, device, is_alive, recorded, heard, frozenset(objects)))
     taken = {pod.address for pod in pods if pod.is_alive}
     free = [address for address in ADDRESSES if address not in taken]
-    return draw(st.permutations(pods)), draw(st.none() | st.sampled_from(free)) if free else None
+    shuffled = draw(st.permutations(pods))
+    if not free:
+        return shuffled, None
+    return shuffled, draw(st.none() | st.sampled_from(free))
+
+
+def endpoint_of(pod: Pod) -> Endpoint:
+    """Return the record of a pod in azure-vnet's state."""
+    mac = pod.mac if pod.recorded == "own" else TUNNEL_MAC
+    return Endpoint((pod.address,), pod.device, mac)
 
 
 def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[str]]]:
@@ -86,28 +95,21 @@ def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[s
         Device(pod.device, 10 + number, up=True, kind="veth", master="azure0")
         for number, pod in enumerate(living)
     ]
-    router = (
-        [Device("cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{own}/32"),))]
-        if own
-        else []
-    )
+    router = []
+    if own:
+        addresses = (DeviceAddress.parse(f"{own}/32"),)
+        router.append(Device("cilium_host", 9, up=True, addresses=addresses))
     objects = [leftover for pod in pods for leftover in pod.leftovers()]
     rules = [each for each in objects if isinstance(each, EbtablesRule)]
     # The kernel has one neighbour for an address.
     neighbours = {each.address: each for each in objects if isinstance(each, Neighbour)}
+    learned = [Station(pod.mac, pod.device) for pod in living if pod.is_heard]
     snapshot = Snapshot(
         rules=(*rules_of(*NODE_RULES), *rules),
         neighbours=tuple(neighbours.values()),
         devices=(BRIDGE, *veths, *router),
-        stations=(
-            Station(NODE_MAC, "azure0", permanent=True),
-            *(Station(pod.mac, pod.device) for pod in living if pod.is_heard),
-        ),
-        endpoints=tuple(
-            Endpoint((pod.address,), pod.device, pod.mac if pod.recorded == "own" else TUNNEL_MAC)
-            for pod in pods
-            if pod.recorded
-        ),
+        stations=(Station(NODE_MAC, "azure0", permanent=True), *learned),
+        endpoints=tuple(endpoint_of(pod) for pod in pods if pod.recorded),
     )
     return snapshot, {pod.device: {pod.address} for pod in living}
 
@@ -134,8 +136,10 @@ def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
 
 
 def mac_in(leftover: Restorable) -> str:
-    """The hardware address of a pod in a rule or neighbour."""
-    line = leftover.line if isinstance(leftover, EbtablesRule) else str(leftover)
+    """Return the hardware address of a pod in a rule or neighbour."""
+    line = str(leftover)
+    if isinstance(leftover, EbtablesRule):
+        line = leftover.line
     return next(word for word in line.split() if word.startswith("aa:bb:cc"))
 
 
