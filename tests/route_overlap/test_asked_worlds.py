@@ -203,10 +203,9 @@ def _states_of_gateways(world: AskedWorld, draw: random.Random) -> list[dict[tup
     if world.family == 6:
         # On a host the kernel passes over an IPv6 gateway that fails after the proof.
         known = ["stale"]
-    states = [{}, dict.fromkeys(world.gateways, "stale")]
-    for _ in range(2):
-        states.append({gateway: draw.choice(known) for gateway in world.gateways})
-    return states
+    one = {gateway: draw.choice(known) for gateway in world.gateways}
+    another = {gateway: draw.choice(known) for gateway in world.gateways}
+    return [{}, dict.fromkeys(world.gateways, "stale"), one, another]
 
 
 def _answers(node: KernelNode, world: AskedWorld, packets: Sequence[str]) -> list[Sent]:

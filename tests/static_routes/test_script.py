@@ -38,13 +38,17 @@ CONFIG = config_of(
 
 def numbers_of(route: StaticRoute) -> str:
     """Return the numbers of a route as ip shows them, each before a blank."""
-    numbers = {name: getattr(route, name) for name in ATTRIBUTE_NAMES}
-    return "".join(f"{name} {number} " for name, number in numbers.items() if number)
+    shown = ""
+    for name in ATTRIBUTE_NAMES:
+        if number := getattr(route, name):
+            shown += f"{name} {number} "
+    return shown
 
 
 def row_of(route: StaticRoute) -> str:
     """Return the route's row in the script, in the words of `ip`, with `?` for what is completed."""
     gateway = route.gateway or "?"
+    dev = route.dev or "?"
     if ":" in route.destination:
         destination = route.destination.removesuffix("/128")
         end = "pref medium"
@@ -53,7 +57,7 @@ def row_of(route: StaticRoute) -> str:
         end = ""
         if ":" in gateway:
             gateway = f"inet6 {gateway}"
-    return f"{destination} via {gateway} dev {route.dev or '?'} {numbers_of(route)}{end}"
+    return f"{destination} via {gateway} dev {dev} {numbers_of(route)}{end}"
 
 
 class TestFiles:
@@ -94,7 +98,7 @@ class TestFiles:
     def test_shellcheck_finds_nothing(self, tmp_path: Path) -> None:
         """The rendered script, with and without routes."""
         both = config_of(
-            [StaticRoute(destination=destination) for destination in ("fd00::/8", "10.0.0.0/8")]
+            [StaticRoute(destination="fd00::/8"), StaticRoute(destination="10.0.0.0/8")]
         )
         for config in CONFIG, both, HostRoutingConfig():
             (tmp_path / "script.sh").write_bytes(render_script(config))
@@ -146,11 +150,18 @@ def waiting(
 
 
 def own_routes(node: KernelNode) -> list[str]:
+    """Return the routes of hostrouting in any table, as ip shows them."""
     return [line.strip() for line in node.ip("route show table all proto 142").splitlines()]
 
 
 def own_route(route: StaticRoute) -> str:
+    """Return how ip shows a route of a config among those of hostrouting."""
     return f"{route.destination} via {route.gateway} dev {route.dev}"
+
+
+def foreign_lines(shown: str) -> list[str]:
+    """Return the lines of a listing of routes without those of hostrouting."""
+    return [line for line in shown.splitlines() if "142" not in line]
 
 
 @needs_kernel
@@ -205,7 +216,11 @@ class TestRunning:
         [
             (None, "ib0", "172.16.2.0/24 via ? dev ib0: no default route completes it"),
             (None, "eth9", "172.16.2.0/24 via ? dev eth9: no default route completes it"),
-            ("10.224.0.1", "eth9", 'Cannot find device "eth9"'),
+            (
+                "10.224.0.1",
+                "eth9",
+                '172.16.2.0/24 via 10.224.0.1 dev eth9: Cannot find device "eth9"',
+            ),
         ],
     )
     def test_a_route_that_does_not_heal(
@@ -213,12 +228,11 @@ class TestRunning:
     ) -> None:
         """The reason comes before the wait and after it; the route that is complete is in force."""
         whole = static_route("172.16.1.0/24 via 10.224.0.1 dev eth0")
-        status, output = boot(
-            node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1
-        )
+        refused = StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev)
+        status, [wait, refusal] = boot(node, whole, refused, waits=1)
         assert status == 11
-        assert [line.partition(": ")[0] for line in output] == ["waiting up to 1 s", "refused"]
-        assert all(reason in line for line in output)
+        assert wait == f"waiting up to 1 s: {reason}"
+        assert refusal == f"refused: {reason}"
         assert own_routes(node) == [own_route(whole)]
 
     def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
@@ -256,13 +270,13 @@ class TestRunning:
         """For the journal: the first run gives its verdict, and a later one only the routes that it
         had to add.
         """
-        first, second, refused = (
-            StaticRoute(destination=f"172.20.{n}.0/24", gateway=gateway, dev="eth0")
-            for n, gateway in enumerate(["10.224.0.1", "10.224.0.1", "10.9.9.9"])
-        )
+        first = static_route("172.20.0.0/24 via 10.224.0.1 dev eth0")
+        second = static_route("172.20.1.0/24 via 10.224.0.1 dev eth0")
+        refused = static_route("172.20.2.0/24 via 10.9.9.9 dev eth0")
 
         def logged(*routes: StaticRoute) -> list[str]:
-            return boot(node, *routes, folder=tmp_path, environment=JOURNAL)[1]
+            _, lines = boot(node, *routes, folder=tmp_path, environment=JOURNAL)
+            return lines
 
         assert logged(first, second) == ["<5>routes in force: 2"]
         assert logged(first, second) == []
@@ -349,8 +363,7 @@ class TestRunning:
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up
-                counts. The program
-        finds it.
+        counts. The program finds it.
         """
         node.ip("route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0")
         node.ip("link set ib0 down")
@@ -408,10 +421,8 @@ class TestRunning:
         assert own_routes(node) == [own_route(ROUTE)]
         [first, *_] = node.ip("route show 172.20.1.0/24").splitlines()
         assert ("tos" in first) or first == f"{ROUTE} proto 142 "
-        foreign = [line for line in before.splitlines() if "142" not in line]
-        assert [
-            line for line in node.ip("-o route show").splitlines() if "142" not in line
-        ] == foreign
+        after = node.ip("-o route show")
+        assert foreign_lines(after) == foreign_lines(before)
 
     def test_a_connected_route_that_came_after_the_own_one(self, node: KernelNode) -> None:
         """After a flap the kernel's own route follows, and nothing changes; but no route is put
@@ -522,11 +533,9 @@ class TestRunning:
         counts = []
         for size in 1_000, 10_000:
             destinations = [f"11.{n >> 16}.{n >> 8 & 255}.{n & 255}/32" for n in range(size)]
+            routes = [attrs.evolve(ROUTE, destination=destination) for destination in destinations]
             (tmp_path / "static-routes.told").unlink(missing_ok=True)
             for _ in "a boot", "a later start":
-                routes = (
-                    attrs.evolve(ROUTE, destination=destination) for destination in destinations
-                )
                 boot(node, *routes, folder=tmp_path, environment=counted_ip(tmp_path))
                 counts.append(take_counts(tmp_path))
                 (tmp_path / "static-routes.told").touch()
@@ -593,15 +602,12 @@ class TestRunning:
             static_route("172.16.3.0/24 via 10.224.0.1 dev eth7"),
             StaticRoute(destination="172.16.4.0/24", dev="ib0"),
         ]
-        first = "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: "
-        second = "refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: "
-        third = "refused: 172.16.4.0/24 "
         assert boot(node, *routes) == (
             11,
             [
-                f"{first}Error: Nexthop has invalid gateway.",
-                f'{second}Cannot find device "eth7"',
-                f"{third}via ? dev ib0: no default route completes it",
+                "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
+                'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
+                "refused: 172.16.4.0/24 via ? dev ib0: no default route completes it",
             ],
         )
         assert own_routes(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0"]
@@ -609,13 +615,13 @@ class TestRunning:
             11,
             [
                 (
-                    f"{third}dev ib0: no IPv4 default route leaves by ib0, so it has no gateway "
+                    "refused: 172.16.4.0/24 dev ib0: no IPv4 default route leaves by ib0, so it has no gateway "
                     "there; see the log of its DHCP client, or its network configuration"
                 ),
-                f"{second}there is no such device",
+                "refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: there is no such device",
                 (
-                    f"{first}Nexthop has invalid gateway (Network is unreachable); no network of eth0 "
-                    "has the gateway 10.9.9.9; correct its 'gateway' or 'dev'"
+                    "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Nexthop has invalid gateway "
+                    "(Network is unreachable); no network of eth0 has the gateway 10.9.9.9; correct its 'gateway' or 'dev'"
                 ),
             ],
         )
