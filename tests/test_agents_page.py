@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.documents import ROOT, blocks
@@ -50,19 +51,21 @@ def test_the_programs_are_clean_by_mypy_strict(tmp_path: Path) -> None:
     assert ended.stdout == f"Success: no issues found in {len(files)} source files\n"
 
 
+def public_errors(module: ModuleType) -> dict[str, type[Exception]]:
+    """Return the exceptions among the public values of a module, by their names."""
+    values = [getattr(module, name) for name in module.__all__]
+    classes = [value for value in values if isinstance(value, type)]
+    return {each.__name__: each for each in classes if issubclass(each, Exception)}
+
+
 def test_the_table_has_each_error_and_if_a_retry_helps() -> None:
     """One row for each public error; `yes` if a retry can help by default."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| [^|]+ \|$", PAGE, flags=re.MULTILINE))
-    values = [
-        getattr(module, name)
-        for module in (hostrouting.exceptions, phases)
-        for name in module.__all__
-    ]
-    errors = [value for value in values if isinstance(value, type) and issubclass(value, Exception)]
-    assert rows.keys() == {error.__name__ for error in errors}
-    assert {name for name, answer in rows.items() if answer == "yes"} == {
-        error.__name__ for error in errors if getattr(error, "retryable", False) is True
-    }
+    errors = public_errors(hostrouting.exceptions) | public_errors(phases)
+    assert rows.keys() == errors.keys()
+    marked = {name for name, answer in rows.items() if answer == "yes"}
+    retried = [name for name, error in errors.items() if getattr(error, "retryable", False) is True]
+    assert marked == set(retried)
 
 
 def test_the_methods_of_a_backend() -> None:

@@ -52,13 +52,17 @@ def kept(host: FakeHost | None = None, **section: Any) -> Kept:
 
 
 def named(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
-    """The objects in the lines that begin so."""
-    lines = [
-        message.removeprefix(beginning)
-        for message in caplog.messages
-        if message.startswith(beginning)
-    ]
-    return [next((name for name in STALE if line.startswith(name)), line) for line in lines]
+    """Return the objects in the lines that begin so; of one that names no stale object the line."""
+    lines = [message for message in caplog.messages if message.startswith(beginning)]
+    return [object_in(line.removeprefix(beginning)) for line in lines]
+
+
+def object_in(line: str) -> str:
+    """Return the stale object with which a line begins, or the line."""
+    for stale in STALE:
+        if line.startswith(stale):
+            return stale
+    return line
 
 
 def test_each_object_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

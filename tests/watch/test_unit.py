@@ -141,21 +141,23 @@ def test_any_config_has_a_unit_or_none(some: HostRoutingConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "expected"),
+    ("sections", "by_timer", "by_service"),
     [
-        ({}, False),
-        (ROUTES, True),
-        (PROBES, True),
-        ({"routeOverlap": {"expected": ["azure"]}}, True),
-        (SWEEP, False),
+        ({}, False, False),
+        (ROUTES, True, True),
+        (PROBES, True, True),
+        ({"routeOverlap": {"expected": ["azure"]}}, True, True),
+        (SWEEP, False, True),
     ],
 )
-def test_a_unit_needs_something_to_keep(sections: dict[str, Any], *, expected: bool) -> None:
+def test_a_unit_needs_something_to_keep(
+    sections: dict[str, Any], *, by_timer: bool, by_service: bool
+) -> None:
     """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI
     in sight.
     """
-    assert has_duties(config(**sections, **BY_TIMER)) is expected
-    assert has_duties(config(**sections, **BY_SERVICE)) is (expected or sections == SWEEP)
+    assert has_duties(config(**sections, **BY_TIMER)) is by_timer
+    assert has_duties(config(**sections, **BY_SERVICE)) is by_service
     assert not has_duties(config(**sections))
 
 
@@ -269,8 +271,11 @@ def test_without_a_command_the_service_is_refused_and_the_rest_is_done(
     assert reason in finding.reason
 
 
-@pytest.mark.parametrize(("sections", "unit"), [(BY_TIMER, TIMER), (BY_SERVICE, SERVICE)])
-def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str) -> None:
+@pytest.mark.parametrize(
+    ("sections", "unit", "target"),
+    [(BY_TIMER, TIMER, "timers.target"), (BY_SERVICE, SERVICE, "multi-user.target")],
+)
+def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str, target: str) -> None:
     """It has its file and the link for the boot, and runs after the apply; a second one changes
     nothing. A reset leaves nothing.
     """
@@ -278,8 +283,7 @@ def test_the_unit_is_installed_and_runs(sections: dict[str, Any], unit: str) -> 
     wanted = config(**ROUTES, **sections)
     before = set(host.files.tree.snapshot())
     changes = [str(change) for change in planned(host, wanted)]
-    target = "timers" if unit == TIMER else "multi-user"
-    link = f"{UNITS}/{target}.target.wants/{unit}"
+    link = f"{UNITS}/{target}.wants/{unit}"
     apply(host, **ROUTES, **sections)
     assert files_of_watch(host) == [f"{UNITS}/{unit}", link]
     assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(changes)
